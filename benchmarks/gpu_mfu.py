@@ -30,11 +30,11 @@ from benchmarks.harness import Figure
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.data.order import uniform
-from training.data.writer import write_dataset
+from training.data.sample_order import uniform
+from training.data.shard_writer import write_dataset
 from training.loop import Loop
-from training.progress import peak_of
 from training.strategies import started
+from training.watching.step_progress import peak_of
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.workload import Workload
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.config import TrainConfig
-from training.strategies.blocks import adapt_blocks
+from training.strategies.block_wrapping import adapt_blocks
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.model import Block, rotary_angles
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from trainyard.common.whole_file import write
+from trainyard.common.atomic_file import write
 
 
 def each(

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from conditions.check import Direction
-from conditions.spending import spent
+from conditions.alpha_spending import spent
+from conditions.gate_check import Direction
 
 NONE = "none"
 """The model package group has no Approved package."""

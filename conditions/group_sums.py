@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from conditions.check import Direction
+from conditions.gate_check import Direction
 from trainyard.common.errors import GateError
 
 # The examples are cut into ``PARTS`` of equal size by their predicted probability; the error is

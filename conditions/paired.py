@@ -6,7 +6,7 @@ user, a day) are not independent, groups are; so a group is what is resampled, a
 one observation. Several limits are computed, and the most cautious one is taken:
 
 - Student's t with as many degrees of freedom as there are effective groups, less one, stretched
-  where the groups are skewed (``conditions.limits``);
+  where the groups are skewed (``conditions.confidence_limits``);
 - the same of the groups that differ at all, where others tie;
 - the same of the weights, where a group's difference follows its weight;
 - the bootstrap-t over groups (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, chapter
@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from conditions.groups import differing, effective_groups, without_copies
-from conditions.limits import (
+from conditions.confidence_limits import (
     Limit,
     Many,
     Some,
@@ -42,6 +41,7 @@ from conditions.limits import (
     sized,
     tails,
 )
+from conditions.groups import differing, effective_groups, without_copies
 
 RESAMPLES = 1999  # (RESAMPLES + 1) × α is whole for the usual α: the quantile is one of the values
 SEED = 20261121

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conditions.check import AgainstBaseline, Check, Direction, Slice, measured, number
+from conditions.check_table import GateCheck, compared_metrics, rows_of
 from conditions.demands import NONE, UNRESOLVED, Demands
-from conditions.evidence import Compared, Evidence
+from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, measured, number
+from conditions.gate_evidence import Compared, Evidence
 from conditions.group_sums import BASELINE, GroupSums, Wanted
 from conditions.groups import likeness
 from conditions.paired import improvement
 from conditions.score_reader import read
-from conditions.table import GateCheck, compared_metrics, rows_of
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3

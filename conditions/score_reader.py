@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from conditions.check import Direction
+from conditions.gate_check import Direction
 from conditions.group_sums import Batch, GroupSums, Wanted, in_order
 from trainyard.common.errors import GateError
 

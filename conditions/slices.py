@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conditions.check import Check, Slice, number, reaches
+from conditions.check_table import GateCheck
+from conditions.gate_check import Check, Slice, number, reaches
 from conditions.group_sums import GroupSums
 from conditions.groups import effective_groups
 from conditions.paired import Floats, Improvement, improvement, together
-from conditions.table import GateCheck
 
 NAMED = 5
 """Slices that a reason names."""

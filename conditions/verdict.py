@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Unpack
 
-from conditions.check import Check, measured
-from conditions.documents import Gate, Known, Outcome
-from conditions.table import kinds
+from conditions.check_table import kinds
+from conditions.gate_check import Check, measured
+from conditions.gate_documents import Gate, Known, Outcome
 
 REASON_LENGTH = 700
 """Characters. A step's FailureReason holds 1,024, with the report's address before it."""

@@ -17,20 +17,20 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from pipelines.advising.recipes import changes, keep, space, trained, write
-from pipelines.cli import SetOption
-from pipelines.foreseeing import of_description, of_recipe
+from pipelines.advice.recipe_advice import changes, keep, space, trained, write
+from pipelines.advice.training_setting import of_description, of_recipe
+from pipelines.recipe.cli_options import SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError, RecipeError
-from trainyard.foresight import asking
+from trainyard.foresight import advice_options
 from trainyard.foresight.advice import Advice, Candidate, advise, candidate
+from trainyard.foresight.advice_display import days, layout
+from trainyard.foresight.losing_reasons import fills, lasting, why_not
 from trainyard.foresight.question import Question
-from trainyard.foresight.reasons import fills, lasting, why_not
-from trainyard.foresight.screen import days, layout
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import console, refuse_place, run
-from trainyard.validate.show import JsonOption
+from trainyard.validate.finding_display import JsonOption
 
 HOUR = 3600.0
 OWN = "train.instance_type"
@@ -47,11 +47,11 @@ def main(
             metavar="TYPE,…", help="Instance types; else the recipe's own and its fallbacks."
         ),
     ] = None,
-    max_nodes: asking.MaxNodesOption = 16,
-    deadline: asking.DeadlineOption = None,
-    budget: asking.BudgetOption = None,
-    spot: asking.SpotOption = False,
-    mixture: asking.MixtureOption = False,
+    max_nodes: advice_options.MaxNodesOption = 16,
+    deadline: advice_options.DeadlineOption = None,
+    budget: advice_options.BudgetOption = None,
+    spot: advice_options.SpotOption = False,
+    mixture: advice_options.MixtureOption = False,
     data: Annotated[
         Path | None, typer.Option(help="Shards of a workload that must see some to be traced.")
     ] = None,
@@ -59,7 +59,7 @@ def main(
         Path | None, typer.Option(metavar="FILE", help="Write the recipe that takes the first.")
     ] = None,
     as_json: JsonOption = False,
-    learn_from: asking.CalibrateOption = None,
+    learn_from: advice_options.CalibrateOption = None,
     trace: Annotated[
         bool,
         typer.Option(
@@ -70,7 +70,7 @@ def main(
 ) -> None:
     """Advise machines and a layout for a recipe's training."""
     if learn_from is not None:
-        asking.learn(learn_from, _setting)
+        advice_options.learn(learn_from, _setting)
         raise typer.Exit
     if recipe is None:
         raise RecipeError("advise on what? give --recipe FILE")
@@ -85,14 +85,14 @@ def main(
     known = trained(loaded, recipe, data)
     names = (instances, "--instances") if instances else (_own(loaded), OWN)
     region = loaded.aws.region or REGION
-    offers, elsewhere = asking.allowed(names[0], region, names[1])
-    offers = asking.multiplying(offers, (known.fields["precision"],))
+    offers, elsewhere = advice_options.allowed(names[0], region, names[1])
+    offers = advice_options.multiplying(offers, (known.fields["precision"],))
     loop = loaded.train.loop
     assert loop is not None  # noqa: S101 (what is trained was known)
     try:
         model = Setting(gpu=offers[0].machine.gpu, **known.fields)
     except ValidationError as error:
-        raise RecipeError(f"{recipe}: {asking.first_problem(error, ())}") from None
+        raise RecipeError(f"{recipe}: {advice_options.first_problem(error, ())}") from None
     question = Question(
         model=model,
         tokens=float(loop.max_steps) * loop.global_batch * model.sequence,
@@ -100,23 +100,23 @@ def main(
         offers=offers,
         elsewhere=elsewhere,
         max_nodes=max_nodes,
-        deadline=asking.deadline_hours(deadline),
+        deadline=advice_options.deadline_hours(deadline),
         budget=budget or loaded.budget.usd_per_run,
         region=region,
-        how=asking.bought(spot=loaded.train.spot or spot, mixture=mixture),
+        how=advice_options.bought(spot=loaded.train.spot or spot, mixture=mixture),
         learning_rate=loop.learning_rate,
         from_trained=loaded.begins_with_model,
         space=space(loaded, model.precision),
         shapes=known.shapes,
-        **asking.corrected(offers),
+        **advice_options.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json)
+    advice_options.tell(advice, as_json)
     if not as_json:
         _remark(advice, loaded, known.assumed)
     if advice.ranked and apply is not None:
         _apply(advice.ranked[0], apply, loaded, recipe, overrides, said=not as_json)
-    raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
+    raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
 
 
 def _setting(job: Mapping[str, Any]) -> Setting:

@@ -20,22 +20,22 @@ from typing import Annotated, Any
 import typer
 
 from conditions.demands import NONE
-from pipelines.approval.champion import (
+from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.read_recipe import load
+from pipelines.registry.champion import (
     approved,
     check_champion,
     check_champions_model,
     compared_with,
 )
-from pipelines.approval.ledger import judged_at, recount
-from pipelines.approval.overrides import overrides
-from pipelines.cli import SetOption
-from pipelines.recipe.reading import load
-from pipelines.verify.evidence import Absent, Evidence
-from pipelines.verify.verify import CHECKOUT, before_approval
+from pipelines.registry.ledger import judged_at, recount
+from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.run_overrides import overrides
+from pipelines.registry.verification import CHECKOUT, before_approval
+from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.runs.execution import Execution
-from trainyard.runs.summary import model_package
-from trainyard.service import client, service_errors
+from trainyard.runs.run_summary import model_package
 from trainyard.terminal import console, run
 
 LONGEST = 1024  # characters of an ApprovalDescription

@@ -7,18 +7,18 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.approval.champion import NOBODY, approved, compared_with
-from pipelines.approval.overrides import overrides
 from pipelines.approve import approve
-from pipelines.showing.page import PANELS
+from pipelines.registry.champion import NOBODY, approved, compared_with
+from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.run_overrides import overrides
+from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
-from pipelines.verify.evidence import Absent, Evidence
+from trainyard.aws_clients import client
 from trainyard.commands.console import PortOption, RegionOption, WriteOption, serve
 from trainyard.common.errors import GateError
-from trainyard.console.application import Application, Described, Owner
+from trainyard.console.app_hooks import Application, Described, Owner
 from trainyard.language.parameters import as_given, declared
 from trainyard.local_state import served
-from trainyard.service import client
 from trainyard.terminal import run
 
 

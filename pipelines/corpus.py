@@ -9,14 +9,14 @@ python -m pipelines.corpus --recipe recipes/laptop.yaml
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from pipelines.cli import RecipeOption, SetOption
 from pipelines.corpora import Corpus
-from pipelines.deploying.storage import ensure_bucket, sync
-from pipelines.recipe.account import resolve
+from pipelines.deploy.pipeline_objects import ensure_bucket, sync
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.cli_options import RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
+from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError
-from trainyard.service import client, service_errors
 from trainyard.terminal import console, run
 
 

@@ -4,7 +4,7 @@ python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.ma
 """
 
 # isort: off
-import pipelines.compiling.sdk  # prepares the SDK: must come first
+import pipelines.compile.quiet_sdk  # prepares the SDK: must come first
 
 # isort: on
 
@@ -25,18 +25,15 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.demands import UNRESOLVED
 from conditions.step import verdict_condition
-from pipelines.approval.champion import NO_CHAMPION
-from pipelines.approval.ledger import PARAMETER as LOOK
-from pipelines.cli import RecipeOption, SetOption
-from pipelines.compiling.compiled import CompiledPipeline, step_code
-from pipelines.compiling.images import (
+from pipelines.compile.compilation import CompiledPipeline, step_code
+from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies
+from pipelines.compile.job_images import (
     evaluation_image,
     inference_image,
     processing_image,
     training_image,
 )
-from pipelines.compiling.project import parts_of, scripts_of
-from pipelines.compiling.provenance import (
+from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
     blank_uri,
@@ -44,11 +41,14 @@ from pipelines.compiling.provenance import (
     current_commit,
     with_provenance,
 )
-from pipelines.compiling.session import CompileSession, cache_config, retry_policies
-from pipelines.compiling.starting import base_of, loop_parts, started
-from pipelines.recipe.account import Account, resolve
+from pipelines.compile.training_inputs import base_of, loop_parts, started
+from pipelines.compile.user_code import parts_of, scripts_of
+from pipelines.recipe.aws_account import Account, resolve
+from pipelines.recipe.cli_options import RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.reading import load, sha256
+from pipelines.recipe.read_recipe import load, sha256
+from pipelines.registry.champion import NO_CHAMPION
+from pipelines.registry.ledger import PARAMETER as LOOK
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
@@ -57,17 +57,17 @@ from steps.evaluate_script.step import evaluate_script_step
 from steps.gate.config import threshold_parameter
 from steps.gate.step import gate_step
 from steps.processing import output_uri, split_argument
-from steps.register.card import Data
+from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
-from steps.train.program import loop_program, script_program
-from steps.train.script import Project
+from steps.train.job_program import loop_program, script_program
 from steps.train.step import train_step
+from steps.train.train_script import Project
 from trainyard.common.errors import RecipeError
-from trainyard.machines import MACHINES
+from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
 
-pipelines.compiling.sdk.imported()
+pipelines.compile.quiet_sdk.imported()
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

@@ -16,12 +16,12 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from pipelines.cli import RecipeOption, SetOption
 from pipelines.definition import from_recipe
-from pipelines.exporting.kinds import KINDS
-from pipelines.exporting.pod import Cluster
-from pipelines.exporting.training import read_training
-from trainyard.common import whole_file
+from pipelines.kubernetes.kinds import KINDS
+from pipelines.kubernetes.pod import Cluster
+from pipelines.kubernetes.training_spec import read_training
+from pipelines.recipe.cli_options import RecipeOption, SetOption
+from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError, nearest
 from trainyard.terminal import pairs, refuse_place, run
 
@@ -61,14 +61,14 @@ def main(
     if out is None:
         print(text, end="")
     else:
-        whole_file.write(out, text)
+        atomic_file.write(out, text)
 
 
 # ``schemas.json`` is made by ``python scripts/crds.py``. It knows fields and types; what a
 # cluster decides by itself (rules in CEL, quotas, whether a claim is there) it does not.
 
 
-SCHEMAS = Path(__file__).with_name("exporting") / "schemas.json"
+SCHEMAS = Path(__file__).with_name("kubernetes") / "schemas.json"
 
 
 def problems(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from training import shipping
+from training.export import shipped_files
 from trainyard.common.errors import RecipeError, nearest
 from trainyard.terminal import console, run
 
@@ -67,7 +67,7 @@ def write(folder: Path, like: str) -> list[Path]:
         PACKAGE: folder.name.replace("-", "_"),
         NAME: folder.name,
     }
-    for name, path in shipping.files(TEMPLATES / like):
+    for name, path in shipped_files.files(TEMPLATES / like):
         target = folder / _replaced(name, words)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_replaced(path.read_text(encoding="utf-8"), words), encoding="utf-8")

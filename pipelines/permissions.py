@@ -13,17 +13,17 @@ from typing import Annotated
 import typer
 
 import pipelines.rules  # noqa: F401 - a definition of ours is not valid when it breaks ours
-from pipelines.cli import SetOption
-from pipelines.deploying.roles import from_recipe
+from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.recipe.cli_options import SetOption
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.answer import (
+from trainyard.permissions.pipeline_subject import from_file
+from trainyard.permissions.policy_answer import (
     CheckOption,
     JobRoleOption,
     RoleOption,
     TemplateOption,
     answer,
 )
-from trainyard.permissions.subject import from_file
 from trainyard.terminal import run
 
 HEAD = """\

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli import RecipeOption, SetOption
-from pipelines.deploying import saved
-from pipelines.deploying.planning import make
-from pipelines.recipe.account import resolve
-from pipelines.recipe.reading import load
+from pipelines.deploy import saved_plan
+from pipelines.deploy.recipe_plan import make
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.cli_options import RecipeOption, SetOption
+from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import PlanError
 from trainyard.local_state import served
-from trainyard.plan.picture import show
+from trainyard.plan.plan_display import show
 from trainyard.terminal import console, refuse_place, run
 
 CHANGES = 2
@@ -43,13 +43,13 @@ def main(
     definition = from_recipe(recipe, overrides)
     plan = make(definition)
     if as_json:
-        print(json.dumps(saved.as_json(plan, definition), indent=1))
+        print(json.dumps(saved_plan.as_json(plan, definition), indent=1))
     else:
         show(plan)
     if not plan.budget.holds:
         raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
     if out:
-        saved.write(out, plan, definition, recipe, overrides)
+        saved_plan.write(out, plan, definition, recipe, overrides)
         if not as_json:
             console.print(f"python -m pipelines.upsert --plan {out} applies exactly this")
     raise typer.Exit(CHANGES if plan.deployed is None or plan.diff else 0)

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
-from pipelines.showing.page import PANELS
-from trainyard.console.report import write
+from pipelines.recipe.cli_options import START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.run_report.run_panels import PANELS
+from trainyard.console.frozen_page import write
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
 from trainyard.terminal import (

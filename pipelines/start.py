@@ -24,23 +24,29 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.approval import ledger
-from pipelines.approval.champion import champion_parameters
+from pipelines.advice.capacity_fallback import STEP, TYPE, next_type
 from pipelines.approve import approve_after
-from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, pipeline_name
-from pipelines.compiling.provenance import recorded_recipe
-from pipelines.compiling.starting import refuse_other_base
-from pipelines.deploying import spending
-from pipelines.deploying.planning import NEW_DATA
-from pipelines.falling_back import STEP, TYPE, next_type
-from pipelines.showing.display import DISPLAY
+from pipelines.compile.provenance_asset import recorded_recipe
+from pipelines.compile.training_inputs import refuse_other_base
+from pipelines.deploy import budget
+from pipelines.deploy.recipe_plan import NEW_DATA
+from pipelines.recipe.cli_options import (
+    ChampionOption,
+    SetOption,
+    StopOption,
+    WaitOption,
+    pipeline_name,
+)
+from pipelines.registry import ledger
+from pipelines.registry.champion import champion_parameters
+from pipelines.run_report.gate_lines import DISPLAY
+from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import PlanError, RecipeError, nearest
 from trainyard.language.parameters import values
-from trainyard.plan.overwritten import overwritten
-from trainyard.runs.again import Again, plan
+from trainyard.plan.overwritten_data import overwritten
 from trainyard.runs.execution import LONGEST
-from trainyard.runs.watch import watch
-from trainyard.service import client, service_errors
+from trainyard.runs.live_watch import watch
+from trainyard.runs.selective_rerun import Again, plan
 from trainyard.terminal import console, pairs, run
 
 FAILED = 1  # what watch says of a run that ended so
@@ -152,10 +158,10 @@ def _looked_at(
     recipe = recorded_recipe(s3, definition)
     if recipe is None:  # a pipeline of somebody else's
         return {}
-    ahead = spending.ahead(sagemaker, definition, pipeline, parameters, s3=s3)
+    ahead = budget.ahead(sagemaker, definition, pipeline, parameters, s3=s3)
     for each in overwritten(s3, ahead.document, ahead.outcomes, NEW_DATA):
         console.print(f"! {each}", style="bold magenta", highlight=False, markup=False)
-    found = spending.verdict(ahead, spending.budget_in(recipe))
+    found = budget.verdict(ahead, budget.budget_in(recipe))
     if found.holds:
         return {}
     if not over_budget:

@@ -15,23 +15,23 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipelines.approval.champion import champion_parameters
 from pipelines.approve import approve_after
-from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption
-from pipelines.compiling.compiled import CompiledPipeline
-from pipelines.compiling.starting import refuse_other_base
-from pipelines.deploying import lock, records, saved, spending
-from pipelines.deploying.storage import ensure_bucket, sync
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.compile.training_inputs import refuse_other_base
+from pipelines.deploy import budget, saved_plan, upsert_lock, upsert_records
+from pipelines.deploy.pipeline_objects import ensure_bucket, sync
+from pipelines.recipe.cli_options import ChampionOption, SetOption, StopOption, WaitOption
+from pipelines.registry.champion import champion_parameters
 from pipelines.rules import check
-from pipelines.showing.display import DISPLAY
+from pipelines.run_report.gate_lines import DISPLAY
 from pipelines.start import start
+from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import DefinitionError, PlanError, RecipeError
-from trainyard.plan import deployed
-from trainyard.plan.deployed import Deployed, State
-from trainyard.runs.watch import watch
-from trainyard.service import client, service_errors
+from trainyard.plan import deployed_pipeline
+from trainyard.plan.deployed_pipeline import Deployed, State
+from trainyard.runs.live_watch import watch
 from trainyard.terminal import console, run
-from trainyard.validate.show import line, show
+from trainyard.validate.finding_display import line, show
 
 LOCK_SECONDS = 600.0
 SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given
@@ -48,7 +48,7 @@ class Upserted:
 def upsert(
     definition: CompiledPipeline,
     *,
-    plan: saved.Saved | None = None,
+    plan: saved_plan.Saved | None = None,
     lock_seconds: float = LOCK_SECONDS,
 ) -> Upserted:
     """Upload the code that is missing, then create or update the pipeline where it differs.
@@ -66,7 +66,7 @@ def upsert(
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = client("sagemaker", definition.region)
         s3 = client("s3", definition.region)
-        before = deployed.describe(sagemaker, definition.name)
+        before = deployed_pipeline.describe(sagemaker, definition.name)
         wanted = definition.state
         if before and before.state.fingerprint == wanted.fingerprint:
             return Upserted("unchanged", _upload_code(s3, definition))
@@ -74,14 +74,14 @@ def upsert(
             plan.refuse_if_moved(before)
         _refuse_over_budget(sagemaker, definition, wanted, exists=before is not None)
         _make_buckets(s3, definition)
-        where = records.place(definition)
-        with lock.held(s3, where, definition.name, lock_seconds) as held:
-            now = deployed.describe(sagemaker, definition.name)
+        where = upsert_records.place(definition)
+        with upsert_lock.held(s3, where, definition.name, lock_seconds) as held:
+            now = deployed_pipeline.describe(sagemaker, definition.name)
             if now and now.state.fingerprint == wanted.fingerprint:  # another did the same
                 return Upserted("unchanged", _upload_code(s3, definition))
             _refuse_if_moved(before, now)
             uploaded = _upload_code(s3, definition)
-            records.write(s3, where, wanted)
+            upsert_records.write(s3, where, wanted)
             held.renew()
             _apply(sagemaker, now, wanted)
             _verify(sagemaker, wanted)
@@ -106,8 +106,8 @@ def _refuse_over_budget(
         return
     told = champion_parameters(sagemaker, wanted.document, {}, None)
     s3 = client("s3", sagemaker.meta.region_name)
-    run = spending.ahead(sagemaker, wanted.document, wanted.name, told, exists=exists, s3=s3)
-    found = spending.verdict(run, definition.budget)
+    run = budget.ahead(sagemaker, wanted.document, wanted.name, told, exists=exists, s3=s3)
+    found = budget.verdict(run, definition.budget)
     if not found.holds:
         raise PlanError(f"pipeline {wanted.name}: budget: {found.text}. Nothing was changed")
 
@@ -157,7 +157,7 @@ def _aws_tags(tags: Any) -> list[dict[str, str]]:
 def _verify(sagemaker: Any, wanted: State) -> None:
     """Look whether the pipeline is what was asked for: others may not know of the lock."""
     for attempt in range(SETTLES + 1):
-        found = deployed.describe(sagemaker, wanted.name)
+        found = deployed_pipeline.describe(sagemaker, wanted.name)
         if found and found.state.fingerprint == wanted.fingerprint:
             return
         if attempt < SETTLES:
@@ -209,8 +209,10 @@ def main(
 
 def _compiled(
     recipe: Path | None, overrides: Any, plan: Path | None
-) -> tuple[CompiledPipeline, saved.Saved | None]:
-    planned = saved.read(plan) if plan else None  # a torn file is told before the SDK is loaded
+) -> tuple[CompiledPipeline, saved_plan.Saved | None]:
+    planned = (
+        saved_plan.read(plan) if plan else None
+    )  # a torn file is told before the SDK is loaded
     if planned and recipe is None:
         recipe, overrides = planned.recipe, planned.overrides
     if recipe is None:

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli import SetOption
-from pipelines.recipe.reading import load
+from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.definitions import DefinitionArgument, read_definition
+from trainyard.definition_source import DefinitionArgument, read_definition
 from trainyard.terminal import run
 from trainyard.validate import Finding
-from trainyard.validate.show import JsonOption, report
+from trainyard.validate.finding_display import JsonOption, report
 
 RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")]
 

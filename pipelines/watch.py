@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
-from pipelines.showing.display import DISPLAY
+from pipelines.recipe.cli_options import START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.run_report.gate_lines import DISPLAY
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
-from trainyard.runs.watch import watch
+from trainyard.runs.live_watch import watch
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, run
 
 

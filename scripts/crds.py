@@ -1,4 +1,4 @@
-"""Write pipelines/exporting/schemas.json: the shapes of the Kubernetes kinds that we export.
+"""Write pipelines/kubernetes/schemas.json: the shapes of the Kubernetes kinds that we export.
 
 python scripts/crds.py
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-OUT = CHECKOUT / "pipelines/exporting/schemas.json"
+OUT = CHECKOUT / "pipelines/kubernetes/schemas.json"
 PINNED = Path(__file__).with_name("crds.txt")
 RELEASES = dict(re.findall(r"^(\S+)==(\S+)", PINNED.read_text(encoding="utf-8"), re.MULTILINE))
 """Package → release."""

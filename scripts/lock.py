@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.compiling.locked import PACKAGES, Entry, read
+from pipelines.compile.package_lock import PACKAGES, Entry, read
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

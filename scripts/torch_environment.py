@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 BEST = "--index-strategy=unsafe-best-match"  # of several indexes, as pip and scripts/install.py do
 sys.path.insert(0, str(CHECKOUT))
 
-from pipelines.compiling.locked import PACKAGES, read  # noqa: E402
+from pipelines.compile.package_lock import PACKAGES, read  # noqa: E402
 from scripts.install import _told  # noqa: E402
 from training.strategy_table import OPTIONS, release  # noqa: E402
 

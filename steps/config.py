@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from steps.arguments import Settings
+from steps.job_arguments import Settings
 
 Section = Settings
 """A part of a recipe."""

@@ -6,10 +6,10 @@ import json
 import tarfile
 from collections.abc import Callable, Iterator
 
-from pipelines.verify import recompute
-from pipelines.verify.data import split
-from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import BYTES, QUICK, Finding, first_mismatch, run_checks
+from pipelines.registry import recompute
+from pipelines.registry.data_checks import split
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.verification import BYTES, QUICK, Finding, first_mismatch, run_checks
 from tests.registered import GROUP, Registered, first, git, run_folder
 from training.identity import Parts
 

@@ -19,10 +19,10 @@ import boto3
 from pipelines.corpora.stdlib import pack
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
-from trainyard.common.unpacking import unpack
+from trainyard.common.safe_unpack import unpack
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
-from trainyard.runs.summary import model_package
+from trainyard.runs.run_summary import model_package
 
 GROUP = BUCKET = "trainyard-laptop"
 SETTINGS = [

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.approval.champion import check_champions_model
-from pipelines.approval.ledger import judged_at, recount
 from pipelines.approve import approve, approve_automatically
+from pipelines.registry.champion import check_champions_model
+from pipelines.registry.ledger import judged_at, recount
+from pipelines.registry.package_evidence import Evidence
 from pipelines.start import start
-from pipelines.verify.evidence import Evidence
-from steps.shard.reading import split_of
+from steps.shard.read_object import split_of
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
 from trainyard.runs.execution import Execution

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from pipelines.new import kinds, write
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

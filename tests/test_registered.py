@@ -17,12 +17,18 @@ from packaging.utils import canonicalize_name
 from benchmarks.tamperings.__main__ import named
 from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
-from pipelines.compiling.compiled import step_code
-from pipelines.compiling.locked import read
+from pipelines.compile.compilation import step_code
+from pipelines.compile.package_lock import read
 from pipelines.console import OWNERS
-from pipelines.verify import training
-from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import QUICK, before_approval, first_mismatch, run_checks, verify
+from pipelines.registry import training_checks
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.verification import (
+    QUICK,
+    before_approval,
+    first_mismatch,
+    run_checks,
+    verify,
+)
 from tests.conftest import CHECKOUT, called
 from tests.harms import (
     TAMPERINGS,
@@ -52,9 +58,9 @@ from tests.registered import (
     run_folder,
 )
 from trainyard.common.errors import GateError
-from trainyard.console.account import Account
-from trainyard.console.application import Application, Owner
-from trainyard.console.server import create
+from trainyard.console.account_cache import Account
+from trainyard.console.app_hooks import Application, Owner
+from trainyard.console.web_server import create
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +172,7 @@ def test_a_tampering_is_named(name: str, registered):
 
 def test_the_table_of_the_terminal_names_the_first_mismatch_and_exits_with_1(registered):
     with metadata_set(loss="0.1")(registered):
-        done = called("pipelines.verify.__main__", registered.arn, "--quick")
+        done = called("pipelines.verify", registered.arn, "--quick")
     assert done.returncode == 1
     last = done.stdout.splitlines()[-1]
     assert last.startswith("metrics does not match: customer metadata loss is 0.1, evaluation.json")
@@ -214,7 +220,7 @@ def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
 def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered):
     """All hashes hold: it is what the training said of itself that does not fit the record."""
     arn = resealed(registered, None, edit)
-    [found] = run_checks(Evidence(arn), {"training": training.history})
+    [found] = run_checks(Evidence(arn), {"training": training_checks.history})
     assert found.name == "training" and found.detail.startswith(said)
 
 
@@ -224,7 +230,7 @@ def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, regis
      (renamed_too, "identity in config.json is "), (made_elsewhere, "stretches in config.json")],
 )  # fmt: skip
 def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, registered):
-    check = {"artifact's training": training.artifact}
+    check = {"artifact's training": training_checks.artifact}
     assert first_mismatch(run_checks(Evidence(registered.arn), check)) is None
     with object_edited(lambda r: r.model_uri, described_otherwise(edit))(registered):
         found = first_mismatch(run_checks(Evidence(registered.arn), check))
@@ -368,7 +374,7 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
 
 def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered):
     from training.data.dataset import Dataset
-    from training.serving import open_served
+    from training.export.request_handler import open_served
 
     sagemaker = registered.client("sagemaker")
     role = "arn:aws:iam::123456789012:role/trainyard"

@@ -28,7 +28,7 @@ FORBIDDEN = {
 }
 # what a recipe is checked with; it must not cost the import of torch or of the SDK
 LIGHT = [
-    "pipelines.recipe.reading",
+    "pipelines.recipe.read_recipe",
     "pipelines.validate",
     "pipelines.watch",
     "pipelines.start",
@@ -41,13 +41,13 @@ LIGHT = [
     "pipelines.report",
     "pipelines.console",
     "pipelines.permissions",
-    "pipelines.verify.__main__",
+    "pipelines.verify",
     "pipelines.approve",
     "training.config",
-    "training.metric_line",
-    "pipelines.showing.page",
-    "trainyard.runs.watch",
-    "trainyard.console.report",
+    "training.watching.metric_line",
+    "pipelines.run_report.run_panels",
+    "trainyard.runs.live_watch",
+    "trainyard.console.frozen_page",
 ]
 
 
@@ -175,7 +175,7 @@ def test_a_rank_that_trains_on_tokens_does_not_load_arrow():
         above = {name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)}
         found = _needed(modules[name], modules.keys(), at_once) | above & modules.keys()
         pending |= found - loaded
-    assert {"training.defaults.flops", "training.microbatches"} <= loaded
+    assert {"training.defaults.flop_count", "training.microbatches"} <= loaded
     assert not [name for name in loaded if "pyarrow" in imported(modules[name], at_once)]
 
 

@@ -206,7 +206,7 @@ def test_changed_training_data_are_found(package, here, aws):
     where = {"Bucket": BUCKET, "Key": "data/train/data.npy"}
     before = aws("s3").get_object(**where)["Body"].read()
     aws("s3").put_object(**where, Body=before[:-1] + b"?")
-    done = called("pipelines.verify.__main__", package, "--deep")
+    done = called("pipelines.verify", package, "--deep")
     aws("s3").put_object(**where, Body=before)
     assert done.returncode == 1 and "✗  train split" in done.stdout, done.stdout
 

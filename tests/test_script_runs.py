@@ -15,18 +15,18 @@ import pytest
 
 from pipelines.approve import approve
 from pipelines.definition import from_recipe
-from pipelines.showing.page import PANELS
+from pipelines.registry.data_checks import split
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.record_checks import Mismatch
+from pipelines.registry.verification import verify
+from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
-from pipelines.verify.checks import Mismatch
-from pipelines.verify.data import split
-from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import verify
 from tests.conftest import CHECKOUT
-from trainyard.console import report
+from trainyard.console import frozen_page
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
-from trainyard.runs.summary import model_package
+from trainyard.runs.run_summary import model_package
 
 pytestmark = pytest.mark.slow
 BUCKET = "somebodys"
@@ -110,7 +110,7 @@ def test_a_model_that_was_trained_on_test_examples_is_rejected_though_it_is_no_w
 
 def test_its_page_has_the_gate_and_the_test_split(champion, tmp_path):
     page = tmp_path / "report.html"
-    report.write(champion.execution.arn, page, PANELS)
+    frozen_page.write(champion.execution.arn, page, PANELS)
     text = page.read_text()
     assert "Gate: " in text and "Held-out test split" in text and "log loss" in text
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from training import shipping
 from training.config import IMMATERIAL, TrainConfig
+from training.export import shipped_files
 from training.workloads import spec
 from training.workloads.former_settings import without
 from trainyard.common.hashes import json_sha256
@@ -50,17 +50,17 @@ class Parts(BaseModel):
     """Version, without what it was built for; None where it is not known yet."""
 
     start: dict[str, Any] | None = None
-    """What the weights begin with (``training.start``); None for fresh ones."""
+    """What the weights begin with (``training.starting_weights``); None for fresh ones."""
 
     mixture: list[dict[str, Any]] | None = None
-    """How much of each input is read from which step on (``training.mixture.told``); None for data
-    of one input."""
+    """Each input's share, and from which step on it holds (``training.input_shares.told``); None
+    for data of one input."""
 
     inputs: dict[str, str] | None = None
     """Input of the mixture → fingerprint; None where it is not known yet."""
 
     tuning: dict[str, Any] | None = None
-    """Which of them are trained (``training.adapters``); None for all."""
+    """Which of them are trained (``training.finetuning.adapters``); None for all."""
 
     @property
     def name(self) -> str:
@@ -153,16 +153,16 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _counts(name: str, workload: str) -> bool:
-    if shipping.is_litter(name):
+    if shipped_files.is_litter(name):
         return False
-    if shipping.listed(name, shipping.WITHOUT_EFFECT | shipping.ONCE_WITHOUT_EFFECT):
+    if shipped_files.listed(name, shipped_files.WITHOUT_EFFECT | shipped_files.ONCE_WITHOUT_EFFECT):
         return False
     own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not own:
         return name.startswith(f"training/workloads/{workload}/")  # it imports no other
     if name.startswith("training/") or name == JOB:
         return True
-    return own and not name.startswith(shipping.OURS)
+    return own and not name.startswith(shipped_files.OURS)
 
 
 def running(workload: str, job: Path) -> dict[str, bytes]:
@@ -171,7 +171,9 @@ def running(workload: str, job: Path) -> dict[str, bytes]:
     ``job``: the script that was started.
     """
     checkout = Path(__file__).parent.parent
-    found = dict(shipping.of_rooms(checkout, ["training/"])) | dict(shipping.beside(workload))
+    found = dict(shipped_files.of_rooms(checkout, ["training/"])) | dict(
+        shipped_files.beside(workload)
+    )
     return {name: path.read_bytes() for name, path in (found | {JOB: job}).items()}
 
 

@@ -11,23 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.checkpoint import Checkpoints
-from training.clock import Trace
+from training.agreed_stop import Stop
+from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.loader import Ahead, Batch, Loader, moved
 from training.data.mixture import MixtureOrder, chosen, inputs
-from training.data.order import Order, uniform, windowed
 from training.data.preparation import Preparation
-from training.defaults.flops import of_unit
-from training.initial.build import built
-from training.mixture import Mixture
-from training.numbers import Numbers, Step
+from training.data.sample_order import Order, uniform, windowed
+from training.defaults.flop_count import of_unit
+from training.initial.build_model import built
+from training.input_shares import Mixture
 from training.optimizers import Average, learning_rate
-from training.progress import Progress
-from training.stopping import Stop
+from training.step_numbers import Numbers, Step
 from training.strategies import Strategy
-from training.watching.updates import measured
+from training.watching.clock import Trace
+from training.watching.step_progress import Progress
+from training.watching.weight_updates import measured
 from training.workloads import Workload
 from trainyard.common.errors import DataError, TrainingError
 

@@ -27,9 +27,9 @@ import torch
 import torch.distributed as dist
 import typer
 
-from training.cores import cores
-from training.health import measure
-from trainyard.common import whole_file
+from training.cpu_cores import cores
+from training.watching import device_speed
+from trainyard.common import atomic_file
 
 ROWS = {"cpu": (64, 512, 4096), "cuda": (1024, 4096, 16384)}
 """Tokens of a product."""
@@ -60,7 +60,7 @@ def main(
     if out is None:
         sys.stdout.write(text)
     else:
-        whole_file.write(out, text.encode())
+        atomic_file.write(out, text.encode())
 
 
 def probed(ranks: int = 0, threads: int = 0) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def seconds(device: torch.device, call: Callable[[], object]) -> float:
         def called() -> None:
             call()
 
-        return measure.timed(device, called, BLOCKS * 4)
+        return device_speed.timed(device, called, BLOCKS * 4)
     used(call, 2)
     times = max(1, min(10_000, round(SECONDS / max(used(call, 1), 1e-7))))
     return median(used(call, times) / times for _ in range(BLOCKS))

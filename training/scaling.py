@@ -30,7 +30,7 @@ from rich.table import Table
 
 from training.command_line import Settings, assigned, explained, run
 from training.config import TrainConfig
-from training.data.writer import write_dataset
+from training.data.shard_writer import write_dataset
 from training.workloads import load_packing, read_settings
 from trainyard.common.errors import TrainingError
 
@@ -62,7 +62,7 @@ class Point:
 
     step_seconds: float
     shares: dict[str, float]
-    """Part of a step (see ``training.clock``) → its share of the time."""
+    """Part of a step (see ``training.watching.clock``) → its share of the time."""
 
     memory_mb: float
     mfu: float | None

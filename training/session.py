@@ -13,29 +13,30 @@ import torch
 import torch._inductor.config  # noqa: F401 (with _dynamo: use_deterministic_algorithms' own)
 from torch import nn
 
-from training import artifact, held, identity
-from training.adapters import Tuning
-from training.checkpoint import Checkpoints
+from training import identity
+from training.checkpoint.checkpoints import Checkpoints
+from training.checkpoint.lineage import Lineage
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.health import recorder
+from training.export import artifact, weight_location
+from training.finetuning.adapters import Tuning
 from training.identity import Parts
-from training.lineage import Lineage
+from training.input_shares import Mixture, told
 from training.loop import Loop, fresh
 from training.microbatches import settings_by_batch
-from training.mixture import Mixture, told
 from training.optimizers import learning_rate
-from training.reports import Reports
-from training.start import Start, check_differences
+from training.starting_weights import Start, check_differences
 from training.strategies import started
 from training.strategies.ranks import Ranks, read_ranks
 from training.strategies.single import Single
-from training.trackers import trackers
-from training.watchdog import Watch
-from training.watching.rule import Plan
+from training.watching import flight_recorder
+from training.watching.reports import Reports
+from training.watching.trackers import trackers
+from training.watching.watch_rule import Plan
+from training.watching.watchdog import Watch
 from training.watching.watcher import Watcher
 from training.workloads import Workload, load
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, LostRankError, TrainingError
 
 log = logging.getLogger(__name__)
@@ -86,13 +87,13 @@ def build(asked: Asked) -> Built:
     workload.fit(data["train"])
     model = fresh(config, workload)
     if start and start.said is None:
-        from training import base_model
+        from training.finetuning import base_model
 
         folder = start.asked.hugging_face is not None
         begin_with = (asked.workload, start.folder, start.asked.uri)
         base_model.fill(model, workload, *begin_with, asked_as_folder=folder)
     if asked.tuning.part is not None:
-        from training import lora
+        from training.finetuning import lora
 
         lora.tune(model, workload, asked.tuning, config.seed)
     shaping = settings_by_batch(config, workload, model)
@@ -119,7 +120,7 @@ def run(
     differs = check_differences(asked.start, parts) if asked.start else {}
     history = root / "checkpoints" / parts.name / HISTORY
     recordings = root / "checkpoints/flight-recorder"
-    recorder.record(recordings)
+    flight_recorder.record(recordings)
     timeout = config.collective_timeout_seconds
     with (
         started(config, built.workload) as strategy,
@@ -205,7 +206,7 @@ def _hand_on(
             "steps": loop.step,
             "world_size": strategy.ranks.world,
             "training": lineage.told(),
-            "parameters": held.parameters(strategy),
+            "parameters": weight_location.parameters(strategy),
             "packages_sha256": artifact.add_code(folder, asked.workload),
         } | description
     size = asked.config.export_shard_mb * 10**6
@@ -246,7 +247,7 @@ def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history:
     given = start.folder.parent / HISTORY  # where the checkpoint's whole training was given
     if given.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)
-        whole_file.write(history, given.read_bytes())
+        atomic_file.write(history, given.read_bytes())
 
 
 def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
@@ -278,7 +279,7 @@ def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
         TrainingError: a machine is unfit, or a rank trains something else than rank 0.
     """
     if ranks.device.type == "cuda" or ranks.world > 1:
-        from training.health.check import check
+        from training.watching.start_check import check
 
         check(config.health_check, ranks)
     check_alike(parts, ranks)

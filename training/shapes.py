@@ -28,8 +28,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
-from training.simulation.step import standing_for
-from training.simulation.units import Traced, traced
+from training.simulation.forward_parts import Traced, traced
+from training.simulation.simulated_step import standing_for
 from training.workloads import Workload, load, read_settings
 from trainyard.common.errors import TrainingError, TrainyardError
 
@@ -77,7 +77,7 @@ def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tens
 def shapes(
     workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
 ) -> dict[str, Any]:
-    """The tree that ``trainyard.foresight.shapes.read`` takes.
+    """The tree that ``trainyard.foresight.model_shapes.read`` takes.
 
     Raises:
         TrainingError: the model needs data that it was not fitted on.

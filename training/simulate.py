@@ -24,9 +24,9 @@ from rich.console import Console
 
 from training.command_line import Settings, assigned, explained, run
 from training.config import TrainConfig
-from training.simulation import report
-from training.simulation.step import Described, simulated
-from training.simulation.storages import Event, peak, rounded, timeline
+from training.simulation import simulation_report
+from training.simulation.allocations import Event, peak, rounded, timeline
+from training.simulation.simulated_step import Described, simulated
 from training.workloads import load, read_settings
 
 
@@ -49,11 +49,13 @@ def main(
             print(json.dumps({name: value for name, value in one.items() if name != "moments"}))
     else:
         title = f"{workload} on {world} ranks, GiB"
-        Console(width=None if sys.stdout.isatty() else 120).print(report.table(found, title))
+        Console(width=None if sys.stdout.isatty() else 120).print(
+            simulation_report.table(found, title)
+        )
     if plot:
         fullest = max(found, key=lambda one: one["peak_bytes"])
         title = f"memory of rank {fullest['rank']} of {world} over two steps"
-        report.draw(fullest["moments"], title, plot)
+        simulation_report.draw(fullest["moments"], title, plot)
 
 
 def configured(world: int, accumulation: int, given: dict[str, Any]) -> TrainConfig:

@@ -2,7 +2,7 @@
 torch that strategies and options need; the schedules of a pipeline.
 
 No torch here: recipes are checked with it. What AWS documents of machines, images and launchers
-stands in ``steps.train.support``.
+stands in ``steps.train.library_support``.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 import typer
 
-from training.trying.main import main
+from training.contract_tests.try_command import main
 
 if __name__ == "__main__":
     typer.run(main)

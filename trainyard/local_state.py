@@ -28,7 +28,7 @@ def served() -> Iterator[None]:
     with ExitStack() as stack:
         if (STATE / "s3").is_dir() and not _is_configured():
             # moto and all behind it, which nothing else needs
-            from trainyard.emulator.environment import applied
+            from trainyard.emulator.client_environment import applied
             from trainyard.emulator.server import serve
 
             try:

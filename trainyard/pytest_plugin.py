@@ -38,7 +38,7 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
     import boto3
     import botocore.session
 
-    from trainyard.emulator.environment import applied
+    from trainyard.emulator.client_environment import applied
     from trainyard.emulator.redirect.sitecustomize import hook
 
     hook(botocore.session)

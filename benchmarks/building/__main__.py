@@ -28,7 +28,7 @@ from rich.table import Table
 from safetensors.torch import save_file
 
 from tests.training.worlds import free_port
-from training.initial.build import built, real
+from training.initial.build_model import built, real
 from training.workloads import load
 
 WAYS = ("ours", "pretrained", "torchtitan", "whole")

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from training import base_model
 from training.config import TrainConfig
+from training.finetuning import base_model
 from training.loop import fresh
 from training.strategies import kind, started
 from training.strategies.ranks import Ranks

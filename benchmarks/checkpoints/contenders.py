@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from training.checkpoint import Checkpoints
+from training.checkpoint.checkpoints import Checkpoints
 from training.strategies.ranks import Ranks
 
 State = dict[str, Tensor]

@@ -24,12 +24,11 @@ from rich.console import Console
 from rich.table import Table as Shown
 from torch.distributed import PrefixStore, TCPStore
 
-from training import marker
-from training.checkpoints import finding, reading, saving
-from training.checkpoints.blocks import BLOCK, HASH, hashes_path
-from training.checkpoints.meeting import Meeting
-from training.checkpoints.table import Part
-from training.marker import Marker, Written
+from training.checkpoint import find_files, marker, read_slices, save
+from training.checkpoint.block_hashes import BLOCK, HASH, hashes_path
+from training.checkpoint.marker import Marker, Written
+from training.checkpoint.rendezvous import Meeting
+from training.checkpoint.tensor_table import Part
 from trainyard.common.errors import LostRankError
 
 PHASES = ("agreement", "save", "save again", "resume", "a rank is lost")
@@ -106,12 +105,12 @@ class Counted:
         return self._store.delete_key(key)
 
 
-class Holes(saving.Share):
+class Holes(save.Share):
     """A rank's share of which only the length is written."""
 
     def __init__(self, meeting: Meeting, parts: dict[str, Part]) -> None:
         self.parts, self.image = parts, None
-        left_out, self.table = saving.agreed(meeting, parts)
+        left_out, self.table = save.agreed(meeting, parts)
         self.bytes = sum(part.bytes for name, part in parts.items() if name not in left_out)
 
     def write(self, path: Path, advance: Callable[[], None]) -> Written:
@@ -149,19 +148,19 @@ class Client:
     def _save(self, step: int) -> None:
         target = marker.folder_of(self.folder, step)
         said = Marker(step=step, files={})
-        saving.write(self.share, self.meeting, target, self.leads, said, keep=1)
+        save.write(self.share, self.meeting, target, self.leads, said, keep=1)
 
     def _resume(self) -> None:
-        survey = finding.survey(self.folder) if self.leads else []
-        found = finding.candidates(self.meeting, survey)[0]
+        survey = find_files.survey(self.folder) if self.leads else []
+        found = find_files.candidates(self.meeting, survey)[0]
         folder = marker.folder_of(self.folder, found.step)
-        said = KNOWN.setdefault(found.digest, finding.relayed(self.meeting, found, folder))
+        said = KNOWN.setdefault(found.digest, find_files.relayed(self.meeting, found, folder))
         lead = self.rank - self.rank % MACHINE
-        files = finding.located(self.meeting, folder, said, lead, lambda count: None)
+        files = find_files.located(self.meeting, folder, said, lead, lambda count: None)
         try:
             table = files.said.table
             assert table is not None  # noqa: S101
-            slices = reading.slices(self.parts, table, str(folder))
+            slices = read_slices.slices(self.parts, table, str(folder))
             for number in {one.file for one in slices}:
                 files.opened(files.said.names[number])
             self.meeting.decide([], lambda said: None)

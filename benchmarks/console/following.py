@@ -19,7 +19,7 @@ import boto3
 from benchmarks.console.processes import Started, Visitor, console, emulator
 from benchmarks.console.state import IMAGE, ROLE
 from benchmarks.harness import Figure, Section, Target
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 
 Update = tuple[float, int, str]
 """When it came, to which stream, of which page."""

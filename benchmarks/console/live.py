@@ -14,7 +14,7 @@ from benchmarks.console.following import FLAGS
 from benchmarks.console.processes import Visitor, console, emulator
 from benchmarks.console.state import IMAGE, ROLE
 from benchmarks.harness import Figure, Section, Target
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 from trainyard.language.statuses import ENDED
 
 PIPELINE, TRAINING = "live", "Train"

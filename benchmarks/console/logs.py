@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.console.processes import Started, Visitor, console, emulator
 from benchmarks.console.state import make
 from benchmarks.harness import Figure, Section, Target
-from trainyard.emulator.logs import LogStore
+from trainyard.emulator.services.log_store import LogStore
 
 GROUP = "/aws/sagemaker/ProcessingJobs"
 LINE = "step={i} loss={loss:.6f} learning_rate=0.003 grad_norm=0.812 samples_per_second=41.2"

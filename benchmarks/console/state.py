@@ -16,9 +16,9 @@ from typing import Any
 
 import boto3
 
-from trainyard.common import whole_file
-from trainyard.emulator.documents import read_json
-from trainyard.emulator.environment import applied
+from trainyard.common import atomic_file
+from trainyard.emulator.client_environment import applied
+from trainyard.emulator.json_documents import read_json
 from trainyard.emulator.server import serve
 
 STEPS = 20
@@ -126,4 +126,4 @@ def _copy_job(state: Path, name: str, old: str, id: str, later: float, lasted: f
 def _write(path: Path, text: str) -> None:
     """As the emulator writes it, but for waiting for the disk."""
     path.parent.mkdir(parents=True)
-    whole_file.begin(path, text).finish(durable=False)
+    atomic_file.begin(path, text).finish(durable=False)

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.contract.faults import FAULTS, Seeded, lines, write
-from training.trying.contract import Verdict
-from training.trying.main import attempt
+from training.contract_tests.contract import Verdict
+from training.contract_tests.try_command import attempt
 
 console = Console()
 

@@ -27,11 +27,11 @@ from benchmarks.foresight.holding_out import (
     score,
     shared,
 )
-from trainyard.common import whole_file
-from trainyard.foresight import time
-from trainyard.foresight.time import CONSTANTS, Constants
+from trainyard.common import atomic_file
+from trainyard.foresight import step_time
+from trainyard.foresight.step_time import CONSTANTS, Constants
 
-PATH = Path(time.__file__).with_name("constants.json")
+PATH = Path(step_time.__file__).with_name("constants.json")
 
 
 def fitted(of: list[Case]) -> Constants:
@@ -59,7 +59,7 @@ def write(constants: Constants) -> None:
     """Into ``constants.json``, under ``time``; what others have there stays."""
     whole = json.loads(PATH.read_text(encoding="utf-8"))
     whole["time"] = asdict(constants)
-    whole_file.write(PATH, json.dumps(whole, indent=2) + "\n")
+    atomic_file.write(PATH, json.dumps(whole, indent=2) + "\n")
 
 
 def validated(of: list[Case]) -> dict[str, Any]:

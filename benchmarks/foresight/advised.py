@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 from trainyard.foresight.advice import Advice, Candidate, advise
-from trainyard.foresight.asking import allowed
-from trainyard.foresight.machines import TABLE, machines
+from trainyard.foresight.advice_display import cells, detail, heads
+from trainyard.foresight.advice_options import allowed
+from trainyard.foresight.cloud_machines import TABLE, machines
+from trainyard.foresight.losing_reasons import simpler, why_not
 from trainyard.foresight.question import Offer, Question
-from trainyard.foresight.reasons import simpler, why_not
-from trainyard.foresight.rules import count, published, rules_of
-from trainyard.foresight.screen import cells, detail, heads
+from trainyard.foresight.rules_of_thumb import count, published, rules_of
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
 
@@ -147,7 +147,7 @@ def _source(name: str) -> str:
 
 def main() -> None:
     """Write the page."""
-    whole_file.write(FILE, page().rstrip() + "\n")
+    atomic_file.write(FILE, page().rstrip() + "\n")
     print(f"{FILE}: written")
 
 

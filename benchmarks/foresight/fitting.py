@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from benchmarks.foresight.published import Row
-from trainyard.foresight import work as work_of
+from trainyard.foresight import rank_work as work_of
+from trainyard.foresight.rank_work import Work
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.time import Constants, seconds
-from trainyard.foresight.work import Work
+from trainyard.foresight.step_time import Constants, seconds
 
 Floats = NDArray[np.float64]
 

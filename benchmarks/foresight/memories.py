@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.foresight.published import read
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 from trainyard.foresight import memory
 from trainyard.foresight.memory import CONSTANTS, STAYS, Constants, Memory
 from trainyard.foresight.setting import Setting
@@ -143,7 +143,7 @@ def main(
     if fit_:
         fitted = fit([one for one in rows if one.source not in SILENT])
         tree = json.loads(FILE.read_text(encoding="utf-8"))
-        whole_file.write(FILE, json.dumps(tree | {"memory": asdict(fitted)}, indent=2) + "\n")
+        atomic_file.write(FILE, json.dumps(tree | {"memory": asdict(fitted)}, indent=2) + "\n")
         print(f"wrote {fitted}")
         return
     pairs = held_out(rows)

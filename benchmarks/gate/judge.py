@@ -1,7 +1,7 @@
 """What the gate says of a simulated pair, beside two simpler ways to say it.
 
 The gate's own code judges: ``conditions.group_sums`` adds the scores up, ``conditions.paired``
-gives the limits, ``conditions.spending`` the level of the first look.
+gives the limits, ``conditions.alpha_spending`` the level of the first look.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.gate.simulate import METRIC, World, pair
+from conditions.alpha_spending import spent
+from conditions.confidence_limits import freedom, jackknife
 from conditions.group_sums import GroupSums, Ints, Wanted, in_order
 from conditions.groups import effective_groups, likeness
-from conditions.limits import freedom, jackknife
 from conditions.paired import RESAMPLES, Floats, bootstrap_t, improvement
-from conditions.spending import spent
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE

@@ -9,8 +9,8 @@ from benchmarks.gate.judge import ALPHA, CONFIDENCE, FIRST, promoted, usual
 from benchmarks.gate.promotion import data, percent, rate
 from benchmarks.gate.setting import Setting
 from benchmarks.harness import Section, Target
+from conditions.alpha_spending import spent
 from conditions.paired import Floats
-from conditions.spending import spent
 
 TRIES = (1, 10, 50)
 NOISE = 0.05

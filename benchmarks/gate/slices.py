@@ -9,7 +9,7 @@ from benchmarks.gate.promotion import percent, rate
 from benchmarks.gate.setting import Setting
 from benchmarks.harness import Figure, Section, Target
 from conditions.checks.slice_regression import SLICE_REGRESSION
-from conditions.limits import Student, freedom, jackknife
+from conditions.confidence_limits import Student, freedom, jackknife
 from conditions.paired import Floats, improvement
 from conditions.slices import Part, holm, judge_slices
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.writer import write_dataset
+from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
 MODEL = {"context_length": 16, "layers": 2, "heads": 2, "dim": 64}
@@ -172,7 +172,7 @@ def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port:
         for descriptor in (1, 2):
             os.dup2(log.fileno(), descriptor)
 
-    from steps.edge import run
+    from steps.job_main import run
 
     run(lambda: _train(data, folder, start, layout), folder / "failure")
 
@@ -180,7 +180,7 @@ def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port:
 def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     import torch
 
-    from training.checkpoint import Checkpoints
+    from training.checkpoint.checkpoints import Checkpoints
     from training.config import TrainConfig
     from training.data.dataset import Dataset
     from training.identity import parts, running

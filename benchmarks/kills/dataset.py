@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from steps.shard.plan import SPLITS
+from steps.shard.shard_plan import SPLITS
 from training.data.dataset import Dataset
 
 BATCH = 4096  # samples read at a time

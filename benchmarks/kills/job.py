@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from steps.shard.plan import SPLITS
+from steps.shard.shard_plan import SPLITS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SETTINGS = {"context_length": 64, "layers": 1, "heads": 1, "dim": 8}

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.kills.dataset import Contents
 from benchmarks.kills.disturbances import Moment, disturbances, pages_of, tear
 from benchmarks.kills.job import Job
-from steps.shard.plan import SPLITS
+from steps.shard.shard_plan import SPLITS
 from trainyard.common.errors import DataError
 
 MOST = 3  # disturbances before the job may finish

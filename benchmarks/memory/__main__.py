@@ -20,8 +20,8 @@ from rich.table import Table
 from benchmarks import resumed
 from benchmarks.memory.cases import ELSEWHERE, OURS, PUBLISHED, SHAPES, Case
 from training.simulate import configured, simulate
-from training.simulation.report import COLOURS, GIB
-from training.simulation.storages import CATEGORIES
+from training.simulation.allocations import CATEGORIES
+from training.simulation.simulation_report import COLOURS, GIB
 
 
 def main(

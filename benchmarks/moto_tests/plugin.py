@@ -15,7 +15,7 @@ import boto3
 import moto
 import pytest
 
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import serve
 
 RESULTS = "MOTO_TESTS_RESULTS"

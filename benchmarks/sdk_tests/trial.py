@@ -26,9 +26,9 @@ from benchmarks.sdk_tests.changes import (
     LONG_SLEEPS,
 )
 from benchmarks.sdk_tests.evidence import Watch
-from trainyard.emulator.environment import applied
-from trainyard.emulator.own_role import TRUST
+from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.services.own_role import TRUST
 
 INSIDE = Path(__file__).parent / "inside"
 LEFT = 120  # seconds for what a test leaves running

@@ -60,7 +60,7 @@ def _dataset(bench: Bench) -> Path:
 
 def _train(folder: Path, checkpoints: Path, steps: int) -> list[dict[str, float]]:
     """The metric lines of a run."""
-    from training.checkpoint import Checkpoints
+    from training.checkpoint.checkpoints import Checkpoints
     from training.config import TrainConfig
     from training.data.dataset import Dataset
     from training.loop import Loop

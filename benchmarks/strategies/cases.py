@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.writer import write_dataset
+from training.data.shard_writer import write_dataset
 from training.strategy_table import SCHEDULES
 from training.workloads import load_packing
 

@@ -14,8 +14,8 @@ import typer
 
 from benchmarks.tamperings.tamperings import KINDS, Target, files, keys, tampered
 from pipelines.approve import approve
-from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import chosen, first_mismatch, run_checks
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.verification import chosen, first_mismatch, run_checks
 from trainyard.common.errors import GateError
 
 

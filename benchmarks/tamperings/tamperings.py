@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.verify.evidence import Evidence
+from pipelines.registry.package_evidence import Evidence
 
 KINDS = ("flipped bit", "truncation", "swap of equal length", "additional key")
 

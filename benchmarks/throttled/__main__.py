@@ -27,7 +27,7 @@ from benchmarks.throttled import demand
 from benchmarks.throttled.mount import mounted, refuse
 from benchmarks.throttled.protocol import Slow
 from benchmarks.throttled.ranks import Rank, Waited, train
-from training.data.writer import write_dataset
+from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
 RECIPE = Path(__file__).parents[2] / "recipes/prod.yaml"

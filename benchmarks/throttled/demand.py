@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.foreseeing import of_recipe
-from pipelines.recipe.reading import load
-from trainyard.foresight.time import foresee
+from pipelines.advice.training_setting import of_recipe
+from pipelines.recipe.read_recipe import load
+from trainyard.foresight.step_time import foresee
 
 TOKEN = 2
 """Bytes of a token of up to 65,536 (docs/shards.md)."""

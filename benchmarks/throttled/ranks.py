@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.order import uniform, windowed
+from training.data.sample_order import uniform, windowed
 
 MICRO = 8
 """Samples of a micro-batch, as recipes/prod.yaml has it."""

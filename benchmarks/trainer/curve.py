@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from benchmarks.trainer.loops import CHECKOUT, LOOPS, MICRO, LoopFailed, run, trainer_losses
 from training.config import TrainConfig
-from training.data.writer import write_dataset
-from training.initial.build import real
+from training.data.shard_writer import write_dataset
+from training.initial.build_model import real
 from training.loop import fresh
 from training.workloads import load, load_packing
 

@@ -13,7 +13,7 @@ from benchmarks.trainer.curve import MODEL, Setting, settings
 from training.config import TrainConfig
 from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate
-from training.initial.build import real
+from training.initial.build_model import real
 from training.loop import fresh
 from training.workloads import load
 from training.workloads.language_model.scores import padding

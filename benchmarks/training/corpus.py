@@ -11,8 +11,8 @@ from benchmarks.training.entries import PEAK, WARMUP, hyperparameters
 from benchmarks.training.setting import Setting
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.order import uniform
-from training.data.writer import write_dataset
+from training.data.sample_order import uniform
+from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
 TEXT_BYTES = 2_000_000

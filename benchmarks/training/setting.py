@@ -63,7 +63,10 @@ class Setting:
 
     def model(self) -> "torch.nn.Module":
         """The module, from its file alone, with the same fresh weights in every process."""
-        from training.initial.build import built, real  # all begin with the numbers of our loop
+        from training.initial.build_model import (  # all begin with the numbers of our loop
+            built,
+            real,
+        )
 
         spec = importlib.util.spec_from_file_location("language_model_of_trainyard", MODEL)
         module = importlib.util.module_from_spec(spec)

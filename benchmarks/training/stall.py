@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.harness import Figure, Section, Target
-from training.checkpoint import Checkpoints
+from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.strategies.single import Single

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.tuning.tables import Table
-from trainyard.emulator.tuning.search import STRATEGIES, Question, Trial
-from trainyard.emulator.tuning.space import Categorical
+from trainyard.emulator.tuning.search_space import Categorical
+from trainyard.emulator.tuning.search_strategies import STRATEGIES, Question, Trial
 
 Key = tuple[int, ...]
 Asked = Iterator[Key]

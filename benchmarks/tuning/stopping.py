@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from benchmarks.tuning.tables import Table
-from trainyard.emulator.tuning.curves import Hyperband, Median, Rule
-from trainyard.emulator.tuning.space import sample
+from trainyard.emulator.tuning.objective_curves import Hyperband, Median, Rule
+from trainyard.emulator.tuning.search_space import sample
 
 EPOCHS, WORKERS, SHARE = 27, 4, 0.01
 NOISE = 0.02

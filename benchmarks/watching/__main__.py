@@ -24,7 +24,7 @@ from benchmarks.watching.faults import FAULTS
 from benchmarks.watching.healthy import Case, cases
 from tests.training.worlds import run_rank
 from training.watching.rules import RULES
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 
 
 def main(
@@ -100,7 +100,7 @@ def _lines(case: Case, scratch: Path, place: Path, rank: Any = run_rank) -> list
     found = trial.read(path)
     if found is None:
         found = trial.run(case, scratch / "data", scratch / "ml", rank)
-        whole_file.write(path, json.dumps(found))
+        atomic_file.write(path, json.dumps(found))
     return found
 
 

@@ -10,7 +10,7 @@ from tests.training.trainings import write_ragged
 from tests.training.workloads.image import pictures
 from tests.training.workloads.image.test_workload import sharded
 from tests.training.workloads.tabular import tables
-from training.data.writer import write_dataset
+from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
 LANGUAGE = {"context_length": 32, "layers": 2, "heads": 2, "dim": 32}

@@ -157,7 +157,7 @@ def full_disk(given: list[str], environment: dict[str, str], root: Path, rank: i
     """The process that writes checkpoints can write no file of more than 100 kB."""
     import resource
 
-    from training.checkpoints.saving import Writer
+    from training.checkpoint.save import Writer
 
     begin = Writer.__init__
 

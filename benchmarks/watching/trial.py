@@ -18,9 +18,9 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments
 from tests.training.worlds import run_rank
-from training import marker
+from training.checkpoint import marker
 from training.watching.__main__ import parsed
-from training.watching.rule import Plan
+from training.watching.watch_rule import Plan
 from training.watching.watcher import Event, Watcher, read_watching
 
 Lines = list[dict[str, float]]

@@ -11,11 +11,11 @@ from typing import Literal
 
 from benchmarks.definitions.service import ENDED, Service
 from benchmarks.why.failures import BUCKET, FAILURES, SCARCE, SOURCE, Failure
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
 from trainyard.runs.why.diagnosis import Cause
-from trainyard.runs.why.reading import causes_of
+from trainyard.runs.why.read_evidence import causes_of
 
 AT_ONCE = 3
 """Executions that run together."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from conditions.check import Check, at_most, measured
-from conditions.table import Field, GateCheck
+from conditions.check_table import Field, GateCheck
+from conditions.gate_check import Check, at_most, measured
 
 
 def within_size(evaluation: Any, budget_mb: float) -> Check:

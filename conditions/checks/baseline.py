@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from conditions.check import Check, Direction, compare, measured, number
+from conditions.check_table import Field, GateCheck
 from conditions.demands import Demands
-from conditions.evidence import Evidence
-from conditions.table import Field, GateCheck
+from conditions.gate_check import Check, Direction, compare, measured, number
+from conditions.gate_evidence import Evidence
 
 
 def against_baseline(

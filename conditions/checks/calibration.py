@@ -1,9 +1,9 @@
 """``max_calibration_error``: a binary classifier's probabilities are true."""
 
-from conditions.check import Check
+from conditions.check_table import Field, GateCheck
 from conditions.demands import Demands
-from conditions.evidence import Evidence
-from conditions.table import Field, GateCheck
+from conditions.gate_check import Check
+from conditions.gate_evidence import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> list[Check]:

@@ -1,9 +1,9 @@
 """``max_group_influence``: no single group decides a comparison."""
 
-from conditions.check import Check, reaches
-from conditions.comparison import row
-from conditions.evidence import Compared
-from conditions.table import Field, GateCheck, Values, compared_metrics
+from conditions.champion_comparison import row
+from conditions.check_table import Field, GateCheck, Values, compared_metrics
+from conditions.gate_check import Check, reaches
+from conditions.gate_evidence import Compared
 
 
 def widespread(found: Compared, most: float) -> Check:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from conditions.check import Check, at_most, measured
-from conditions.table import Field, GateCheck
+from conditions.check_table import Field, GateCheck
+from conditions.gate_check import Check, at_most, measured
 
 
 def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
@@ -28,7 +28,7 @@ def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
 def without_near_duplicates(evaluation: Any, allowed: float) -> Check:
     """Nearly the same as a test example stands in train for at most so large a share of them.
 
-    ``steps.evaluate.near`` says what is near, and how sure that is.
+    ``steps.evaluate.near_duplicates`` says what is near, and how sure that is.
     """
     return _share(
         "near_duplicates",

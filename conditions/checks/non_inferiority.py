@@ -1,9 +1,9 @@
 """``non_inferiority``: the challenger is not worse than the champion by the margin or more."""
 
-from conditions.check import Check
-from conditions.comparison import above, margins, signed
-from conditions.evidence import Compared
-from conditions.table import GateCheck
+from conditions.champion_comparison import above, margins, signed
+from conditions.check_table import GateCheck
+from conditions.gate_check import Check
+from conditions.gate_evidence import Compared
 
 
 def non_inferior(compared: Compared, margin: float) -> Check:

@@ -1,9 +1,9 @@
 """``smallest_effect``: the test split is large enough to show what the recipe wants to find."""
 
-from conditions.check import Check, number, reaches
-from conditions.comparison import margins, row, signed
-from conditions.evidence import Compared
-from conditions.table import GateCheck
+from conditions.champion_comparison import margins, row, signed
+from conditions.check_table import GateCheck
+from conditions.gate_check import Check, number, reaches
+from conditions.gate_evidence import Compared
 
 
 def powerful(compared: Compared, power: float, effect: float) -> Check:

@@ -1,9 +1,9 @@
 """``min_examples``, ``min_groups``: the test split is large enough to judge by."""
 
-from conditions.check import Check, number, reaches
+from conditions.check_table import Field, GateCheck, compared_metrics
 from conditions.demands import Demands
-from conditions.evidence import Evidence
-from conditions.table import Field, GateCheck, compared_metrics
+from conditions.gate_check import Check, number, reaches
+from conditions.gate_evidence import Evidence
 
 
 def _at_least(check: GateCheck, what: str, found: float, least: float) -> Check:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from conditions.check import Check
-from conditions.comparison import margins, signed
+from conditions.champion_comparison import margins, signed
+from conditions.check_table import GateCheck
 from conditions.demands import Demands
-from conditions.evidence import Evidence
-from conditions.table import GateCheck
+from conditions.gate_check import Check
+from conditions.gate_evidence import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:

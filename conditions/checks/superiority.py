@@ -1,9 +1,9 @@
 """``superiority``: the challenger is better than the champion by more than the margin."""
 
-from conditions.check import Check
-from conditions.comparison import above, margins, signed
-from conditions.evidence import Compared
-from conditions.table import GateCheck
+from conditions.champion_comparison import above, margins, signed
+from conditions.check_table import GateCheck
+from conditions.gate_check import Check
+from conditions.gate_evidence import Compared
 
 
 def superior(compared: Compared, margin: float) -> Check:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from conditions.arguments import BOUNDS
-from conditions.check import Check, Direction, compare, measured, number
+from conditions.check_table import Field, GateCheck
 from conditions.demands import Demands
-from conditions.evidence import Evidence
-from conditions.table import Field, GateCheck
+from conditions.gate_arguments import BOUNDS
+from conditions.gate_check import Check, Direction, compare, measured, number
+from conditions.gate_evidence import Evidence
 
 
 def against_threshold(

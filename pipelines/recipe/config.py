@@ -1,6 +1,6 @@
 """The recipe: every field of ``recipes/*.yaml``, its type, unit and default.
 
-Nothing here reads files or knows AWS: ``pipelines.recipe.reading`` reads,
+Nothing here reads files or knows AWS: ``pipelines.recipe.read_recipe`` reads,
 ``pipelines.definition`` builds.
 """
 
@@ -8,16 +8,16 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipelines.recipe import script
-from pipelines.recipe.data import S3_URI, Data
-from pipelines.recipe.machines import refuse_batch, refuse_fallbacks, refuse_images
+from pipelines.recipe import script_section as script
+from pipelines.recipe.data_section import S3_URI, Data
+from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
-from training.start import BASE_MODEL
+from training.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.errors import nearest
 from trainyard.language.retries import LIMITS, WORDS

@@ -14,7 +14,7 @@ from pipelines.recipe.config import Recipe, Workload
 from steps.gate.config import GateConfig
 from training import workloads
 from training.workloads import spec
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 
 FILE = Path(__file__).resolve().parents[2] / "recipes/schema.json"
 LINE = "# yaml-language-server: $schema=schema.json"
@@ -103,5 +103,5 @@ def _plain(tree: Any, name: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    whole_file.write(FILE, text())
+    atomic_file.write(FILE, text())
     print(f"{FILE}: written")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pipelines.rules.trainyard_jobs import our_training, settings
 from steps.train.config import CHECKPOINTS
-from trainyard.validate.rules.jobs import Job
+from trainyard.validate.rules.job_view import Job
 from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.spot import RUNTIME
 
@@ -55,7 +55,7 @@ def rare_checkpoints(job: Job) -> Iterator[Violation]:
     over=our_training,
     why="the disk runs full when the checkpoint is written, and the work since the last is lost",
     fix="raise VolumeSizeInGB, or lower keep_checkpoints",
-    source="training/checkpoint.py; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
+    source="training/checkpoint/; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
 )
 def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
     config, machine = settings(job), job.machine

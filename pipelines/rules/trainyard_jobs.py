@@ -5,9 +5,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from training.config import TrainConfig
-from trainyard.language.document import Document
+from trainyard.language.definition_document import Document
 from trainyard.language.evaluation import unknowns
-from trainyard.validate.rules.jobs import Job, training
+from trainyard.validate.rules.job_view import Job, training
 
 MARKS = ("workload", "strategy", "global_batch", "micro_batch")
 

@@ -17,27 +17,27 @@ import torch
 from torch import nn
 
 from conditions.demands import UNRESOLVED
-from steps.arguments import typed
-from steps.edge import run
-from steps.evaluate import document
-from steps.evaluate.archive import Source, Trained, open_archive, open_champion
-from steps.evaluate.baselines import TrainSplit, baselines, scored
-from steps.evaluate.document import Champion, Evaluation
-from steps.evaluate.leakage import leakage
-from steps.evaluate.near import near_duplicates
-from steps.evaluate.quiet import REQUESTS, WARM, quietest, timed
-from steps.evaluate.rows import Scoring, placed, rows
-from steps.evaluate.scores import Scores, tables, write
+from steps.evaluate import evaluation_document
+from steps.evaluate.baseline_scores import TrainSplit, baselines, scored
+from steps.evaluate.evaluation_document import Champion, Evaluation
+from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
+from steps.evaluate.leaked_examples import leakage
+from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
+from steps.evaluate.near_duplicates import near_duplicates
+from steps.evaluate.score_rows import Scoring, placed, rows
+from steps.evaluate.score_table import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
-from training.cores import fit_threads
+from steps.job_arguments import typed
+from steps.job_main import run
+from training.cpu_cores import fit_threads
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
 from training.scores import Block, Metrics
-from training.start import BASE, BASE_MODEL
+from training.starting_weights import BASE, BASE_MODEL
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError
+from trainyard.common.gc_freeze import uncollected
 from trainyard.common.hashes import file_sha256, lines_sha256
-from trainyard.common.uncollected import uncollected
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -80,7 +80,7 @@ def evaluate(options: argparse.Namespace) -> None:
         | ({BASE: description[BASE]} if base else {})
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
-    document.write(options.root / "processing/output/evaluation", evaluation)
+    evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
 
 
 def _near(

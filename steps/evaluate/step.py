@@ -3,12 +3,12 @@
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
-from steps.arguments import words
 from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
+from steps.job_arguments import words
 from steps.processing import input_folder, output_uri, processing_step
-from training.start import BASE
+from training.starting_weights import BASE
 
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
 
@@ -28,7 +28,7 @@ def evaluate_step(
 
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri say who it is:
-    ``pipelines.approval.champion``.
+    ``pipelines.registry.champion``.
     ``summarised``: whether the shard step wrote a summary of the train split, which is read then
     instead of it. ``near_duplicates``: whether the gate asks for them. ``base``: S3 URI of the
     model that the training began with, which is scored as baseline ``base_model``. A script of

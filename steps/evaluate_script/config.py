@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue, field_validator
 
 from steps.config import Section
-from steps.train.script import checked_channels
+from steps.train.train_script import checked_channels
 
 Leaks = Literal["examples", "groups"]
 

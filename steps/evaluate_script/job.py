@@ -3,9 +3,9 @@
 python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \\
     --channels test [--champion ARN] [--slices NAME …] [--arguments JSON …] [--leaks examples …]
 
-The script runs once for each model (``steps.evaluate_script.script``), and the rows that it writes
-become the gate's tables. No torch, no pydantic: only numpy and pyarrow beyond Python, since the
-image is the script's.
+The script runs once for each model (``steps.evaluate_script.script_process``), and the rows
+that it writes become the gate's tables. No torch, no pydantic: only numpy and pyarrow beyond
+Python, since the image is the script's.
 """
 
 import argparse
@@ -16,13 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from conditions.demands import NONE, UNRESOLVED
-from steps.edge import run
-from steps.evaluate import document
-from steps.evaluate.document import Champion, Channel, Dataset, Evaluation, Latency, Model
-from steps.evaluate.scores import Scores, tables
-from steps.evaluate_script import told
-from steps.evaluate_script.scoring import Scored, Scoring
-from steps.evaluate_script.script import Request, Script
+from steps.evaluate import evaluation_document
+from steps.evaluate.evaluation_document import (
+    Champion,
+    Channel,
+    Dataset,
+    Evaluation,
+    Latency,
+    Model,
+)
+from steps.evaluate.score_table import Scores, tables
+from steps.evaluate_script import script_report as told
+from steps.evaluate_script.script_process import Request, Script
+from steps.evaluate_script.script_scoring import Scored, Scoring
+from steps.job_main import run
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
 
@@ -78,7 +85,7 @@ def evaluate(options: argparse.Namespace) -> None:
         "scores": tables(challenger.table.parent),
         "model": _model(said),
     }
-    document.write(options.root / "processing/output/evaluation", evaluation)
+    evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
 
 
 def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Latency | None:

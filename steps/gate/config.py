@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, FiniteFloat, create_model
 from pydantic import Field as Setting
 
-from conditions.table import Field, Need, checks, declared, fields, kinds
+from conditions.check_table import Field, Need, checks, declared, fields, kinds
 from steps.config import ProcessingCompute
 
 # What the gate job needs beyond Python where it reads scores: AWS's PyTorch images lack some of it.
@@ -35,7 +35,7 @@ Declared = create_model(
     __base__=ProcessingCompute,
     **{f.name: _setting(f) for f in fields() if f.form != "thresholds"},
 )
-"""The fields of the table of checks (``conditions.table``)."""
+"""The fields of the table of checks (``conditions.check_table``)."""
 
 
 class GateConfig(Declared):

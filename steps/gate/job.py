@@ -15,14 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from conditions import provenance
-from conditions.arguments import demands, parser
-from conditions.documents import Gate
-from conditions.evidence import Evidence
-from conditions.table import rows_of
+from conditions import provenance_record
+from conditions.check_table import rows_of
+from conditions.gate_arguments import demands, parser
+from conditions.gate_documents import Gate
+from conditions.gate_evidence import Evidence
 from conditions.verdict import verdict
-from steps.edge import run
-from trainyard.common import whole_file
+from steps.job_main import run
+from trainyard.common import atomic_file
 
 
 def gate(options: argparse.Namespace) -> None:
@@ -30,8 +30,8 @@ def gate(options: argparse.Namespace) -> None:
     result = judge(options)
     output = options.root / "processing/output/gate/gate.json"
     output.parent.mkdir(parents=True, exist_ok=True)
-    whole_file.write(output, json.dumps(result, indent=1, allow_nan=False))
-    provenance.write(options.root, result)
+    atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
+    provenance_record.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
-from conditions.arguments import arguments
+from conditions.gate_arguments import arguments
 from steps.context import StepContext
 from steps.gate.config import GateConfig, threshold_parameter
 from steps.processing import input_folder, output_uri, processing_step
@@ -25,7 +25,7 @@ def gate_step(
     directions: Mapping[str, str],
 ) -> ProcessingStep:
     """Output ``gate``: gate.json, also readable as the property file Gate; and beside it
-    provenance.json and record.json, the property file Record (``conditions.provenance``).
+    provenance.json and record.json, the property file Record (``conditions.provenance_record``).
 
     ``provenance``: S3 URI of what the definition knows of where the model comes from.
     ``directions``: metric → ``lower`` or ``higher``, which values are better. The gate asks no

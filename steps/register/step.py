@@ -14,9 +14,9 @@ from sagemaker.serve.model_builder import ModelBuilder
 
 from steps.context import StepContext
 from steps.processing import output_uri
-from steps.register.card import Data, Run, model_card
 from steps.register.config import RegisterConfig
-from training.start import BASE
+from steps.register.model_card import Data, Run, model_card
+from training.starting_weights import BASE
 from trainyard.common.errors import DefinitionError
 
 RECORDED = (
@@ -24,7 +24,7 @@ RECORDED = (
     *("artifact_sha256", "packages_sha256", "dataset_fingerprint", "checkpoint_step", "identity"),
     *("evaluation_sha256", "gate_sha256", "champion", "provenance_sha256"),
 )
-"""What of the gate's record.json (``conditions.provenance.record``) the customer metadata hold."""
+"""Fields of record.json (``conditions.provenance_record.record``) in the customer metadata."""
 MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
 APPROVE_WITH = "python -m pipelines.approve"
 """The customer metadata ``approve_with``: Trainyard's console approves such a package by no other
@@ -36,7 +36,7 @@ ENTRY = {
     "SAGEMAKER_PROGRAM": "inference.py",  # the SDK says "", which the toolkit cannot import
     "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
 }
-"""Where the serving container finds what answers: ``training.artifact.add_code`` put it there."""
+"""The folder of the inference code, written by ``training.export.artifact.add_code``."""
 
 
 class Builder(ModelBuilder):

@@ -23,20 +23,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from steps.arguments import typed
-from steps.edge import run
-from steps.shard import manifests, progress, raw, survey
-from steps.shard.plan import SPLITS, Plan
+from steps.job_arguments import typed
+from steps.job_main import run
+from steps.shard import manifests, raw_objects, shard_progress, survey
 from steps.shard.pool import Pool, room_on
-from steps.shard.progress import Packed, Read
+from steps.shard.pool_tasks import Task
 from steps.shard.quarantine import NAMED, check_share, summary
-from steps.shard.raw import RawObject
+from steps.shard.raw_objects import RawObject
 from steps.shard.settings import ShardSettings
 from steps.shard.shard_object import ShardObject
+from steps.shard.shard_plan import SPLITS, Plan
+from steps.shard.shard_progress import Packed, Read
 from steps.shard.survey import STEM, Survey
-from steps.shard.work import Task
 from training.workloads import read_settings
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -63,29 +63,32 @@ def shard(options: argparse.Namespace) -> None:
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
     manifests.refuse_strangers(plan, cluster.hosts)
-    done = progress.already_read(objects, plan)
-    found = progress.read(Survey, STEM, survey.identity(objects, plan), plan.progress)
+    done = shard_progress.already_read(objects, plan)
+    found = shard_progress.read(Survey, STEM, survey.identity(objects, plan), plan.progress)
     if len(done) == len(objects) and found:
         check_share(done, plan.max_bad_share)
         own = _own(found.units(plan), cluster)
-        packed = progress.already_packed(own, plan, options.processes)
+        packed = shard_progress.already_packed(own, plan, options.processes)
         if len(packed) == len(own) and _stand(done, found, packed, plan):
             log.info("%d raw objects: all is done already, nothing to do", len(done))
             _clear(plan)
             return
-    from steps.shard import runs, surveying  # pyarrow: not for one who has nothing to do
+    from steps.shard import (
+        sorted_runs,
+        survey_pass,  # pyarrow: not for one who has nothing to do
+    )
 
     manifests.remove(plan)
     with room_on(plan.output), Pool(plan, options.processes) as pool:
         for folder in (plan.scratch, plan.progress):
             folder.mkdir(parents=True, exist_ok=True)
         done = _read(objects, done, plan, pool)
-        found = surveying.survey(done, plan)
+        found = survey_pass.survey(done, plan)
         _check_inputs(found, options.inputs)
-        progress.write(found, STEM, plan)
+        shard_progress.write(found, STEM, plan)
         packed = _pack(_own(found.units(plan), cluster), plan, pool)
         _finish(done, found, packed, plan)
-    runs.opened.cache_clear()
+    sorted_runs.opened.cache_clear()
     _clear(plan)
 
 
@@ -93,25 +96,25 @@ def _read(
     objects: list[RawObject], done: Mapping[RawObject, Read], plan: Plan, pool: Pool
 ) -> dict[RawObject, Read]:
     """Read the raw objects that were not, or of which a sorted run is missing; all records."""
-    done = progress.with_runs(done, plan, pool.processes)
+    done = shard_progress.with_runs(done, plan, pool.processes)
     missing = [one for one in objects if one not in done]
-    progress.remove_leftovers(missing, plan)
+    shard_progress.remove_leftovers(missing, plan)
     _work_off("raw objects", missing, pool)
-    done |= progress.already_read(missing, plan)
+    done |= shard_progress.already_read(missing, plan)
     check_share(done, plan.max_bad_share)
     return done
 
 
 def _pack(units: list[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject, Packed]:
     """Pack the units that were not; all records."""
-    done = progress.already_packed(units, plan, pool.processes)
+    done = shard_progress.already_packed(units, plan, pool.processes)
     if done:
         log.info("%d units are done already", len(done))
     missing = [one for one in units if one not in done]
-    progress.remove_half_packed(missing, plan)
+    shard_progress.remove_half_packed(missing, plan)
     _work_off("units", missing, pool)
     return done | {
-        one: progress.read(Packed, one.stem, one.identity, plan.progress) for one in missing
+        one: shard_progress.read(Packed, one.stem, one.identity, plan.progress) for one in missing
     }
 
 
@@ -138,7 +141,7 @@ def _stand(
 def _finish(
     done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
 ) -> None:
-    whole_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
+    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
     built = manifests.build(done, found, packed, plan)
     manifests.write(manifests.contents(built, plan, plan.host))
     for split in SPLITS:
@@ -157,7 +160,7 @@ def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[
     folder = options.input or options.root / "processing/input/raw"
     if plan.output.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{plan.output}: lies in the input {folder}; name an output elsewhere")
-    objects = raw.shared(raw.find(folder, plan.settings), plan.host, cluster.hosts)
+    objects = raw_objects.shared(raw_objects.find(folder, plan.settings), plan.host, cluster.hosts)
     if not objects:
         raise DataError("0 files in the raw input; upload data under data.input")
     there, inputs = {one.folder for one in objects}, set(options.inputs)

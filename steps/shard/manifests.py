@@ -4,10 +4,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from steps.shard.plan import EXAMPLES, SPLITS, SUMMARY, Plan
-from steps.shard.progress import Packed, Read
-from steps.shard.raw import RawObject
+from steps.shard.raw_objects import RawObject
 from steps.shard.shard_object import ShardObject
+from steps.shard.shard_plan import EXAMPLES, SPLITS, SUMMARY, Plan
+from steps.shard.shard_progress import Packed, Read
 from steps.shard.survey import Survey
 from training.data.manifest import (
     Files,
@@ -17,8 +17,8 @@ from training.data.manifest import (
     Source,
     manifest_json,
 )
-from training.data.writer import variable
-from trainyard.common import whole_file
+from training.data.shard_writer import variable
+from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def stand(expected: Mapping[Path, bytes]) -> bool:
 
 def write(expected: Mapping[Path, bytes]) -> None:
     for path, content in expected.items():
-        whole_file.write(path, content)
+        atomic_file.write(path, content)
 
 
 def remove(plan: Plan) -> None:

@@ -26,10 +26,10 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from steps.shard.plan import Plan
-from steps.shard.work import Task, begin
+from steps.shard.pool_tasks import Task, begin
+from steps.shard.shard_plan import Plan
 from trainyard.common.errors import DataError, TrainyardError
-from trainyard.common.orphans import die_with_parent
+from trainyard.common.parent_death import die_with_parent
 
 log = logging.getLogger(__name__)
 

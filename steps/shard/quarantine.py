@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steps.shard.progress import Read
-from steps.shard.raw import RawObject
-from trainyard.common import whole_file
+from steps.shard.raw_objects import RawObject
+from steps.shard.shard_progress import Read
+from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256
 
@@ -34,7 +34,7 @@ class Quarantine:
         self.reasons: list[str] = []
         self.path = None if folder is None else folder / f"{unit}.jsonl"
         self._source, self._limit = source, limit
-        self._draft: whole_file.Draft | None = None
+        self._draft: atomic_file.Draft | None = None
 
     def add(self, bad: Sequence["Bad"], records: int) -> None:
         """Write ``bad`` down. ``records``: good and bad ones of the object so far.
@@ -66,7 +66,7 @@ class Quarantine:
             return
         line = {"source": source, "line": number, "reason": one.reason}
         if self._draft is None:
-            self._draft = whole_file.Draft(self.path)
+            self._draft = atomic_file.Draft(self.path)
         self._draft.file.write(json.dumps(line | {"excerpt": one.excerpt}).encode() + b"\n")
 
     def close(self) -> None:

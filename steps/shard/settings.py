@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from steps.arguments import Settings
+from steps.job_arguments import Settings
 
 
 class ShardSettings(Settings):

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from steps.shard.plan import Plan
-from steps.shard.progress import Record
-from steps.shard.raw import RawObject, stem
+from steps.shard.raw_objects import RawObject, stem
 from steps.shard.shard_object import ShardObject
+from steps.shard.shard_plan import Plan
+from steps.shard.shard_progress import Record
 
 STEM = "survey"
 END = 2**64  # of the hashes

@@ -5,12 +5,19 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from steps.config import Section
-from steps.train.script import ScriptSettings
-from steps.train.support import refuse_machines, requirements
-from training.adapters import FROZEN_TWICE, NO_BASE, PACKAGES, Adapters, Tuning, refuse_adapters
+from steps.train.library_support import refuse_machines, requirements
+from steps.train.train_script import ScriptSettings
 from training.config import TrainConfig
-from training.start import StartFrom
-from training.trackers import packages, tracking_uri
+from training.finetuning.adapters import (
+    FROZEN_TWICE,
+    NO_BASE,
+    PACKAGES,
+    Adapters,
+    Tuning,
+    refuse_adapters,
+)
+from training.starting_weights import StartFrom
+from training.watching.trackers import packages, tracking_uri
 from training.watching.watcher import Watching
 
 CHECKPOINTS = "/opt/ml/checkpoints"

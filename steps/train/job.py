@@ -11,18 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from steps import edge
-from steps.arguments import add, read
-from training.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
+from steps import job_main
+from steps.job_arguments import add, read
 from training.config import TrainConfig
-from training.mixture import read_mixture
-from training.restart import Attempt, refuse_what_failed
-from training.start import CHANNEL, Start, check_step, opened, read_start
+from training.finetuning.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
+from training.in_place_restart import Attempt, refuse_what_failed
+from training.input_shares import read_mixture
+from training.starting_weights import CHANNEL, Start, check_step, opened, read_start
 from training.strategy_table import refuse_torch
 from training.watching.watcher import read_watching
 from training.workloads import read_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
-from trainyard.common.uncollected import uncollected
+from trainyard.common.gc_freeze import uncollected
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -125,7 +125,7 @@ def report_failure(error: TrainyardError, failure: Path) -> None:
         error = LostRankError(
             f"{error}; restarted {attempt.most} times already (train.max_restarts)"
         )
-    edge.report(error, failure)
+    job_main.report(error, failure)
 
 
 def _end_at_once(error: LostRankError, failure: Path) -> None:
@@ -138,11 +138,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     failure, steps = options.root / "output/failure", []
     try:
-        edge.run(lambda: train(options, steps), failure, report_failure)
+        job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
         # When not one step was made, torchrun's restarts would come to the same end.
         if not steps or not Attempt.read().another:
-            edge.write_message(f"{type(error).__name__}: {error}", failure)
+            job_main.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 
 

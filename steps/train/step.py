@@ -21,7 +21,7 @@ from sagemaker.train.distributed import DistributedConfig
 
 from steps.context import StepContext
 from steps.train.config import CHECKPOINTS, TrainStepConfig
-from steps.train.program import Program
+from steps.train.job_program import Program
 from trainyard.common.errors import DefinitionError
 
 SCRIPT = "/opt/ml/input/data/sm_drivers/sm_train.sh"

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.foresight import choosing, published
 from benchmarks.foresight.fitting import SPREADS, START, cases, errors, fit
 from benchmarks.foresight.holding_out import GROUPS, held_out, inside, reach, score, shared
-from trainyard.foresight import time
+from trainyard.foresight import step_time
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +25,7 @@ def test_a_row_is_what_its_source_says():
 def test_constants_are_those_of_the_rows():
     fitted = fit(OF)
     spreads = {name: getattr(fitted, name) for name in SPREADS}
-    shipped = replace(time.CONSTANTS, **spreads)
+    shipped = replace(step_time.CONSTANTS, **spreads)
     assert np.allclose(errors(OF, shipped), errors(OF, fitted), atol=0.02)
 
 
@@ -37,7 +37,7 @@ def test_fit_finds_the_constants_that_made_the_times():
 
 
 def test_devices_with_rows_are_named():
-    assert {case.setting.gpu for case in OF} == time.FITTED_ON
+    assert {case.setting.gpu for case in OF} == step_time.FITTED_ON
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_sources_and_devices_that_were_never_seen_lie_in_the_interval(unseen):
 
 def test_the_intervals_are_those_of_the_rows(unseen):
     """As far as others than the device's only source have come out, in logarithms."""
-    c, several = time.CONSTANTS, shared(OF)
+    c, several = step_time.CONSTANTS, shared(OF)
     sources = [case.source for case, too in zip(OF, several, strict=True) if too]
     within = reach(unseen["source"][several], sources)
     elsewhere = reach(unseen["GPU"], [case.setting.gpu for case in OF])

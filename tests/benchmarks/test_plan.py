@@ -14,7 +14,7 @@ from tests.trainyard.emulator.harness import (
     pipeline,
     process_step,
 )
-from trainyard.emulator.dag.definition import parse
+from trainyard.emulator.pipelines.checked_definition import parse
 
 pytestmark = pytest.mark.long
 

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.tuning.searching import searched
 from benchmarks.tuning.stopping import EPOCHS, RULES, emission, units
 from benchmarks.tuning.tables import Table
-from trainyard.emulator.tuning.space import Categorical, Numeric
+from trainyard.emulator.tuning.search_space import Categorical, Numeric
 
 pytestmark = pytest.mark.long
 

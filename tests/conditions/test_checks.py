@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.check import number
 from conditions.checks.baseline import against_baseline
 from conditions.checks.threshold import against_threshold
+from conditions.gate_check import number
 
 EVALUATION = {
     "metrics": {"bits_per_byte": {"value": 2.412}, "accuracy": {"value": 0.56}},

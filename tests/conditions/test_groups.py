@@ -8,11 +8,11 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier
 
-from conditions.check import reaches
 from conditions.checks.influence import widespread
 from conditions.checks.sample_size import GROUPS, _at_least
 from conditions.checks.superiority import superior
-from conditions.evidence import Compared
+from conditions.gate_check import reaches
+from conditions.gate_evidence import Compared
 from conditions.groups import differing, effective_groups, likeness, without_copies
 from conditions.paired import improvement
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.check import Check
 from conditions.checks.baseline import against_baseline
 from conditions.checks.threshold import against_threshold
-from conditions.documents import Gate
+from conditions.gate_check import Check
+from conditions.gate_documents import Gate
 from conditions.verdict import verdict
 
 KEYS = {

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainyard.permissions.template import read
+from trainyard.permissions.role_template import read
 
 STORAGE = Path(__file__).parent.parent.parent / "infra/storage.yaml"
 EXPIRES = ("ExpirationInDays", "ExpirationDate")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.compiling.compiled import Asset, step_code
+from pipelines.compile.compilation import Asset, step_code
 from steps.gate.config import PACKAGES
 from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.deploying.roles import from_recipe
+from pipelines.deploy.pipeline_roles import from_recipe
 from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.answer import compare
-from trainyard.permissions.roles import derive
+from trainyard.permissions.derived_roles import derive
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.policy_answer import compare
+from trainyard.permissions.role_table import roles
+from trainyard.permissions.role_template import dump, policies_in, read, template
 from trainyard.permissions.statements import FORCED
-from trainyard.permissions.subject import Subject
-from trainyard.permissions.table import roles
-from trainyard.permissions.template import dump, policies_in, read, template
 
 pytestmark = pytest.mark.long
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines.advice.training_setting import of_recipe
 from pipelines.advise import main
-from pipelines.foreseeing import of_recipe
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
 from pipelines.validate import of_recipe as validated
 from trainyard.terminal import run
 

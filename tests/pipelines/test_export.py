@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipelines.export import main
-from pipelines.exporting.kinds import KINDS
+from pipelines.kubernetes.kinds import KINDS
 from tests.training.worlds import free_port
 from trainyard.common.errors import DefinitionError, RecipeError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.new import NAME, PACKAGE, TEMPLATES, kinds, write
-from pipelines.recipe.reading import load
-from training import shipping
+from pipelines.recipe.read_recipe import load
+from training.export import shipped_files
 from trainyard.common.errors import RecipeError
 
 pytestmark = pytest.mark.long
@@ -36,7 +36,7 @@ def project(tmp_path, monkeypatch):
 def test_a_project_is_written_with_its_own_name_in_good_style(kind, project, run_python):
     folder = project(kind)
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == len(list(shipping.files(TEMPLATES / kind)))
+    assert len(files) == len(list(shipped_files.files(TEMPLATES / kind)))
     for path in files:
         assert not re.search(rf"\b({NAME}|{PACKAGE})\b", f"{path}\n{path.read_text()}")
     recipe = load(folder / "recipe.yaml")

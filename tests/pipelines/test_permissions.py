@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.permissions import main
 from tests.conftest import called
-from tests.trainyard.permissions.test_answer import allow
+from tests.trainyard.permissions.test_policy_answer import allow
 from trainyard.common.errors import DefinitionError
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.compiling.provenance import recorded_recipe
+from pipelines.compile.provenance_asset import recorded_recipe
 from pipelines.definition import from_recipe
 from pipelines.start import main, start
 from pipelines.upsert import upsert

@@ -16,14 +16,14 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
-from pipelines.deploying import lock, records
-from pipelines.deploying.records import Place
+from pipelines.deploy import upsert_lock, upsert_records
+from pipelines.deploy.upsert_records import Place
 from pipelines.recipe.config import Budget
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
 from tests.pipelines.upserting import NAME, clean_aws, definition
 from trainyard.common.errors import PlanError
-from trainyard.plan import deployed
+from trainyard.plan import deployed_pipeline
 
 pytestmark = pytest.mark.long
 
@@ -44,8 +44,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def state(sagemaker) -> deployed.State:
-    found = deployed.describe(sagemaker, NAME)
+def state(sagemaker) -> deployed_pipeline.State:
+    found = deployed_pipeline.describe(sagemaker, NAME)
     assert found
     return found.state
 
@@ -125,27 +125,27 @@ def test_the_record_is_written_before_the_pipeline_and_the_code_before_both(aws,
     assert writes == [*["PutObject"] * 5, "UpdatePipeline", "DeleteObject"]
     s3, _ = aws
     wanted = definition("2").state
-    found = records.listed(s3, PLACE)
+    found = upsert_records.listed(s3, PLACE)
     assert found.last == wanted.fingerprint and not found.locked
-    assert records.read(s3, PLACE, found.last) == wanted
+    assert upsert_records.read(s3, PLACE, found.last) == wanted
 
 
 def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
     before = state(sagemaker)
-    with lock.held(s3, PLACE, NAME, 60):
+    with upsert_lock.held(s3, PLACE, NAME, 60):
         with pytest.raises(PlanError, match=rf"{os.getpid()}\) is upserting it since .* UTC; not"):
             upsert(definition("2"))
         assert upsert(definition("1")).change == "unchanged"
     assert state(sagemaker) == before
-    assert definition("2").state.fingerprint not in records.listed(s3, PLACE).recorded
+    assert definition("2").state.fingerprint not in upsert_records.listed(s3, PLACE).recorded
     assert upsert(definition("2")).change == "updated"
 
 
 def test_a_lock_is_one_persons_until_its_time_is_up(aws):
     s3, _ = aws
-    one, other = lock.Lock(s3, PLACE, NAME, 0.5), lock.Lock(s3, PLACE, NAME, 60)
+    one, other = upsert_lock.Lock(s3, PLACE, NAME, 0.5), upsert_lock.Lock(s3, PLACE, NAME, 60)
     one.take()
     one.renew()
     with pytest.raises(PlanError):
@@ -163,11 +163,11 @@ def test_a_lock_is_one_persons_until_its_time_is_up(aws):
 def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
     """botocore tries again, and S3 refuses, since the first attempt had made the object."""
     s3, _ = aws
-    mine = lock.Lock(s3, PLACE, NAME, 60)
+    mine = upsert_lock.Lock(s3, PLACE, NAME, 60)
     mine.take()
     assert mine._write(IfNoneMatch="*")
     mine.renew()
-    assert not lock.Lock(s3, PLACE, NAME, 60)._write(IfNoneMatch="*")
+    assert not upsert_lock.Lock(s3, PLACE, NAME, 60)._write(IfNoneMatch="*")
     mine.release()
     assert mine.holder() is None
 
@@ -185,7 +185,7 @@ def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
     with pytest.raises(PlanError, match="changed it at .* while this upsert began"):
         upsert(definition("2"))
     assert state(sagemaker).request() == definition("9").state.request()
-    found = records.listed(s3, PLACE)
+    found = upsert_records.listed(s3, PLACE)
     assert definition("2").state.fingerprint not in found.recorded and not found.locked
 
 
@@ -203,7 +203,7 @@ def test_white_space_and_the_order_of_keys_are_no_change(aws):
 def test_a_role_that_is_told_403_of_a_lock_that_is_not_there(aws):
     """S3 says 404 only to a role that may list the whole bucket."""
     s3, _ = aws
-    mine = lock.Lock(s3, PLACE, NAME, 60)
+    mine = upsert_lock.Lock(s3, PLACE, NAME, 60)
 
     def deny(request, **_: object) -> AWSResponse:
         body = b"<Error><Code>AccessDenied</Code></Error>"
@@ -234,7 +234,7 @@ def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
     for body in (b"", b"[]", json.dumps(wanted.as_json() | {"role": "another"}).encode()):
         s3.put_object(Bucket="bkt", Key=record, Body=body)
         with pytest.raises(PlanError, match="damaged or edited"):
-            records.read(s3, PLACE, wanted.fingerprint)
+            upsert_records.read(s3, PLACE, wanted.fingerprint)
 
 
 def test_many_who_want_the_lock_at_once(aws):
@@ -242,7 +242,7 @@ def test_many_who_want_the_lock_at_once(aws):
 
     def take(_: int) -> bool:
         try:
-            lock.Lock(s3, PLACE, NAME, 60).take()
+            upsert_lock.Lock(s3, PLACE, NAME, 60).take()
             return True
         except PlanError:
             return False

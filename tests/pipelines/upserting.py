@@ -13,11 +13,11 @@ from typing import Any
 
 import boto3
 
-from pipelines.compiling.compiled import Asset, CompiledPipeline
+from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.upsert import upsert
+from trainyard.aws_clients import client
 from trainyard.common.errors import TrainyardError
-from trainyard.plan import deployed
-from trainyard.service import client
+from trainyard.plan import deployed_pipeline
 
 NAME = "small"
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
@@ -30,7 +30,7 @@ def clean_aws(environment: Mapping[str, str], monkeypatch: Any) -> tuple[Any, An
         monkeypatch.setenv(name, value)
     boto3.setup_default_session()  # without what another test listens to
     s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
-    if deployed.describe(sagemaker, NAME):
+    if deployed_pipeline.describe(sagemaker, NAME):
         sagemaker.delete_pipeline(PipelineName=NAME)
     s3.create_bucket(Bucket="bkt")
     for item in s3.list_objects_v2(Bucket="bkt").get("Contents", ()):

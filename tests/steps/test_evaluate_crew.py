@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from steps.evaluate import rows
+from steps.evaluate import score_rows
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import DataError, TrainyardError
 
@@ -33,7 +33,7 @@ def work(folder: Path, what: str) -> None:
 
 def test_results_come_in_order_whoever_is_done_first(tmp_path):
     tasks = [(tmp_path, "last"), (tmp_path, "first")]
-    assert list(rows.in_order("one", work, tasks, ["a", "b"])) == ["a", "b"]
+    assert list(score_rows.in_order("one", work, tasks, ["a", "b"])) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_results_come_in_order_whoever_is_done_first(tmp_path):
 def test_the_first_that_fails_is_the_error_and_ends_the_others(tmp_path, what, kind, expected):
     tasks = [(tmp_path, "for ever"), (tmp_path, what)]
     with pytest.raises(kind, match=expected):
-        list(rows.in_order("score", work, tasks, tasks))
+        list(score_rows.in_order("score", work, tasks, tasks))
     assert not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir())
 
 

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import job as latency_module
-from steps.evaluate import leakage as leakage_module
-from steps.evaluate import quiet
-from steps.evaluate import scores as scores_module
-from steps.evaluate.archive import open_archive
-from steps.evaluate.document import Evaluation
-from steps.evaluate.leakage import leakage
-from steps.evaluate.scores import Scores, write
+from steps.evaluate import latency as quiet
+from steps.evaluate import leaked_examples as leakage_module
+from steps.evaluate import score_table as scores_module
+from steps.evaluate.evaluation_document import Evaluation
+from steps.evaluate.leaked_examples import leakage
+from steps.evaluate.model_archive import open_archive
+from steps.evaluate.score_table import Scores, write
 from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
-from tests.training.test_cores import ALL, neighbours
-from training.cores import Waited
+from tests.training.test_cpu_cores import ALL, neighbours
+from training.cpu_cores import Waited
 from training.data.dataset import Dataset
 from trainyard.common.errors import DataError
-from trainyard.common.unpacking import unpack
+from trainyard.common.safe_unpack import unpack
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import CHECKOUT, clean_environment
-from training.data.writer import write_dataset
+from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
 pytestmark = pytest.mark.slow

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 from steps.evaluate import job as evaluate_job
-from steps.evaluate import rows as rows_module
-from steps.evaluate.archive import Source, Trained
-from steps.evaluate.rows import Scoring, in_order, rows
+from steps.evaluate import score_rows as rows_module
+from steps.evaluate.model_archive import Source, Trained
+from steps.evaluate.score_rows import Scoring, in_order, rows
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
-from training.artifact import save
 from training.data.dataset import Dataset
-from training.held import Held
+from training.export.artifact import save
+from training.export.weight_location import Held
 from training.workloads import load
 
 SETTINGS = {"context_length": 16, "layers": 1, "heads": 2, "dim": 32}
@@ -85,7 +85,7 @@ def here(what, work, tasks, results):
 
 def test_two_processes_write_the_very_files_of_one(root, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("steps.evaluate.rows.in_order", here)
+    monkeypatch.setattr("steps.evaluate.score_rows.in_order", here)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     alone = tables(root, 1)
     assert {"challenger.parquet", "champion.parquet"} <= alone.keys()

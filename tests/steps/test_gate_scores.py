@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conditions.spending import spent
+from conditions.alpha_spending import spent
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
 from tests.conditions.test_verdict import CHECK_KEYS, KEYS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compiling.compiled import step_code
+from pipelines.compile.compilation import step_code
 from steps.gate.config import PACKAGES
 from steps.installed import differences
 from tests.conftest import CHECKOUT

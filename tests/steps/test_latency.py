@@ -2,8 +2,8 @@
 
 import pytest
 
-from conditions.checks.latency import within_latency
-from steps.evaluate.quiet import BUSY, PATIENCE, ROUNDS, Round, quietest
+from conditions.checks.latency_p95 import within_latency
+from steps.evaluate.latency import BUSY, PATIENCE, ROUNDS, Round, quietest
 
 
 def rounds(*waited: float | None, seconds: float = 0.1):

@@ -10,7 +10,7 @@ import pytest
 
 from steps.evaluate import job as evaluate_job
 from steps.shard import job as shard_job
-from steps.shard.plan import SPLITS
+from steps.shard.shard_plan import SPLITS
 from steps.train import job as train_job
 from training.data.dataset import Dataset
 from training.data.mixture import inputs

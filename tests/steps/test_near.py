@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from steps.evaluate import near
-from steps.evaluate.near import near_duplicates
+from steps.evaluate import near_duplicates as near
+from steps.evaluate.near_duplicates import near_duplicates
 from tests.training.test_language_model import dataset
 from training.data.dataset import Dataset
 from training.workloads import load
-from training.workloads.language_model.near import PLACES, WIDTH
+from training.workloads.language_model.minhash import PLACES, WIDTH
 
 WORKLOAD = load("language_model", {"context_length": 64})
 

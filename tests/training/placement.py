@@ -129,10 +129,10 @@ def tensors(value: Any) -> list[Tensor]:
 
 def simulate() -> Placement:
     """From now on, in this process: ranks have the accelerator, and tensors of files do not."""
-    from training.initial import fill
+    from training.initial import fill_memory
     from training.strategies.single import Single
 
-    begin, read, swapped = Single.__init__, torch.from_numpy, fill._swapped
+    begin, read, swapped = Single.__init__, torch.from_numpy, fill_memory._swapped
 
     @functools.wraps(begin)
     def placed(self, config, workload, ranks):
@@ -149,7 +149,7 @@ def simulate() -> Placement:
             found._place = mark(content)
         return found
 
-    Single.__init__, torch.from_numpy, fill._swapped = placed, from_numpy, taken
+    Single.__init__, torch.from_numpy, fill_memory._swapped = placed, from_numpy, taken
     mode = Placement()
     mode.__enter__()
     return mode

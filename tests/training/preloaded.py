@@ -2,15 +2,20 @@
 
 import importlib
 
-from trainyard.common.uncollected import uncollected
+from trainyard.common.gc_freeze import uncollected
 
 MODULES = [
-    *("steps.train.job", "training.loop", "training.artifact", "training.strategies.mesh"),
+    *("steps.train.job", "training.loop", "training.export.artifact", "training.strategies.mesh"),
     *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
-    *("training.health.check", "training.strategies.ddp"),
+    *("training.watching.start_check", "training.strategies.ddp"),
     "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
-    *("training.session", "training.trackers", "training.reports", "training.trackers"),
-    *("training.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
+    *(
+        "training.session",
+        "training.watching.trackers",
+        "training.watching.reports",
+        "training.watching.trackers",
+    ),
+    *("training.watching.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
 ]
 
 with uncollected():

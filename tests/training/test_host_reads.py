@@ -14,7 +14,7 @@ from tests.training import worlds
 from tests.training.workloads.image import pictures
 from tests.training.workloads.image.test_workload import sharded
 from tests.training.workloads.tabular import tables
-from training.trying.trial import Trial, losses
+from training.contract_tests.trial import Trial, losses
 
 pytestmark = pytest.mark.long
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compiling.compiled import step_code
+from pipelines.compile.compilation import step_code
 from tests.conftest import CHECKOUT
 from training.config import IMMATERIAL, TrainConfig
+from training.export.shipped_files import WITHOUT_EFFECT
 from training.identity import Parts, material, of_now, parts, running
-from training.shipping import WITHOUT_EFFECT
 
 JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
@@ -77,7 +77,7 @@ names = st.sampled_from(
      "training/workloads/__init__.py", "training/workloads/language_model/model.py"]
 )  # fmt: skip
 others = st.sampled_from(
-    ["trainyard/common/errors.py", "requirements.txt", "steps/edge.py", "steps/evaluate/job.py",
+    ["trainyard/common/errors.py", "requirements.txt", "steps/job_main.py", "steps/evaluate/job.py",
      "mine/model.py",
      "training/workloads/tabular/model.py", "training/__pycache__/loop.pyc", ".git/HEAD",
      *sorted(WITHOUT_EFFECT)]

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 
 from tests.training import worlds
 from tests.training.trainings import evaluated, history, losses, write_ragged
-from training.artifact import open_artifact
-from training.clock import PARTS
 from training.data.dataset import Dataset
-from training.data.order import uniform
-from training.initial.build import built, real
+from training.data.sample_order import uniform
+from training.export.artifact import open_artifact
+from training.initial.build_model import built, real
+from training.watching.clock import PARTS
 
 pytestmark = pytest.mark.long
 

@@ -7,11 +7,11 @@ import urllib.request
 import pytest
 
 from tests.training.worlds import free_port
-from training import trackers
-from training.trackers import MetricsPage
+from training.watching import trackers
+from training.watching.trackers import MetricsPage
 from trainyard.common.errors import TrainingError
 from trainyard.common.measures import OF_TRAINING
-from trainyard.dashboards import grafana
+from trainyard.dashboards import grafana_dashboard
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,11 @@ def test_the_last_line_is_said_in_base_units(spoken):
 
 def test_grafanas_dashboard_asks_for_what_is_there(spoken):
     given = set(re.findall(r"^(trainyard_\w+)", spoken, re.MULTILINE))
-    wanted = {n for e in grafana.expressions(grafana.dashboard()) for n in grafana.named(e)}
+    wanted = {
+        n
+        for e in grafana_dashboard.expressions(grafana_dashboard.dashboard())
+        for n in grafana_dashboard.named(e)
+    }
     assert {name for name in wanted if name.startswith("trainyard_train_")} == given
 
 
@@ -72,6 +76,6 @@ def test_a_port_in_use_is_told_with_the_setting():
 
 
 def test_without_the_setting_nothing_is_served():
-    from tests.training.test_trackers import CONFIG
+    from tests.training.watching.test_trackers import CONFIG
 
     assert not any(isinstance(one, MetricsPage) for one in trackers.trackers(CONFIG, None, "n", {}))

@@ -8,7 +8,7 @@ from torch import nn
 
 from training.dropout import Dropout
 from training.microbatches import MicroBatches
-from training.strategies.blocks import recompute
+from training.strategies.block_wrapping import recompute
 
 
 class Counted(nn.Module):

@@ -11,9 +11,9 @@ from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, evaluated, losses
-from training.artifact import open_artifact
 from training.config import TrainConfig
 from training.data.dataset import Dataset
+from training.export.artifact import open_artifact
 from training.optimizers import Average, build, moments
 
 pytestmark = pytest.mark.long

@@ -17,8 +17,8 @@ from tests.training.placement import ACCELERATOR, MixedDevices
 from tests.training.torches import lacks
 from tests.training.trainings import TOYS, arguments, evaluated, write_ragged
 from tests.training.workloads.tabular import tables
-from training.artifact import open_artifact
 from training.data.dataset import Dataset
+from training.export.artifact import open_artifact
 from training.strategies.single import Single
 from training.workloads.tabular.workload import Workload
 

@@ -17,8 +17,8 @@ from tests.training.trainings import TOYS, history, losses, write_dataset
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
+from training.input_shares import read_mixture
 from training.loop import Loop, order, validated
-from training.mixture import read_mixture
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ from tests.training.workloads.test_simple import write
 from training.shapes import batch, shapes
 from training.workloads import load
 from trainyard.common.errors import TrainingError
-from trainyard.foresight import shapes as foresight
+from trainyard.foresight import model_shapes as foresight
 from trainyard.foresight.setting import Setting
 
 MODEL = {

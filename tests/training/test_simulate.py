@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.simulate import MIB, PAGE, Pool, reserved
-from training.simulation.storages import Event, rounded
+from training.simulation.allocations import Event, rounded
 
 sizes = st.one_of(st.integers(1, 4096), st.integers(1, 64 * MIB))
 

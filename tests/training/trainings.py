@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data import writer
+from training.contract_tests.scoring_rules import joined
+from training.data import shard_writer
 from training.data.dataset import Share
 from training.data.manifest import Field, Manifest
-from training.trying.scoring import joined
 
 CHECKOUT = Path(__file__).parents[2]
 TOYS = Path(__file__).parent
@@ -28,7 +28,7 @@ SETTINGS = {
 }
 
 
-write_dataset = partial(writer.write_dataset, shard_bytes=400)
+write_dataset = partial(shard_writer.write_dataset, shard_bytes=400)
 """Several shards of a few samples."""
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from tests.pipelines.upserting import definition
 from trainyard.common.errors import RecipeError
-from trainyard.plan.diff import compare
-from trainyard.plan.fields import HIDDEN
-from trainyard.plan.picture import differences
+from trainyard.plan.definition_diff import compare
+from trainyard.plan.plan_display import differences
+from trainyard.plan.step_fields import HIDDEN
 from trainyard.secrets import find, in_url, is_secret
 
 LAPTOP = CHECKOUT / "recipes/laptop.yaml"

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from training.data.columns import parse_manifest
 from training.data.manifest import Samples, row_dtype
+from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
-from training.data.storage import Place, place
-from training.data.tables import Opened, Tables
-from training.data.writer import variable
+from training.data.open_shards import Opened, Tables
+from training.data.shard_storage import Place, place
+from training.data.shard_writer import variable
 from trainyard.common.errors import DataError
 
 RUN = 8  # rows; runs that are this long on average are copied as slices

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from training.data.dataset import Dataset
-from training.data.order import Order, rank_positions
 from training.data.preparation import Preparation
+from training.data.sample_order import Order, rank_positions
 
 Batch = Mapping[str, Tensor]
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic import Field as Constraint
 from pydantic_core import to_json
 
-from trainyard.common import whole_file
+from trainyard.common import atomic_file
 
 FORMAT = 4
 
@@ -195,4 +195,4 @@ def manifest_json(manifest: Manifest) -> bytes:
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """A manifest is whole or not there."""
-    whole_file.write(path, manifest_json(manifest))
+    atomic_file.write(path, manifest_json(manifest))

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from training.data.columns import Columns
-from training.data.hashes import ODD
+from training.data.example_hashes import ODD
 from training.data.manifest import FORMAT, Field, Source
+from training.data.manifest_columns import Columns
 from trainyard.common.errors import DataError
 
 ALL = slice(None)  # rows of a table, as they stand

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.data.merged_manifests import MergedManifests
-from training.data.order import Order
+from training.data.sample_order import Order
 from trainyard.common.errors import DataError
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.cores import share_of_cores
-from training.data.hashes import ODD, mixed
+from training.cpu_cores import share_of_cores
+from training.data.example_hashes import ODD, mixed
 from training.data.manifest import Samples
 from trainyard.common.errors import TrainingError
 

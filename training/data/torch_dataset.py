@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
 from training.data.dataset import Dataset
-from training.data.order import Order, uniform, windowed
+from training.data.sample_order import Order, uniform, windowed
 from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]

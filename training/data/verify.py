@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.merged_manifests import MergedManifests
-from training.data.writer import variable
+from training.data.shard_writer import variable
 from trainyard.common.hashes import file_sha256
 
 THREADS = 4  # hashing and reading release the interpreter's lock

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from training.initial.draws import DRAWN, Runs, bits, key_of
-from training.initial.values import Part, Value, whole
+from training.initial.initial_values import Part, Value, whole
+from training.initial.random_draws import DRAWN, Runs, bits, key_of
 
 # A tensor is where it lies: a storage, and in it size, strides and offset. So views need no steps
 # of their own, and what writes into a view writes into what it is a view of.
@@ -133,7 +133,7 @@ def tensors(of: Any) -> Iterator[Tensor]:
 
 
 class Recorded(Protocol):
-    """See ``training.initial.record.Recorder``."""
+    """See ``training.initial.recorder.Recorder``."""
 
     seed: int
     leaves: Mapping[int, tuple[Value, View]]

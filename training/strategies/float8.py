@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional
 
 from training.config import TrainConfig
-from training.strategies.sharding import EXTENSION, parameters
+from training.strategies.fsdp_sharding import EXTENSION, parameters
 from trainyard.common.errors import TrainingError
 
 # They warn of kernels without CUDA, of which none multiplies here (torch's own do), and of an enum.

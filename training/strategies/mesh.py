@@ -24,20 +24,20 @@ from torch.distributed.tensor import DTensor
 
 from training import dropout, optimizers
 from training.config import TrainConfig
-from training.initial.values import local
+from training.initial.initial_values import local
 from training.microbatches import OfStages
-from training.strategies import tensor
-from training.strategies.blocks import adapt_blocks
-from training.strategies.loss_scale import scale
-from training.strategies.pipeline import Pipeline, twin
-from training.strategies.ranks import Ranks
-from training.strategies.sharding import (
+from training.strategies import tensor_parallel as tensor
+from training.strategies.block_wrapping import adapt_blocks
+from training.strategies.fsdp_sharding import (
     accumulating,
     follows_weights,
     full,
     shard,
     validating,
 )
+from training.strategies.loss_scale import scale
+from training.strategies.pipeline_parallel import Pipeline, twin
+from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Single, check, tie_again
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training.cores import fit_threads
-from training.health import recorder
-from training.restart import Attempt
+from training.cpu_cores import fit_threads
+from training.in_place_restart import Attempt
+from training.watching import flight_recorder
 from trainyard.common.errors import LostRankError, TrainingError
 
 NETWORK = 60  # seconds that an answer of the store may take
@@ -131,7 +131,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         os.environ[name] = read_meeting(name)
     _keep_step()
-    recorder.record()
+    flight_recorder.record()
     try:
         dist.init_process_group(
             backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),

@@ -9,14 +9,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from training import optimizers
-from training.clock import Clock
 from training.config import TrainConfig
-from training.initial.build import told, values
-from training.initial.fill import fill
+from training.initial.build_model import told, values
+from training.initial.fill_memory import fill
 from training.microbatches import MicroBatches, by_batch
-from training.strategies.blocks import adapt_blocks
+from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
+from training.watching.clock import Clock
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 

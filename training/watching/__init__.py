@@ -1,7 +1,8 @@
 """Rules that watch a training while it runs: each a pure function over the lines that it logs.
 
 What SageMaker's Debugger did with tensors that were sent to S3, until it was closed to new
-customers, is done here with what a training says of itself anyway (``training.metric_line``):
+customers, is done here with what a training says of itself anyway
+(``training.watching.metric_line``):
 
     step=120 watch.exploding_gradients=53.2 threshold=20 action=warn: what it means; what to do
 

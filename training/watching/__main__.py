@@ -18,8 +18,8 @@ from typing import Annotated
 import typer
 
 from training.command_line import run
-from training.metric_line import NUMBER
-from training.watching.rule import Plan
+from training.watching.metric_line import NUMBER
+from training.watching.watch_rule import Plan
 from training.watching.watcher import Watcher, read_watching
 
 METRIC = re.compile(

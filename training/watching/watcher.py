@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from training.metric_line import metric_line
-from training.watching.rule import Action, Finding, History, Line, Plan, RuleSettings
+from training.watching.metric_line import metric_line
 from training.watching.rules import RULES
+from training.watching.watch_rule import Action, Finding, History, Line, Plan, RuleSettings
 from trainyard.common.errors import TrainingError
 
 

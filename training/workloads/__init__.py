@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from training.workloads.description import Column as Column
-from training.workloads.description import WorkloadSpec as WorkloadSpec
+from training.workloads.workload_description import Column as Column
+from training.workloads.workload_description import WorkloadSpec as WorkloadSpec
 from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:

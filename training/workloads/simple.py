@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from training.workloads import Column, WorkloadSpec, by_columns
+from training.workloads import Column, WorkloadSpec, column_packing
 from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ class Simple:
 
     @classmethod
     @cache
-    def packed(cls) -> type[by_columns.Packing]:
+    def packed(cls) -> type[column_packing.Packing]:
         """That of the columns: the module's ``Packing`` where it has none. It is a part of it."""
         told = {"columns": cls.columns, "__module__": cls.__module__}
-        return type("Packing", (by_columns.Packing,), told)
+        return type("Packing", (column_packing.Packing,), told)
 
     def __init__(self, packing: "Packing") -> None:
         self.packing, self.config = packing, packing.config
@@ -126,9 +126,9 @@ class Simple:
 
         By default ``loss``: the loss of each sample alone, over its units.
         """
-        from training.defaults import scores
+        from training.defaults import default_scores
 
-        return scores.losses(self, outputs, batch)
+        return default_scores.losses(self, outputs, batch)
 
     def fit(self, train: "Dataset") -> None:
         """Keep a sample for ``flops``."""
@@ -140,15 +140,15 @@ class Simple:
 
     def units(self, batch: "Batch") -> "Tensor":
         """The number of samples."""
-        from training.defaults import scores
+        from training.defaults import default_scores
 
-        return scores.count(batch)
+        return default_scores.count(batch)
 
     def flops(self, model: "nn.Module") -> float:
         """Counted in a forward pass of one sample; the backward pass has twice as many."""
-        from training.defaults import flops
+        from training.defaults import flop_count
 
-        return flops.counted(self, model, self.sample)
+        return flop_count.counted(self, model, self.sample)
 
     def blocks(self, model: "nn.Module") -> "Sequence[nn.Module]":
         """None."""
@@ -181,9 +181,9 @@ class Simple:
         share: "Share | None" = None,
     ) -> "Iterator[Block]":
         """A row is a sample, with what ``measure`` gives. Slice ``source``: its input."""
-        from training.defaults import scores
+        from training.defaults import default_scores
 
-        return scores.scores(self, model, test, slices, share)
+        return default_scores.scores(self, model, test, slices, share)
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Σ sum / Σ weight of each metric."""
@@ -193,9 +193,9 @@ class Simple:
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
         """Samples, over all their fields."""
-        from training.defaults import scores
+        from training.defaults import default_scores
 
-        for _, identity in scores.rows(self, dataset):
+        for _, identity in default_scores.rows(self, dataset):
             yield identity if self.group else {"example": identity["example"]}
 
     def baselines(
@@ -204,16 +204,16 @@ class Simple:
         """Those of ``fitted``."""
         if not self.fitted:
             return {}
-        from training.defaults import constant
+        from training.defaults import constant_baseline
 
-        return {"constant": constant.evaluate(self, train, test, limit)}
+        return {"constant": constant_baseline.evaluate(self, train, test, limit)}
 
     def answer(self, model: "nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
         """``outputs`` of ``{"record": {column: value, …}}``; columns that ``inputs`` does not look
         at may be left out."""
-        from training.defaults import requests
+        from training.defaults import request_batch
 
-        batch = requests.batch_of(self, request, next(model.parameters()).device)
+        batch = request_batch.batch_of(self, request, next(model.parameters()).device)
         return {"outputs": model(*self.inputs(batch))[0].tolist()}
 
     def _unwritten(self, method: str) -> NotImplementedError:

@@ -22,16 +22,16 @@ import typer
 from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import asking
-from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight import advice_options
+from trainyard.foresight import model_shapes as shapes_of
 from trainyard.foresight.advice import advise
+from trainyard.foresight.batch_rows import answer_file
+from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.question import Question, number, probed
-from trainyard.foresight.rows import answer_file
-from trainyard.foresight.rules import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
+from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import Shapes
 from trainyard.terminal import pairs
-from trainyard.validate.show import JsonOption
+from trainyard.validate.finding_display import JsonOption
 
 BATCH_TOKENS = 4e6
 """Tokens of an optimizer step where neither --global-batch nor a published model says it: Llama 2's
@@ -69,12 +69,12 @@ def main(
     global_batch: Annotated[
         int | None, typer.Option(min=1, max=10**7, help="Samples of a step.")
     ] = None,
-    deadline: asking.DeadlineOption = None,
-    budget: asking.BudgetOption = None,
-    instances: asking.InstancesOption = asking.USUAL,
-    max_nodes: asking.MaxNodesOption = 64,
-    spot: asking.SpotOption = False,
-    mixture: asking.MixtureOption = False,
+    deadline: advice_options.DeadlineOption = None,
+    budget: advice_options.BudgetOption = None,
+    instances: advice_options.InstancesOption = advice_options.USUAL,
+    max_nodes: advice_options.MaxNodesOption = 64,
+    spot: advice_options.SpotOption = False,
+    mixture: advice_options.MixtureOption = False,
     region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
     machine: Annotated[
         Path | None,
@@ -88,7 +88,7 @@ def main(
             help="Instead: a training on each line, as JSON; its time, rate and memory, as JSON.",
         ),
     ] = None,
-    learn_from: asking.CalibrateOption = None,
+    learn_from: advice_options.CalibrateOption = None,
     setting: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="With --calibrate: the training's setting, as JSON."),
@@ -100,12 +100,12 @@ def main(
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
         stated = _setting(setting)
-        asking.learn(learn_from, lambda job: stated)
+        advice_options.learn(learn_from, lambda job: stated)
         raise typer.Exit
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
-    offers, elsewhere = ([here], []) if here else asking.allowed(instances, region)
-    offers = asking.multiplying(offers, layout.get("precision", "bf16").split(","))
+    offers, elsewhere = ([here], []) if here else advice_options.allowed(instances, region)
+    offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
     partial = trained.lora_rank > 0 or (read is not None and read.trained < read.parameters)
@@ -121,23 +121,23 @@ def main(
         offers=offers,
         elsewhere=elsewhere,
         max_nodes=1 if here else max_nodes,
-        deadline=asking.deadline_hours(deadline),
+        deadline=advice_options.deadline_hours(deadline),
         budget=budget,
         region=region,
-        how=asking.bought(spot=spot, mixture=mixture),
-        space=asking.space(layout),
+        how=advice_options.bought(spot=spot, mixture=mixture),
+        space=advice_options.space(layout),
         shapes=read,
-        **asking.corrected(offers),
+        **advice_options.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json)
-    raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
+    advice_options.tell(advice, as_json)
+    raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
 
 
 def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """What --set says of the training, and of the layouts to choose from."""
     said = pairs("--set", given)
-    layout = {name: said.pop(name) for name in [*said] if name in asking.CHOSEN}
+    layout = {name: said.pop(name) for name in [*said] if name in advice_options.CHOSEN}
     for name in said:
         if name in DERIVED:
             raise RecipeError(
@@ -166,7 +166,7 @@ def _trained(
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
     except ValidationError as error:
-        raise RecipeError(asking.first_problem(error, [*Setting.model_fields])) from None
+        raise RecipeError(advice_options.first_problem(error, [*Setting.model_fields])) from None
 
 
 def _setting(place: Path | None) -> Setting:
@@ -179,7 +179,7 @@ def _setting(place: Path | None) -> Setting:
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise RecipeError(asking.first_problem(error, [*Setting.model_fields])) from None
+        raise RecipeError(advice_options.first_problem(error, [*Setting.model_fields])) from None
     except OSError as error:
         raise RecipeError(f"--setting {place}: cannot be read: {error}") from None
 

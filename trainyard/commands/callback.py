@@ -11,7 +11,7 @@ import typer
 
 from trainyard.common.errors import RecipeError
 from trainyard.local_state import served
-from trainyard.runs import callbacks
+from trainyard.runs import waiting_callbacks
 from trainyard.terminal import console, pairs
 
 
@@ -36,16 +36,16 @@ def main(
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (
-        callbacks.succeed(token, pairs("--output", output or []))
+        waiting_callbacks.succeed(token, pairs("--output", output or []))
         if fail is None
-        else callbacks.fail(token, fail)
+        else waiting_callbacks.fail(token, fail)
     )
     console.print(f"answered; {arn} goes on", highlight=False)
 
 
 @served()
 def _list() -> None:
-    found = list(callbacks.waiting())
+    found = list(waiting_callbacks.waiting())
     for each in found:
         since = f" since {each.since:%Y-%m-%d %H:%M}" if each.since else ""
         stopping = "; its execution waits for the answer to stop" if each.stopping else ""

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from trainyard.console.account import Account
-from trainyard.console.application import NONE, Application
+from trainyard.console.account_cache import Account
+from trainyard.console.app_hooks import NONE, Application
 from trainyard.console.security import key_of_emulator
-from trainyard.console.server import serving
+from trainyard.console.web_server import serving
 from trainyard.local_state import served
 from trainyard.terminal import console
 

@@ -22,12 +22,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.common.uncollected import uncollected
-from trainyard.emulator.environment import foreign
-from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.prune import bound
+from trainyard.common.gc_freeze import uncollected
+from trainyard.emulator.client_environment import foreign
+from trainyard.emulator.pruning import bound
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.local_state import STATE
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)

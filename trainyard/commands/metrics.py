@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import typer
 
 from trainyard.common.errors import ServiceError
-from trainyard.dashboards import cloudwatch, grafana
-from trainyard.emulator.cloudwatch.prometheus import token_of
+from trainyard.dashboards import cloudwatch_dashboard, grafana_dashboard
+from trainyard.emulator.services.cloudwatch.prometheus import token_of
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -58,8 +58,8 @@ def _scrape() -> str:
 
 
 MADE: dict[str, Callable[[], str]] = {
-    "grafana": lambda: json.dumps(grafana.dashboard(), indent=2),
-    "cloudwatch": lambda: json.dumps(cloudwatch.template(), indent=2),
+    "grafana": lambda: json.dumps(grafana_dashboard.dashboard(), indent=2),
+    "cloudwatch": lambda: json.dumps(cloudwatch_dashboard.template(), indent=2),
     "scrape": _scrape,
     "token": _token,
 }

@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from trainyard.common import whole_file
+from trainyard.aws_clients import client
+from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 from trainyard.parity.cases import CASES, INSTANCE, JOBS, SECONDS
-from trainyard.parity.run import Run, differences
+from trainyard.parity.recording import Run, differences
 from trainyard.plan.prices import load
-from trainyard.service import client
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)
 _IMAGES = {
@@ -49,7 +49,7 @@ def main(
     run = _run(region, sts.get_caller_identity(), role, local)
     found = recorded(run)
     if out:
-        whole_file.write(out, json.dumps(found, indent=1, sort_keys=True) + "\n")
+        atomic_file.write(out, json.dumps(found, indent=1, sort_keys=True) + "\n")
     lines = list(differences(found, json.loads(against.read_text()))) if against else []
     for line in lines:
         print(line)

@@ -16,20 +16,20 @@ from typing import Annotated
 import typer
 
 from trainyard.common.errors import DefinitionError
-from trainyard.definitions import (
+from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
     deployed_pipeline,
 )
-from trainyard.permissions.answer import (
+from trainyard.permissions.pipeline_subject import from_definition, from_file
+from trainyard.permissions.policy_answer import (
     CheckOption,
     JobRoleOption,
     RoleOption,
     TemplateOption,
     answer,
 )
-from trainyard.permissions.subject import from_definition, from_file
 
 HEAD = """\
 # The roles around the pipeline {name}, derived from its definition. Do not edit; make it again with

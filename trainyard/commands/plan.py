@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import typer
 
+from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import DefinitionError
-from trainyard.definitions import (
+from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
@@ -21,16 +22,15 @@ from trainyard.definitions import (
     read_definition,
 )
 from trainyard.local_state import served
-from trainyard.plan import deployed
-from trainyard.plan.deployed import State
-from trainyard.plan.history import History
-from trainyard.plan.overwritten import overwritten
-from trainyard.plan.picture import show
-from trainyard.plan.plan import Plan, complete
+from trainyard.plan import deployed_pipeline as deployed
+from trainyard.plan.deployed_pipeline import State
+from trainyard.plan.execution_history import History
+from trainyard.plan.overwritten_data import overwritten
+from trainyard.plan.pipeline_plan import Plan, complete
+from trainyard.plan.plan_display import show
 from trainyard.plan.prices import load
-from trainyard.service import client, service_errors
 from trainyard.validate import refuse_errors
-from trainyard.validate.show import JsonOption
+from trainyard.validate.finding_display import JsonOption
 
 CHANGES = 2
 

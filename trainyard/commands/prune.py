@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.emulator.damage import set_aside
-from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.prune import DAY, GB, choose, remove
+from trainyard.emulator.damaged_state import set_aside
+from trainyard.emulator.pruning import DAY, GB, choose, remove
+from trainyard.emulator.storage.object_store import ObjectStore
 
 
 def main(

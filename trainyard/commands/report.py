@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.console.report import write
+from trainyard.console.frozen_page import write
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, refuse_place

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 from botocore.exceptions import WaiterError
 
+from trainyard.aws_clients import client
 from trainyard.commands.emulator import (
     InternetOption,
     KeepOption,
@@ -32,13 +33,12 @@ from trainyard.commands.emulator import (
     serving,
 )
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.language.statuses import ENDED
 from trainyard.local_state import STATE
-from trainyard.runs.watch import watch
-from trainyard.service import client
+from trainyard.runs.live_watch import watch
 
 REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own

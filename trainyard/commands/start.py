@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from trainyard.runs import again
-from trainyard.runs.watch import watch
+from trainyard.runs import selective_rerun
+from trainyard.runs.live_watch import watch
 from trainyard.terminal import console, pairs
 
 
@@ -33,10 +33,10 @@ def main(
 ) -> None:
     """Start a pipeline again from one of its steps, and reuse what that needs."""
     given = pairs("--parameter", parameter or [])
-    found = again.plan(step, execution, pipeline)
+    found = selective_rerun.plan(step, execution, pipeline)
     for line in found.lines(given):
         console.print(line, highlight=False, markup=False)
-    arn = again.start(found, given)
+    arn = selective_rerun.start(found, given)
     console.print(f"started {arn}", highlight=False)
     if wait:
         raise typer.Exit(watch(arn))

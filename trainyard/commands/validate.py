@@ -6,14 +6,14 @@ trainyard validate --pipeline NAME [--region REGION]
 A file needs neither AWS nor credentials. Exit status 1 when there is an error.
 """
 
-from trainyard.definitions import (
+from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
     definition_of,
 )
 from trainyard.validate import check
-from trainyard.validate.show import JsonOption, report
+from trainyard.validate.finding_display import JsonOption, report
 
 
 def main(

@@ -9,7 +9,7 @@ import typer
 
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
-from trainyard.runs.watch import watch
+from trainyard.runs.live_watch import watch
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
 PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks.")]

@@ -21,10 +21,10 @@ import typer
 from trainyard.common.errors import ServiceError, TrainyardError
 from trainyard.local_state import served
 from trainyard.runs.execution import Execution, latest_execution
+from trainyard.runs.why.cause_display import add_to_summary, print_cause
 from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.evidence import of_text
-from trainyard.runs.why.reading import causes_of
-from trainyard.runs.why.showing import add_to_summary, print_cause
+from trainyard.runs.why.read_evidence import causes_of
+from trainyard.runs.why.step_evidence import of_text
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
 UNKNOWN = 2

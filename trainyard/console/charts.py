@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from markupsafe import Markup
 
-from trainyard.console.wording import figure, plain
+from trainyard.console.template_filters import figure, plain
 
 Point = tuple[float, float]
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import fmean
 from unicodedata import east_asian_width
 
-from trainyard.console.flow import Edge, Flow, Node, ends_last
-from trainyard.runs.table import duration
+from trainyard.console.step_flow import Edge, Flow, Node, ends_last
+from trainyard.runs.step_table import duration
 
 LONGEST = 20
 """Characters of a title in a box."""

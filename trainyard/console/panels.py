@@ -13,9 +13,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
-from trainyard.console.wording import FILTERS
-from trainyard.runs.display import training_metrics
+from trainyard.console.template_filters import FILTERS
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_display import training_metrics
 
 Reader = Callable[[Execution, Mapping[str, Step]], Any]
 """(execution, its steps by name) → what a panel shows of it; None where the run has none."""

@@ -25,25 +25,32 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug import Request, Response
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator import damage, pretended
+from trainyard.emulator import damaged_state
+from trainyard.emulator.access_keys import Keys
+from trainyard.emulator.accounts import MakeSageMaker, SageMaker, Worlds
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.aws import Aws
-from trainyard.emulator.cloudwatch import prometheus
-from trainyard.emulator.environment import environment
-from trainyard.emulator.http import Server
-from trainyard.emulator.keys import Keys
-from trainyard.emulator.logs import LogStore
-from trainyard.emulator.moto_app import Moto, identity, identity_wanted, query_error, unimplemented
-from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.client_environment import environment
+from trainyard.emulator.http_server import Server
+from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.regions import region_of, within
-from trainyard.emulator.rest import json_object
+from trainyard.emulator.request_signatures import Refused, Signed, check, check_session
+from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
-from trainyard.emulator.s3 import S3, xml
-from trainyard.emulator.s3.body import SIGNED
-from trainyard.emulator.serving.instance import Answer
-from trainyard.emulator.signatures import Refused, Signed, check, check_session
-from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
+from trainyard.emulator.services import refused_operations
+from trainyard.emulator.services.cloudwatch import prometheus
+from trainyard.emulator.services.log_store import LogStore
+from trainyard.emulator.services.moto_app import (
+    Moto,
+    identity,
+    identity_wanted,
+    query_error,
+    unimplemented,
+)
+from trainyard.emulator.serving.serving_instance import Answer
+from trainyard.emulator.storage import S3, s3_xml
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.storage.upload_body import SIGNED
 from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
@@ -110,7 +117,7 @@ class App:
         except Exception as cause:
             # the edge of the program: the cause goes to the log, the client gets AWS's form
             log.exception("%s %s failed", request.method, request.path)
-            response = _failed(request, damage.full(cause))
+            response = _failed(request, damaged_state.full(cause))
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
@@ -153,7 +160,7 @@ class App:
             return identity(who)
         if response := self.sagemaker.other(service, request):
             return response
-        if found := pretended.refusal(service, request):
+        if found := refused_operations.refusal(service, request):
             return unimplemented(request, f"It would need {found[1]}.", found[0])
         response = self._moto.answer(request)
         self.keys.note(request.get_data(), response.get_data())
@@ -200,10 +207,10 @@ def serve(
     """
     state, python = state.resolve(), checked(python)
     refuse(state, python, internet)
-    damage.check_writable(state)
+    damaged_state.check_writable(state)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         objects = stack.enter_context(contextlib.closing(_objects(state / "s3")))
-        damage.set_aside(state)
+        damaged_state.set_aside(state)
         if prepare:
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
@@ -232,7 +239,7 @@ def _objects(root: Path) -> ObjectStore:
 
 
 def _real_sagemaker(python: Path) -> MakeSageMaker:
-    from trainyard.emulator.sagemaker import SageMaker as Real
+    from trainyard.emulator.sagemaker_api import SageMaker as Real
 
     return functools.partial(Real, python=python)
 
@@ -246,14 +253,14 @@ def _failed(request: Request, full: bool) -> Response:
         error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNED in request.environ
     s3 = s3 and request.environ[SIGNED].service == "s3"
-    return xml.error(error, request.path) if s3 else _error(error)
+    return s3_xml.error(error, request.path) if s3 else _error(error)
 
 
 def _unauthorized(request: Request, why: Refused) -> Response:
     """In the form of the service that the request names, if it does: S3's where it seems to be."""
     if why.why == "missing" and request.mimetype == "multipart/form-data":
         message = "The emulator's S3 does not implement POST forms."
-        return xml.error(ApiError("NotImplemented", message, 501), request.path)
+        return s3_xml.error(ApiError("NotImplemented", message, 501), request.path)
     named = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     scope = _SCOPE.search(named)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
@@ -262,7 +269,7 @@ def _unauthorized(request: Request, why: Refused) -> Response:
         failure = why.error(1)
         return query_error(failure.code, failure.message, failure.status)
     s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
-    return xml.error(why.error(0), request.path) if s3 else _error(why.error(2))
+    return s3_xml.error(why.error(0), request.path) if s3 else _error(why.error(2))
 
 
 def _refuse(request: Request) -> Response | None:

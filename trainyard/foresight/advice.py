@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Any
 
-from trainyard.foresight import whole as runs_of
+from trainyard.foresight import whole_training as runs_of
+from trainyard.foresight.cloud_machines import TABLE, machines
+from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Count, fitting, node_counts
-from trainyard.foresight.machines import TABLE, machines
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.spread import Spread
-from trainyard.foresight.time import Time
-from trainyard.foresight.whole import Whole
+from trainyard.foresight.step_time import Time
+from trainyard.foresight.whole_training import Whole
 
 HOUR = 3600.0
 ALIKE = 1.02

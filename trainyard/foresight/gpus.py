@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainyard.machines import Machine
+from trainyard.instance_types import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Gpu:
     """``H100-80``; a label's memory, and the power limit where it is not the usual one."""
 
     accelerator: str
-    """Its name in ``trainyard/machines.csv``; empty for one that no instance type has."""
+    """Its name in ``trainyard/instance_types.csv``; empty for one that no instance type has."""
 
     driver: str
     """Its name as NVIDIA's driver, and so PyTorch, gives it; empty where no instance type has it,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight.interval import Spread
+from trainyard.foresight.model_shapes import megatron
+from trainyard.foresight.rank_states import Stage, States, resident, stages_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import megatron
-from trainyard.foresight.spread import Spread
-from trainyard.foresight.states import Stage, States, resident, stages_of
-from trainyard.foresight.transformer import WIDTH, Kept, Shapes
+from trainyard.foresight.transformer_formulas import WIDTH, Kept, Shapes
 
 GIB = 2**30
 When = Literal["forward", "backward", "step", "save"]

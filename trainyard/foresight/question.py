@@ -12,16 +12,17 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import memory, time
-from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight import memory
+from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight import step_time as time
+from trainyard.foresight.cloud_machines import How, machines
 from trainyard.foresight.gpus import Gpu, add
 from trainyard.foresight.layouts import Machine, Space
-from trainyard.foresight.machines import How, machines
 from trainyard.foresight.memory import Memory
+from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import Shapes
-from trainyard.foresight.time import Time
-from trainyard.machines import MACHINES
+from trainyard.foresight.step_time import Time
+from trainyard.instance_types import MACHINES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainyard.common.errors import nearest
-from trainyard.foresight import aliases
+from trainyard.foresight import field_aliases
 from trainyard.foresight.gpus import GPUS, Gpu
 
 Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
@@ -141,7 +141,7 @@ class Setting(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_our_words(cls, fields: Any) -> Any:
-        return aliases.translated(fields) if isinstance(fields, Mapping) else fields
+        return field_aliases.translated(fields) if isinstance(fields, Mapping) else fields
 
     @field_validator("gpu")
     @classmethod

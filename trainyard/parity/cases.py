@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from trainyard.parity.run import Run
+from trainyard.parity.recording import Run
 
 INSTANCE = "ml.t3.medium"
 SECONDS = 900

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.common import whole_file
+from trainyard.aws_clients import client, service_errors
+from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
-from trainyard.service import client, service_errors
 
 TABLE = Path(__file__).with_name("prices.json")
 ENDPOINT = "us-east-1"  # the Price List API is in few regions; the region asked for is a filter
@@ -94,7 +94,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
     sorted_table = {section: dict(sorted(found.items())) for section, found in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
     tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}
-    whole_file.write(path, _text(tree))
+    atomic_file.write(path, _text(tree))
     return sum(len(found) for found in table.values())
 
 

@@ -13,9 +13,9 @@ def __getattr__(name: str) -> Any:
     """Load what makes frames when it is asked for: commands that need none start without it."""
     if name not in FRAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from trainyard.runs import frames
+    from trainyard.runs import data_frames
 
-    return getattr(frames, name)
+    return getattr(data_frames, name)
 
 
 def __dir__() -> list[str]:

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
+from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.step_types import STEP_TYPES
-from trainyard.service import client, error_code, service_errors
 
 LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}

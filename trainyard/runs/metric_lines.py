@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.expressions import Expression
+from trainyard.metric_regex import Expression
 
 LONGEST = 4_000
 """Characters of a line in which metrics are looked for."""

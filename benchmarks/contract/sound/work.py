@@ -3,13 +3,13 @@
 import numpy as np
 
 from training.data.manifest import Field
-from training.workloads import Column, by_columns
+from training.workloads import Column, column_packing
 from training.workloads.simple import Simple
 
 PLACES, NUMBERS = 6, 12
 
 
-class Packing(by_columns.Packing):
+class Packing(column_packing.Packing):
     """A sample is the length of a list, then its numbers, then zeros."""
 
     columns = {"numbers": Column("text"), "colour": Column("category")}

@@ -11,8 +11,8 @@ from benchmarks.shards.contenders import BATCH, WIDTH, following
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.manifest import Field, Manifest, Source, write_manifest
-from training.data.order import Order, uniform
-from training.data.writer import ShardWriter
+from training.data.sample_order import Order, uniform
+from training.data.shard_writer import ShardWriter
 
 FIELDS = {"tokens": Field(dtype="uint16", shape=(WIDTH,))}
 SHARD_BYTES = 64_000_000

@@ -15,7 +15,7 @@ suffix                    a record                     its number in ``Batch.lin
 All but Parquet and whole files may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case
 does not matter. Text is UTF-8; a byte order mark at the start of a file is dropped.
 
-What a value may be, in every format (``steps.shard.readers.values`` has the details):
+What a value may be, in every format (``steps.shard.readers.column_values`` has the details):
 
 text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
@@ -45,8 +45,8 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.raw import COMPRESSION
-from steps.shard.readers.values import within
+from steps.shard.readers.column_values import within
+from steps.shard.readers.raw_bytes import COMPRESSION
 from steps.shard.readers.whole_files import read_files
 from trainyard.common.errors import DataError
 

@@ -30,8 +30,17 @@ from steps.shard.readers.batch import (
     parsed_schema,
     schema,
 )
+from steps.shard.readers.column_values import (
+    BadRecord,
+    csv_row,
+    lacks_required,
+    row_batch,
+    typed,
+    without_empty,
+    without_infinities,
+)
 from steps.shard.readers.dialect import Dialect
-from steps.shard.readers.raw import (
+from steps.shard.readers.raw_bytes import (
     BOM,
     COMPRESSION,
     CR,
@@ -47,15 +56,6 @@ from steps.shard.readers.raw import (
 )
 from steps.shard.readers.rows import check_names
 from steps.shard.readers.text import refuse_nul
-from steps.shard.readers.values import (
-    BadRecord,
-    csv_row,
-    lacks_required,
-    row_batch,
-    typed,
-    without_empty,
-    without_infinities,
-)
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

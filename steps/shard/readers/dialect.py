@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from steps.shard.readers.raw import CR, LF
+from steps.shard.readers.raw_bytes import CR, LF
 
 QUOTE = 34
 Data = bytes | bytearray

@@ -24,9 +24,7 @@ from steps.shard.readers.batch import (
     parsed_schema,
     schema,
 )
-from steps.shard.readers.raw import CR, Block
-from steps.shard.readers.text import read_lines, refuse_nul
-from steps.shard.readers.values import (
+from steps.shard.readers.column_values import (
     BadRecord,
     Integer,
     decoded,
@@ -37,6 +35,8 @@ from steps.shard.readers.values import (
     typed,
     without_infinities,
 )
+from steps.shard.readers.raw_bytes import CR, Block
+from steps.shard.readers.text import read_lines, refuse_nul
 
 if TYPE_CHECKING:
     from training.workloads import Column

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from steps.shard.readers.batch import Bad, Batch, encoded, plain, row_excerpt, schema
-from steps.shard.readers.raw import CHUNK_BYTES
+from steps.shard.readers.raw_bytes import CHUNK_BYTES
 from steps.shard.readers.rows import check_names
 from trainyard.common.errors import DataError
 
@@ -21,8 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from steps.shard.readers.batch import TYPES
-from steps.shard.readers.raw import MAX_RECORD_BYTES
-from steps.shard.readers.values import (
+from steps.shard.readers.column_values import (
     BEGIN,
     MICROSECOND,
     BadRecord,
@@ -31,6 +30,7 @@ from steps.shard.readers.values import (
     typed,
     without_infinities,
 )
+from steps.shard.readers.raw_bytes import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from training.workloads import Column

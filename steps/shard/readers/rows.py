@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from steps.shard.readers import raw
+from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.values import row_batch
+from steps.shard.readers.column_values import row_batch
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -39,7 +39,7 @@ def batches(found: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iter
         if isinstance(one, Bad):
             bad.append(one)
             continue
-        if rows and size + one.bytes > raw.CHUNK_BYTES:
+        if rows and size + one.bytes > raw_bytes.CHUNK_BYTES:
             yield _batch(rows, bad, columns)
             rows, bad, size = [], [], 0
         rows.append(one)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from steps.shard.readers import raw
+from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
+from steps.shard.readers.column_values import BadRecord, field_value, present
 from steps.shard.readers.rows import Row, batches
-from steps.shard.readers.values import BadRecord, field_value, present
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     Raises:
         DataError: is no tar archive, cut off or damaged.
     """
-    compression = raw.COMPRESSION.get(path.suffix.lower())
+    compression = raw_bytes.COMPRESSION.get(path.suffix.lower())
     try:
         with pa.input_stream(str(path), compression=compression) as stream:
             tail = _Tail(stream)
@@ -73,7 +73,7 @@ class _Tail:
         place = len(self._tail) - (self._read - offset)
         if self._tail[place : place + len(END)] != END:
             raise EOFError(f"no member and no end is at byte {offset}")
-        while self.read(raw.CHUNK_BYTES):
+        while self.read(raw_bytes.CHUNK_BYTES):
             pass  # so that a checksum behind it is looked at
 
 
@@ -103,10 +103,12 @@ class Sample:
         file = archive.extractfile(member)
         if end in self.names:
             self.reason = f"member {member.name!r} stands twice"
-        elif file and member.size <= raw.MAX_RECORD_BYTES:
+        elif file and member.size <= raw_bytes.MAX_RECORD_BYTES:
             self.found[end] = file.read()
         else:
-            self.reason = f"member {member.name!r} is longer than {raw.MAX_RECORD_BYTES} bytes"
+            self.reason = (
+                f"member {member.name!r} is longer than {raw_bytes.MAX_RECORD_BYTES} bytes"
+            )
 
     def _value(self, name: str, column: "Column") -> Any:
         if name == KEY:

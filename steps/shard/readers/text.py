@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steps.shard.readers.batch import Bad, Batch, bad_batch, encoded, excerpt, merged, schema
-from steps.shard.readers.raw import FANOUT, PIECE_BYTES, Block, line_blocks
-from steps.shard.readers.values import BadRecord, decoded
+from steps.shard.readers.column_values import BadRecord, decoded
+from steps.shard.readers.raw_bytes import FANOUT, PIECE_BYTES, Block, line_blocks
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

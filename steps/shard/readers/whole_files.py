@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steps.shard.readers import raw
+from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
+from steps.shard.readers.column_values import BadRecord, field_value, present
 from steps.shard.readers.rows import Row, batches, check_names
-from steps.shard.readers.values import BadRecord, field_value, present
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ def _row(
 ) -> Row | Bad:
     path = folder / name
     try:
-        if not 0 < path.stat().st_size <= raw.MAX_RECORD_BYTES:
+        if not 0 < path.stat().st_size <= raw_bytes.MAX_RECORD_BYTES:
             size = path.stat().st_size
-            return Bad(number, f"has {size} bytes, expected 1 to {raw.MAX_RECORD_BYTES}", name)
+            return Bad(
+                number, f"has {size} bytes, expected 1 to {raw_bytes.MAX_RECORD_BYTES}", name
+            )
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}; copy it again") from error

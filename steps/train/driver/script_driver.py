@@ -262,7 +262,7 @@ def add_code(target: Path, script: Path) -> None:
 
 
 def packages() -> str:
-    """What is installed, as ``training.artifact`` writes it for Trainyard's own loop."""
+    """What is installed, as ``training.export.artifact`` writes it for Trainyard's own loop."""
     found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
     python = ".".join(map(str, sys.version_info[:3]))
     return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.corpora import nycflights13
 from pipelines.corpora.nycflights13 import LABEL, PLANE, SCHEDULE, WEATHER, data_folder, joined
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
 from steps.shard.readers import read
 from tests.conftest import CHECKOUT
 from training.workloads import Column, load_packing

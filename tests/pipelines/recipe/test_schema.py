@@ -6,7 +6,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from pipelines.recipe.reading import load
+from pipelines.recipe.read_recipe import load
 from pipelines.recipe.schema import FILE, LINE, schema, text
 from tests.conftest import CHECKOUT
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.definition import build
-from pipelines.recipe.account import resolve
-from pipelines.recipe.reading import load
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
 from trainyard.common.errors import RecipeError

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 OURS = [rule for rule in RULES.values() if rule.module.startswith(f"{pipelines.rules.__name__}.")]
 
 
-ELSEWHERE = {"traced-shapes-are-stale": "tests/pipelines/advising/test_kept.py"}
+ELSEWHERE = {"traced-shapes-are-stale": "tests/pipelines/advice/test_traced_shapes.py"}
 """Rules about files beside the definition → the tests that make such files."""
 
 

@@ -17,7 +17,7 @@ JOB = """
 import os, sys
 from pathlib import Path
 import lent_to_our_job
-from steps.evaluate_script.script import Script
+from steps.evaluate_script.script_process import Script
 Script(Path(sys.argv[1]), "evaluate.py", [], {}).run(Path("model"), Path("output"))
 """
 SCRIPT = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from steps.evaluate.document import Evaluation, Latency
+from steps.evaluate.evaluation_document import Evaluation, Latency
 from steps.evaluate_script import job as evaluate_job
 from steps.gate import job as gate_job
 from tests.conftest import CHECKOUT

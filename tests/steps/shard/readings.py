@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from steps.shard.readers import Bad, Batch, csv, dialect, raw, read, text
+from steps.shard.readers import Bad, Batch, csv, dialect, raw_bytes, read, text
 from steps.shard.readers.batch import merged, schema
 from training.workloads import Column
 
@@ -79,10 +79,10 @@ def reasons(bad: list[Bad]) -> dict[int, str]:
 def limits(chunk: int = 4 << 20, piece: int = 32 << 10, record: int = 64 << 20) -> Iterator[None]:
     """Other limits than the real ones: ends of chunks and pieces then fall everywhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(raw, "CHUNK_BYTES", chunk)
-        for module in (raw, csv, text):
+        patch.setattr(raw_bytes, "CHUNK_BYTES", chunk)
+        for module in (raw_bytes, csv, text):
             patch.setattr(module, "PIECE_BYTES", piece)
-        for module in (raw, csv):
+        for module in (raw_bytes, csv):
             patch.setattr(module, "MAX_RECORD_BYTES", record)
         patch.setattr(dialect, "TAILS_BYTES", (piece, 4 * piece))
         yield

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard import job, reading, surveying
-from steps.shard.plan import SPLITS
+from steps.shard import job, read_object, survey_pass
+from steps.shard.shard_plan import SPLITS
 from tests.conftest import CHECKOUT
 from tests.steps.shard.conftest import (
     ARGUMENTS,
@@ -122,9 +122,9 @@ def test_instances_and_processes_give_the_same_dataset(tmp_path, expected, insta
 
 
 def test_the_size_of_runs_and_of_what_is_looked_at_changes_nothing(tmp_path, monkeypatch, expected):
-    monkeypatch.setattr(reading, "RUN_BYTES", 700)
-    monkeypatch.setattr(surveying, "ROWS", 7)
-    monkeypatch.setattr("steps.shard.runs.MAPS", 2)
+    monkeypatch.setattr(read_object, "RUN_BYTES", 700)
+    monkeypatch.setattr(survey_pass, "ROWS", 7)
+    monkeypatch.setattr("steps.shard.sorted_runs.MAPS", 2)
     assert dataset(tmp_path, five_objects()) == expected
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from steps.shard import job
-from steps.shard.plan import SPLITS
-from steps.shard.reading import split_of
+from steps.shard.read_object import split_of
+from steps.shard.shard_plan import SPLITS
 from tests.steps.shard.conftest import (
     ARGUMENTS,
     RECORDS,
@@ -347,7 +347,7 @@ def test_wrong_settings_are_named(failure, shard, capsys):
 def test_the_job_loads_neither_torch_nor_the_sdk_and_waits_without_pandas(run_python):
     code = (
         "import sys, steps.shard.job; light = sorted({'pandas', 'pyarrow'} & set(sys.modules));"
-        "import steps.shard.packing, steps.shard.reading;"
+        "import steps.shard.pack_unit, steps.shard.read_object;"
         "import training.workloads.language_model.packing;"
         "print(light, sorted({'torch', 'sagemaker', 'boto3', 'pipelines'} & set(sys.modules)))"
     )

@@ -12,7 +12,7 @@ import pytest
 
 from steps.shard import pool
 from steps.shard.pool import Pace
-from steps.shard.raw import RawObject
+from steps.shard.raw_objects import RawObject
 from tests.conftest import CHECKOUT
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, lines
 
@@ -86,7 +86,7 @@ def test_workers_die_with_the_job(tmp_path, how):
 def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
     code = (
         "import multiprocessing, sys, time\n"
-        "from trainyard.common.orphans import die_with_parent\n"
+        "from trainyard.common.parent_death import die_with_parent\n"
         "def work(platform):\n"
         "    sys.platform = platform\n"
         "    die_with_parent()\n"
@@ -153,8 +153,8 @@ def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
 
 
 def test_largest_objects_come_first(tmp_path):
-    from steps.shard import raw
+    from steps.shard import raw_objects
 
     for name, size in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
         (tmp_path / name).write_bytes(bytes(size))
-    assert [one.name for one in raw.find(tmp_path, "")] == ["b", "d", "c", "a"]
+    assert [one.name for one in raw_objects.find(tmp_path, "")] == ["b", "d", "c", "a"]

@@ -14,7 +14,7 @@ from tests.conftest import CHECKOUT
 from tests.training.trainings import read_manifests, write_dataset
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Shards
-from training.data.writer import ShardWriter, part, variable
+from training.data.shard_writer import ShardWriter, part, variable
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long

@@ -17,7 +17,7 @@ from tests.training.trainings import write_dataset
 from training.data import loader as module
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.order import Order, uniform, windowed
+from training.data.sample_order import Order, uniform, windowed
 from trainyard.common.errors import DataError
 
 SAMPLES = 157  # in some 15 shards
@@ -256,11 +256,11 @@ def test_a_batch_that_ranks_cannot_share_is_refused(dataset):
 def test_the_first_batch_of_a_process_waits_for_no_import(folder: Path, run_python):
     """numpy.unique and the like import modules when they are first called: 12 ms of a resume."""
     code = f"""
-import sys, training.data.loader, training.data.order
+import sys, training.data.loader, training.data.sample_order
 from training.data.dataset import Dataset
 before = set(sys.modules)
 dataset = Dataset({str(folder)!r})
-order = training.data.order.uniform(dataset.fingerprint, 0, len(dataset))
+order = training.data.sample_order.uniform(dataset.fingerprint, 0, len(dataset))
 next(training.data.loader.Loader(dataset, order, global_batch=8, micro_batch=8, position=64))
 print(sorted(set(sys.modules) - before))
 """

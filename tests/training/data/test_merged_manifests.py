@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.trainings import write_dataset
-from training.data.columns import Columns, parse_manifest
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Manifest, Raw, Shards, Source, manifest_json
+from training.data.manifest_columns import Columns, parse_manifest
 from training.data.merged_manifests import merge
 from trainyard.common.errors import DataError
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.data.test_order import read
+from tests.training.data.test_sample_order import read
 from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.data.mixture import Input, MixtureOrder, chosen, inputs, table
-from training.data.order import uniform, windowed
-from training.data.writer import write_dataset
+from training.data.sample_order import uniform, windowed
+from training.data.shard_writer import write_dataset
 from trainyard.common.errors import DataError
 
 shares = st.lists(st.integers(0, 60), min_size=1, max_size=7).filter(any)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.order import ROUNDS, TABLE, Feistel, permutation, table
+from training.data.sample_order import ROUNDS, TABLE, Feistel, permutation, table
 
 pytestmark = pytest.mark.long
 

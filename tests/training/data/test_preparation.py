@@ -13,8 +13,8 @@ from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.manifest import Field
-from training.data.order import uniform
 from training.data.preparation import Preparation, split
+from training.data.sample_order import uniform
 from trainyard.common.errors import TrainingError
 
 SAMPLES = 41

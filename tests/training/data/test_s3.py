@@ -11,7 +11,7 @@ from tests.training.data.test_dataset import FIELDS, make, rows
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.order import uniform, windowed
+from training.data.sample_order import uniform, windowed
 from trainyard.common.errors import DataError
 
 

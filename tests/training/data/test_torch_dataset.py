@@ -15,11 +15,11 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 from tests.conftest import CHECKOUT
 from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
-from training import shipping
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.order import uniform, windowed
+from training.data.sample_order import uniform, windowed
 from training.data.torch_dataset import Batch, ShardDataset, collate
+from training.export import shipped_files
 from trainyard.common.errors import DataError
 
 SAMPLES, SEED = 101, 3
@@ -169,7 +169,7 @@ def test_a_copy_in_another_process_opens_the_shards_itself(folder):
 
 
 def test_what_travels_with_a_script_reads_the_shards_without_the_rest(folder, tmp_path, run_python):
-    for name, path in shipping.of_rooms(CHECKOUT, shipping.READER):
+    for name, path in shipped_files.of_rooms(CHECKOUT, shipped_files.READER):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(path.read_bytes())
     code = f"from training.data.torch_dataset import *; print(len(ShardDataset({str(folder)!r})))"

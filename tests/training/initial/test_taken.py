@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.initial.build import Joined, built, changing, recorder_of, values
+from training.initial.build_model import Joined, built, changing, recorder_of, values
+from training.initial.initial_values import Part, stored
 from training.initial.replay import Whole
-from training.initial.values import Part, stored
 from training.workloads.language_model.config import LanguageModelConfig
-from training.workloads.language_model.portable import put_together
+from training.workloads.language_model.hugging_face_weights import put_together
 
 
 @dataclass
@@ -78,7 +78,7 @@ def test_what_is_more_than_putting_together_is_made_whole():
 def test_of_a_file_a_rank_reads_some_rows_after_the_other(tmp_path, monkeypatch):
     tensors = {"wide": torch.randn(70, 30), "norm": torch.randn(70), "scale": torch.tensor(3.0)}
     save_file(tensors, tmp_path / "model.safetensors")
-    monkeypatch.setattr("training.initial.values.AT_ONCE", 100)
+    monkeypatch.setattr("training.initial.initial_values.AT_ONCE", 100)
     found = {one.name: one for one, _, _ in stored(tmp_path / "model.safetensors")}
     for name, part in (("wide", (slice(5, 66), slice(3, 29))), ("norm", (slice(0, 70),))):
         into = torch.empty_like(tensors[name][part])

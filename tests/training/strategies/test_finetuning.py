@@ -19,8 +19,8 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.torches import trains_here
 from tests.training.trainings import TOYS, arguments, losses, write_ragged
-from training.artifact import open_artifact
 from training.dropout import Dropout
+from training.export.artifact import open_artifact
 
 pytestmark = pytest.mark.long
 
@@ -177,7 +177,7 @@ def test_a_tie_that_tensor_parallel_would_tear_is_refused_before_the_first_step(
 
 
 def test_what_fails_after_the_last_step_leaves_its_reason(alone, tmp_path, monkeypatch):
-    from training import artifact
+    from training.export import artifact
 
     monkeypatch.setattr(artifact, "save", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -11,7 +11,7 @@ from benchmarks.strategies.cases import SETTINGS, container, write_data
 from tests.training import worlds
 from tests.training.test_loop import copy_inputs, same, weights
 from tests.training.trainings import history, losses
-from training.numbers import Numbers
+from training.step_numbers import Numbers
 from training.strategies import loss_scale
 from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks

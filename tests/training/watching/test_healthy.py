@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.training.watching.histories import Lines, healthy
-from training.watching.rule import Plan
+from training.watching.watch_rule import Plan
 from training.watching.watcher import over, read_watching
 
 PLAN = Plan(max_steps=10_000, warmup_steps=5)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from steps.train.config import TrainStepConfig
 from tests.training.trainings import SETTINGS
 from tests.training.watching.histories import WRONG, Lines, healthy
-from training.metric_line import METRICS
 from training.watching.__main__ import parsed
-from training.watching.rule import Plan
+from training.watching.metric_line import METRICS
 from training.watching.rules import RULES
 from training.watching.rules.loss_not_falling import falls_steadily, underway
 from training.watching.rules.step_outliers import moments, throughout
+from training.watching.watch_rule import Plan
 from training.watching.watcher import Watcher, over, read_watching
 from trainyard.common.errors import TrainingError
 

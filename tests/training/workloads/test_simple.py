@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tests.training.trainings import CHECKOUT, TOYS, check_shares, evaluated, loss_of, losses
-from training.artifact import open_artifact
 from training.data.dataset import Dataset
-from training.data.writer import write_dataset
-from training.defaults.requests import batch_of
-from training.serving import Served
+from training.data.shard_writer import write_dataset
+from training.defaults.request_batch import batch_of
+from training.export.artifact import open_artifact
+from training.export.request_handler import Served
 from training.strategies.mesh import share_sequences
 from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple

@@ -70,14 +70,16 @@ def test_fields_of_a_layout_are_chosen_from(advise):
 def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_path: Path):
     from dataclasses import asdict, replace
 
-    from trainyard.foresight import shapes
-    from trainyard.foresight.rules import published
+    from trainyard.foresight import model_shapes
+    from trainyard.foresight.rules_of_thumb import published
     from trainyard.foresight.setting import Setting
 
     model = Setting(gpu="H100-80", compile=True, **published("llama-2-7b").shape)
-    formula = shapes.of(model)
+    formula = model_shapes.of(model)
     first = formula.units[0]
-    nothing = {policy: shapes.Kept(0, 0) for policy in first.kept}  # as tracing has embeddings
+    nothing = {
+        policy: model_shapes.Kept(0, 0) for policy in first.kept
+    }  # as tracing has embeddings
     traced = replace(formula, units=(replace(first, kept=nothing), *formula.units[1:]))
     place = tmp_path / "shapes.json"
     place.write_text(json.dumps(asdict(traced)))

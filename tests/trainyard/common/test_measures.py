@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.metric_line import NAMES
+from training.watching.metric_line import NAMES
 from trainyard.common.measures import ALL, OF_SERVICE, TRAINING, Sample, text
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud
-from trainyard.console.account import Account
+from trainyard.console.account_cache import Account
 from trainyard.console.security import key_of_emulator
-from trainyard.console.server import create, serving
-from trainyard.emulator.environment import applied
+from trainyard.console.web_server import create, serving
+from trainyard.emulator.client_environment import applied
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = """

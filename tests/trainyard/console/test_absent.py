@@ -14,9 +14,9 @@ from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
 
 from tests.trainyard.console.synthetic import BARE, Service, answering
-from trainyard.console.account import Account
+from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import known_actions
-from trainyard.console.server import create
+from trainyard.console.web_server import create
 
 RUN = "p/abcdefghijkl"
 VALUES: dict[str, Iterable[str]] = {

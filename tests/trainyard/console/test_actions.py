@@ -8,12 +8,12 @@ import pytest
 
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.test_callbacks import callback_step
+from tests.trainyard.emulator.test_callback_tokens import callback_step
 from trainyard.common.errors import GateError, ServiceError
-from trainyard.console.account import Account
+from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import Call, missing
-from trainyard.console.application import Application, Owner
-from trainyard.console.server import create
+from trainyard.console.app_hooks import Application, Owner
+from trainyard.console.web_server import create
 
 PARAMETERS = [
     {"Name": "Steps", "Type": "Integer", "DefaultValue": 3},

@@ -7,7 +7,7 @@ from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.console.test_actions import PARAMETERS, answer, is_asking
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.test_callbacks import callback_step
+from tests.trainyard.emulator.test_callback_tokens import callback_step
 
 
 @pytest.fixture

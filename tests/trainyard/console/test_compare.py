@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 from tests.trainyard.console import compared
 from tests.trainyard.console.looking import ROWS, faults, shows, visit
 from tests.trainyard.emulator.harness import Cloud, process_step, wait_for
-from trainyard.console.account import Account
-from trainyard.console.server import create
+from trainyard.console.account_cache import Account
+from trainyard.console.web_server import create
 
 OLD = "lr = 1\nfor epoch in range(3):\n    train(epoch)\n"
 NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"

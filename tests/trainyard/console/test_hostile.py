@@ -8,8 +8,8 @@ import pytest
 from werkzeug.exceptions import HTTPException
 
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step
-from trainyard.console.account import Account
-from trainyard.console.server import create, serving
+from trainyard.console.account_cache import Account
+from trainyard.console.web_server import create, serving
 
 MARKUP = (
     """<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'><svg onload=pwned=1>"""

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from trainyard.console.account import Account
-from trainyard.console.index import Index, Run
+from trainyard.console.account_cache import Account
+from trainyard.console.execution_index import Index, Run
 from trainyard.console.pages.runs import asked, listing
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/{}/execution/{}"

@@ -5,13 +5,15 @@ import subprocess
 import sys
 
 from trainyard.common.measures import ALL, OF_TRAINING
-from trainyard.dashboards import cloudwatch, grafana
+from trainyard.dashboards import cloudwatch_dashboard, grafana_dashboard
 
 
 def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown():
-    shown = grafana.dashboard()
+    shown = grafana_dashboard.dashboard()
     series = {name for measure in ALL for name in measure.series}
-    named = [grafana.named(expression) for expression in grafana.expressions(shown)]
+    named = [
+        grafana_dashboard.named(expression) for expression in grafana_dashboard.expressions(shown)
+    ]
     assert all(named) and set().union(*named) == series
     types = {panel["type"] for panel in shown["panels"]}
     assert types == {"row", "timeseries"}
@@ -21,7 +23,7 @@ def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown
 
 def test_no_two_panels_lie_on_each_other():
     taken = set()
-    for panel in grafana.dashboard()["panels"]:
+    for panel in grafana_dashboard.dashboard()["panels"]:
         place = panel["gridPos"]
         cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
                  for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
@@ -31,7 +33,7 @@ def test_no_two_panels_lie_on_each_other():
 
 def test_every_metric_of_cloudwatchs_is_of_the_list():
     known = {(source.namespace, source.name) for measure in ALL for source in measure.sources}
-    named = set(cloudwatch.metrics(cloudwatch.template()))
+    named = set(cloudwatch_dashboard.metrics(cloudwatch_dashboard.template()))
     assert named <= known
     trained = {(source.namespace, source.name) for m in OF_TRAINING for source in m.sources}
     assert trained <= named
@@ -39,7 +41,7 @@ def test_every_metric_of_cloudwatchs_is_of_the_list():
 
 def test_cfn_lint_has_nothing_to_say(tmp_path):
     path = tmp_path / "dashboard.json"
-    path.write_text(json.dumps(cloudwatch.template()))
+    path.write_text(json.dumps(cloudwatch_dashboard.template()))
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, "-r", "us-east-1", "-t", str(path)],

@@ -13,9 +13,9 @@ import boto3
 import psutil
 
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 from trainyard.emulator.jobs.job import STOP_GRACE
-from trainyard.emulator.sagemaker import SageMaker
+from trainyard.emulator.sagemaker_api import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
 ROLE = "arn:aws:iam::123456789012:role/pipeline"

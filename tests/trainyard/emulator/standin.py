@@ -12,7 +12,7 @@ from trainyard.emulator.server import Endpoint
 
 
 class NoPipelines:
-    """In the place of trainyard.emulator.sagemaker.SageMaker where a test starts no pipeline."""
+    """Stands in for trainyard.emulator.sagemaker_api.SageMaker where no pipeline starts."""
 
     def __init__(self, state, objects, logs, aws, forward) -> None:
         self.aws, self.forward, self.closed = aws, forward, False

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, cloud, process_step, train_step
-from tests.trainyard.emulator.test_functions import lambda_step
+from tests.trainyard.emulator.services.test_functions import lambda_step
 
 pytestmark = pytest.mark.long
 

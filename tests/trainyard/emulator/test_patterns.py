@@ -22,8 +22,8 @@ from tests.trainyard.emulator.harness import (
     training,
     until,
 )
+from tests.trainyard.emulator.services.test_functions import lambda_step, make, zipped
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
 from tests.trainyard.emulator.tuning.harness import config, definition, step, trained, tuning_cloud
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

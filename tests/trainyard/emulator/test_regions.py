@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, process_step
-from trainyard.emulator.prune import choose
+from trainyard.emulator.pruning import choose
 from trainyard.emulator.regions import Thread, region, within
 
 pytestmark = pytest.mark.long

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainyard.emulator.dag.test_form import places
 from tests.trainyard.emulator.harness import Cloud, cloud, fail_step
+from tests.trainyard.emulator.pipelines.test_definition_form import places
 from tests.trainyard.emulator.requests import MODEL, full, minimal
 from tests.trainyard.emulator.standin import signed
-from trainyard.emulator.stored.kinds import KINDS
+from trainyard.emulator.stored.resource_kinds import KINDS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError, ParamValidationError
 from botocore.model import Shape
 
 from tests.trainyard.emulator.standin import signed
-from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.s3.routes import _ALWAYS, ROUTES, heeded
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.storage.operation_routes import _ALWAYS, ROUTES, heeded
 
 MODEL = botocore.session.get_session().get_service_model("s3")
 ELSEWHERE = {  # botocore sends these to another service than S3, or to a host of their own

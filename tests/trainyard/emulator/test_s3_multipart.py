@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.emulator.s3.checksums import ALGORITHMS, LINEAR, composite, encoded, full_object
+from trainyard.emulator.storage.checksums import ALGORITHMS, LINEAR, composite, encoded, full_object
 
 MIB = 1 << 20
 PARTS = [os.urandom(5 * MIB), b"tail"]

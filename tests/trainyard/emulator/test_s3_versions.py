@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.objects import VERSIONING, ObjectStore
+from trainyard.emulator.storage.object_store import VERSIONING, ObjectStore
 
 KEY = st.sampled_from(["a", "a/b", "é"])
 STEP = st.one_of(
@@ -97,7 +97,7 @@ def test_the_store_follows_the_rules_and_keeps_them_over_a_restart(tmp_path_fact
 KILLED = """
 import itertools, sys
 from pathlib import Path
-from trainyard.emulator.objects import VERSIONING, ObjectStore
+from trainyard.emulator.storage.object_store import VERSIONING, ObjectStore
 store = ObjectStore(Path(sys.argv[1]))
 store.create_bucket("bucket")
 store.set("bucket", VERSIONING, "Enabled")

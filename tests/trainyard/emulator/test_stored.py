@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud
 from tests.trainyard.emulator.requests import MODEL, full, minimal, operations
-from trainyard.emulator.stored.kinds import KINDS, Kind
+from trainyard.emulator.stored.resource_kinds import KINDS, Kind
 
 TAGS = [{"Key": "k", "Value": "v"}]
 ROLE = "arn:aws:iam::123456789012:role/some-role-name"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from trainyard.foresight.advice import Candidate, advise, frontier, shown
+from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
+from trainyard.foresight.losing_reasons import misses, simpler, why_not
 from trainyard.foresight.question import Question, offers
-from trainyard.foresight.reasons import misses, simpler, why_not
-from trainyard.foresight.rules import published
+from trainyard.foresight.rules_of_thumb import published
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.spread import Spread
 
 OFFERS = {offer.name: offer for offer in offers("us-east-1")}
 P4D, P5 = OFFERS["ml.p4d.24xlarge"], OFFERS["ml.p5.48xlarge"]

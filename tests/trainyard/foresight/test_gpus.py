@@ -1,7 +1,7 @@
 import pytest
 
 from trainyard.foresight.gpus import GPUS, device_of
-from trainyard.machines import MACHINES
+from trainyard.instance_types import MACHINES
 
 
 def test_every_device_is_whole():

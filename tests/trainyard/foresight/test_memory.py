@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight import memory, shapes
+from trainyard.foresight import memory, model_shapes
 from trainyard.foresight.memory import foresee, remedies
+from trainyard.foresight.model_shapes import Kept, Shapes, Unit
+from trainyard.foresight.rank_states import Stage, resident, stages_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import Kept, Shapes, Unit
-from trainyard.foresight.states import Stage, resident, stages_of
 
 GIB = 2**30
 GPT: dict[str, Any] = {
@@ -52,7 +52,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 ):
     """Blocks alone, as the figure has it."""
     setting = gpt(size, sequence_parallel=selective, recompute="selective" if selective else "none")
-    first = stages_of(setting, shapes.of(setting))[0]
+    first = stages_of(setting, model_shapes.of(setting))[0]
     tokens = setting.micro_batch * setting.sequence
     ((block, count),) = [pair for pair in first.units if pair[0].name == "block"]
     kept = block.kept[setting.recompute].on(8, sequence_parallel=selective)
@@ -63,7 +63,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 def test_states_are_those_of_figure_1(size: str, gib: float):
     """18 bytes of each weight of the blocks' matrices; embeddings and biases are not in it."""
     setting = gpt(size)
-    block = shapes.of(setting).units[1]
+    block = model_shapes.of(setting).units[1]
     matrices = bare(int(block.matmul_flops) // 2, 1)
     stage = Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
     found = resident(setting, stage)
@@ -119,7 +119,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     """Rajbhandari et al. 2020, figure 1: 16-bit gradients, Adam in float32."""
     given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
     setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
-    model = shapes.of(setting)
+    model = model_shapes.of(setting)
     states = resident(setting, stages_of(setting, model)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / model.parameters == pytest.approx(expected)
@@ -133,7 +133,7 @@ def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
     given = {"gpus": 4, "pipeline": 4, "layers": 30, "hidden": 1024, "kv_heads": 0}
     given |= {"accumulation": accumulation, "interleave": interleave}
     setting = Setting.model_validate(LLAMA | given)
-    first, second, last = stages_of(setting, shapes.of(setting))
+    first, second, last = stages_of(setting, model_shapes.of(setting))
     count = [dict((unit.name, n) for unit, n in stage.units) for stage in (first, second, last)]
     assert count[0]["block"] + 2 * count[1]["block"] + count[2]["block"] == 30
     assert first.flight >= second.flight >= last.flight >= min(1, accumulation)

@@ -14,7 +14,7 @@ import trainyard.parity
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud
 from trainyard.commands.parity import costs, recorded
 from trainyard.parity.cases import JOBS
-from trainyard.parity.run import Run, Scrubber, differences
+from trainyard.parity.recording import Run, Scrubber, differences
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 KEPT = Path(trainyard.parity.__file__).with_name("emulator.json")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.deploying.roles import from_recipe
-from trainyard.permissions.subject import Subject
+from pipelines.deploy.pipeline_roles import from_recipe
+from trainyard.permissions.pipeline_subject import Subject
 
 RECIPES = ("flights", "laptop", "mesh", "prod")
 CORNERS = (

@@ -14,20 +14,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pipelines import definition
-from pipelines.compiling.compiled import Asset, CompiledPipeline
+from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
-from pipelines.deploying.planning import changed_files, ours
-from pipelines.recipe.account import resolve
-from pipelines.recipe.reading import load
-from trainyard.foresight.spread import Spread
+from pipelines.deploy.recipe_plan import changed_files, ours
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
+from trainyard.foresight.interval import Spread
 from trainyard.language.parameters import values
-from trainyard.plan.deployed import Deployed
-from trainyard.plan.diff import compare
-from trainyard.plan.foreseen import Foreseen, Foresight, NotForeseen
-from trainyard.plan.history import History, Run, StepRun
-from trainyard.plan.picture import picture
-from trainyard.plan.plan import Drift, Plan, complete
+from trainyard.plan.definition_diff import compare
+from trainyard.plan.deployed_pipeline import Deployed
+from trainyard.plan.execution_history import History, Run, StepRun
+from trainyard.plan.pipeline_plan import Drift, Plan, complete
+from trainyard.plan.plan_display import picture
 from trainyard.plan.prices import load as load_prices
+from trainyard.plan.step_estimate import Foreseen, Foresight, NotForeseen
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"

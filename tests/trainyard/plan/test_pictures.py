@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.trainyard.plan.pictures import CHANGES, PICTURES, Studio, without_hashes
-from trainyard.plan.picture import picture
+from trainyard.plan.plan_display import picture
 
 pytestmark = pytest.mark.long
 

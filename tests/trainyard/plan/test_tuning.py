@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.trainyard.plan.test_cost import PRICES
-from trainyard.plan.caching import predict
-from trainyard.plan.cost import Cost, Jobs, estimate, jobs_of
-from trainyard.plan.history import History
+from tests.trainyard.plan.test_run_cost import PRICES
+from trainyard.plan.cache_prediction import predict
+from trainyard.plan.execution_history import History
+from trainyard.plan.run_cost import Cost, Jobs, estimate, jobs_of
 
 MACHINE = {"InstanceType": "ml.g5.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 0}
 

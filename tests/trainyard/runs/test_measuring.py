@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from training.metric_line import METRICS
+from training.watching.metric_line import METRICS
 from trainyard.common.errors import ForesightError
-from trainyard.foresight.calibration import Measured
+from trainyard.foresight.measured_corrections import Measured
 from trainyard.foresight.setting import Setting
-from trainyard.runs.calibrating import measured
 from trainyard.runs.execution import Step
+from trainyard.runs.measured_trainings import measured
 
 SETTING = Setting(gpu="H100-80", gpus=8, layers=32, hidden=4096)
 LINES = [

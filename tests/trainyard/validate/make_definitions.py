@@ -8,7 +8,7 @@ that could make its arguments (``Session.auto_ml`` is gone), and so is the V2 re
 """
 
 # isort: off
-import pipelines.compiling.sdk  # noqa: F401 (prepares the SDK: must come first)
+import pipelines.compile.quiet_sdk  # noqa: F401 (prepares the SDK: must come first)
 
 # isort: on
 
@@ -123,7 +123,7 @@ from sagemaker.train.configs import (
 from sagemaker.train.distributed import MPI, Torchrun
 from sagemaker.train.tuner import HyperparameterTuner
 
-from pipelines.compiling.session import CompileSession
+from pipelines.compile.compile_session import CompileSession
 from steps.train.step import OfflineTrainer
 
 FOLDER = Path(__file__).parent / "definitions"

@@ -9,7 +9,7 @@ import pytest
 from tests.trainyard.validate.faults import FOLDER, Edit, errors, load, put
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import NESTED, STEP_TYPES
-from trainyard.validate import check, shapes
+from trainyard.validate import botocore_shapes, check
 
 BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
 FSX = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/trainyard}"
@@ -72,8 +72,8 @@ def test_they_have_every_step_type_and_are_many():
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, str]:
     from pipelines.definition import build
-    from pipelines.recipe.account import resolve
-    from pipelines.recipe.reading import load as read
+    from pipelines.recipe.aws_account import resolve
+    from pipelines.recipe.read_recipe import load as read
 
     bodies = {}
     for name, (recipe, *overrides) in RECIPES.items():
@@ -107,7 +107,7 @@ def test_a_recipe_is_compiled_and_checked(compiled):
 
 @pytest.mark.slow
 def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypatch):
-    from pipelines.compiling.compiled import CompiledPipeline
+    from pipelines.compile.compilation import CompiledPipeline
     from pipelines.upsert import upsert
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail otherwise
@@ -130,8 +130,8 @@ def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypa
 def test_a_botocore_older_than_a_step_type_is_said_and_refuses_nothing(monkeypatch):
     """botocore 1.40 has no CreateJob: validate ended with a KeyError."""
     newer = ("CreateJobRequest", "DescribeJobResponse")
-    known = {k: v for k, v in shapes.service_shapes("sagemaker").items() if k not in newer}
-    monkeypatch.setattr(shapes, "service_shapes", lambda service: known)
+    known = {k: v for k, v in botocore_shapes.service_shapes("sagemaker").items() if k not in newer}
+    monkeypatch.setattr(botocore_shapes, "service_shapes", lambda service: known)
     document = load("job")
     [job] = [step for step in document["Steps"] if step["Type"] == "Job"]
     reference = {"Get": f"Steps.{job['Name']}.JobArn"}

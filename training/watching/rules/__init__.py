@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from training.watching.rule import Rule
+from training.watching.watch_rule import Rule
 
 RULES: dict[str, Rule] = {
     found.name: import_module(f"{__name__}.{found.name}").RULE

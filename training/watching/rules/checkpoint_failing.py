@@ -6,7 +6,7 @@ before.
 
 from pydantic import Field
 
-from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 
 class CheckpointFailing(RuleSettings):

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RECENT = 20
 """Lines whose median says how long the steps to come take."""

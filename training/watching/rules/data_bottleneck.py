@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 
 class DataBottleneck(RuleSettings):

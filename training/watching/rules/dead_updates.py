@@ -11,7 +11,7 @@ from math import inf
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Line, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 LEARNED = 1e-3
 """Share of its first value below which the loss is as good as 0."""

@@ -12,7 +12,7 @@ from statistics import median, median_low, stdev
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Line, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 BEFORE = 50
 """Lines that say how large the gradient was."""

@@ -16,7 +16,7 @@ from statistics import fmean, linear_regression, stdev
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Line, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 FIRST = 5
 """Lines that say where the loss began, besides more of them: it may have fallen within a few."""

@@ -12,7 +12,7 @@ from statistics import fmean, median, variance
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 SURE = 2.0
 """Standard errors by which the training loss has to fall."""

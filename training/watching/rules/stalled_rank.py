@@ -1,7 +1,8 @@
 """One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
 
-A rank that does not come at all ends the job (``training.watchdog``); who is slow, in what, and
-what to look at there stands in a line of ``training.progress`` beside this one.
+A rank that does not come at all ends the job (``training.watching.watchdog``); who is slow, in
+what, and what to look at there stands in a line of ``training.watching.step_progress`` beside
+this one.
 """
 
 from collections import Counter
@@ -9,7 +10,7 @@ from itertools import pairwise
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RATIO = 1.25
 """A rank is slow where its own work takes so many times the median. Means over a line's steps of
@@ -31,7 +32,7 @@ class StalledRank(RuleSettings):
     """The same rank is slower than the others, persistently."""
 
     ratio: FiniteFloat = Field(default=RATIO, gt=1)
-    """Its own work's time over the median's (``training.progress``)."""
+    """Its own work's time over the median's (``training.watching.step_progress``)."""
 
     lines: int = Field(default=LINES, ge=1)
     """Lines of the last 8 in which it is slower by so much."""

@@ -13,7 +13,7 @@ from statistics import median
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 LINES = 100
 """That are looked at."""

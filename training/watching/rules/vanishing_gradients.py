@@ -17,7 +17,7 @@ from statistics import median
 
 from pydantic import Field, FiniteFloat
 
-from training.watching.rule import Finding, History, Line, Plan, Rule, RuleSettings
+from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 EPSILON = {"adamw": 1e-8}
 """Optimizer → its ε, PyTorch's default; of those whose step depends on the gradient's size."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from training.workloads.codes import value_hashes
+from training.workloads.category_codes import value_hashes
 from trainyard.common.errors import DataError, TrainingError
 
 FILE = "classes.json"

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.hashes import sample_hashes
+from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.workloads import Column
-from training.workloads.codes import Codes
+from training.workloads.category_codes import Codes
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.pixels import refuse
 

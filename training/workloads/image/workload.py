@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.dataset import Dataset, Passage, Share
-from training.data.hashes import sample_hashes
+from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
 from training.data.preparation import Preparation
 from training.scores import Block

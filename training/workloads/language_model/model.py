@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.workloads.language_model.context import Documents, positions
+from training.workloads.language_model.context_parallel import Documents, positions
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
     from training.workloads.language_model.config import LanguageModelConfig
-    from training.workloads.language_model.context import Sharing
+    from training.workloads.language_model.context_parallel import Sharing
 
 
 Mask = Union[Tensor, "BlockMask", None]

@@ -20,7 +20,7 @@ from training.workloads.language_model.config import (
     refuse_context,
     uneven,
 )
-from training.workloads.language_model.context import Sharing
+from training.workloads.language_model.context_parallel import Sharing
 from training.workloads.language_model.model import Block, Transformer
 from trainyard.common.errors import TrainingError
 

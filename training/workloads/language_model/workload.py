@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from training.data.dataset import Dataset, Share
 from training.scores import Block, Metrics
-from training.workloads.language_model import baselines, portable, serving
+from training.workloads.language_model import baselines, hugging_face_weights, text_requests
 from training.workloads.language_model.completions import COUNTED
-from training.workloads.language_model.context import Documents, places
+from training.workloads.language_model.context_parallel import Documents, places
+from training.workloads.language_model.minhash import sketches
 from training.workloads.language_model.model import Transformer
-from training.workloads.language_model.near import sketches
 from training.workloads.language_model.packing import READ, Packing
 from training.workloads.language_model.scores import metrics, padding, scores
 from trainyard.common.errors import TrainingError
@@ -154,18 +154,18 @@ class Workload:
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """As Hugging Face's Llama, Qwen2 or Qwen3."""
-        described = portable.describe(self.config, self._rows(), self.tokenizer.end)
-        return portable.export(self.config, weights), described
+        described = hugging_face_weights.describe(self.config, self._rows(), self.tokenizer.end)
+        return hugging_face_weights.export(self.config, weights), described
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
         """Each weight by itself: queries, keys and values are one here."""
         return [[name] for name in names]
 
     def export_adapters(self, adapters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return portable.export_adapters(self.config, adapters)
+        return hugging_face_weights.export_adapters(self.config, adapters)
 
     def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return portable.restore(self.config, weights)
+        return hugging_face_weights.restore(self.config, weights)
 
     def scores(
         self,
@@ -205,4 +205,4 @@ class Workload:
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
         """What predicting a text costs."""
-        return serving.answer(self.packing, model, request)
+        return text_requests.answer(self.packing, model, request)

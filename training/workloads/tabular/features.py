@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from training.workloads.tabular.column_statistics import Statistics, Values
 from training.workloads.tabular.config import TabularConfig
-from training.workloads.tabular.statistics import Statistics, Values
 from trainyard.common.errors import DataError
 
 FILE = "features.json"

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.hashes import sample_hashes
+from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.workloads import Column
-from training.workloads.by_columns import TOO_LARGE
-from training.workloads.codes import Codes
+from training.workloads.category_codes import Codes
+from training.workloads.column_packing import TOO_LARGE
+from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
 from training.workloads.tabular.config import TabularConfig
-from training.workloads.tabular.statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.dataset import Dataset, Share
-from training.data.hashes import sample_hashes
+from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
-from training.defaults.requests import record_of, row
+from training.defaults.request_batch import record_of, row
 from training.scores import Block, Metrics
-from training.workloads.codes import MISSING
+from training.workloads.category_codes import MISSING
 from training.workloads.simple import Simple
 from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import Logits

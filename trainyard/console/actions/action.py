@@ -13,16 +13,16 @@ from flask import current_app
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.exceptions import Forbidden
 
-from trainyard.console.account import Account
-from trainyard.console.wording import usd
+from trainyard.aws_clients import service_errors
+from trainyard.console.account_cache import Account
+from trainyard.console.template_filters import usd
 from trainyard.permissions.statements import Statement, policy
-from trainyard.plan.caching import Outcome, predict
-from trainyard.plan.cost import Cost, Range, estimate, total
-from trainyard.plan.history import History
-from trainyard.plan.plan import started_with
+from trainyard.plan.cache_prediction import Outcome, predict
+from trainyard.plan.execution_history import History
+from trainyard.plan.pipeline_plan import started_with
 from trainyard.plan.prices import load
-from trainyard.runs.table import duration
-from trainyard.service import service_errors
+from trainyard.plan.run_cost import Cost, Range, estimate, total
+from trainyard.runs.step_table import duration
 
 
 def told_by(field: str) -> str:

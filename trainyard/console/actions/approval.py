@@ -6,11 +6,11 @@ from typing import Any
 from flask import url_for
 
 from trainyard.common.errors import TrainyardError
-from trainyard.console.account import Account
+from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, told_by
-from trainyard.console.application import owner
-from trainyard.console.registry import Champion, champion, described, place_of
-from trainyard.console.wording import said_at
+from trainyard.console.app_hooks import owner
+from trainyard.console.model_groups import Champion, champion, described, place_of
+from trainyard.console.template_filters import said_at
 
 LONGEST = 1024
 """Characters of an ApprovalDescription (botocore's model)."""

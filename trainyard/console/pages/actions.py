@@ -13,9 +13,10 @@ from flask import Blueprint, redirect, render_template, request
 from werkzeug.exceptions import BadRequest, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
+from trainyard.aws_clients import service_errors
 from trainyard.common.errors import TrainyardError
 from trainyard.console import actions
-from trainyard.console.account import account
+from trainyard.console.account_cache import account
 from trainyard.console.actions.action import (
     Proposal,
     Seen,
@@ -26,7 +27,6 @@ from trainyard.console.actions.action import (
     read_token,
 )
 from trainyard.registration import import_modules
-from trainyard.service import service_errors
 
 import_modules(actions.__name__, actions.__path__)
 

@@ -10,12 +10,12 @@ from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live
-from trainyard.console.account import Account, account
+from trainyard.console import live_pages
+from trainyard.console.account_cache import Account, account
 from trainyard.console.charts import Series, line_chart
-from trainyard.console.comparison import Side, content, rows, side, stamp
-from trainyard.console.curves.reading import Metrics, read
-from trainyard.runs.comparing.settings import diff
+from trainyard.console.metric_curves import Metrics, read
+from trainyard.console.two_runs import Side, content, rows, side, stamp
+from trainyard.runs.run_differences import diff
 
 page = Blueprint("compare", __name__)
 
@@ -50,8 +50,8 @@ def _sides(here: Account, runs: Sequence[str]) -> list[Side]:
         return list(threads.map(partial(side, here), runs))
 
 
-@live.page(page, "/compare", template="compare.html.j2", stamp=_stamp)
-def compare() -> live.Fragments:
+@live_pages.page(page, "/compare", template="compare.html.j2", stamp=_stamp)
+def compare() -> live_pages.Fragments:
     """The runs that the address names, each as ``run=<pipeline>/<execution>``."""
     here, runs = account(), _chosen()
     sides = _sides(here, runs)

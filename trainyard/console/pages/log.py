@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from flask import Blueprint, Response, abort, render_template, request
 from markupsafe import Markup
 
-from trainyard.console import live
-from trainyard.console.account import Account, account
-from trainyard.console.logs import lines
-from trainyard.console.logs.html import Rows
-from trainyard.console.logs.streams import Stream, chosen, labels, streams, tuning_of
-from trainyard.console.logs.tail import KEPT, polled, tail
+from trainyard.console import live_pages
+from trainyard.console.account_cache import Account, account
+from trainyard.console.logs import log_lines
+from trainyard.console.logs.log_html import Rows
+from trainyard.console.logs.log_streams import Stream, chosen, labels, streams, tuning_of
+from trainyard.console.logs.log_tail import KEPT, polled, tail
 from trainyard.runs.execution import Step
 
 page = Blueprint("log", __name__)
@@ -58,8 +58,10 @@ def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
     return polled(asked.account, asked.stream) if asked.stream else "no log yet"
 
 
-@live.page(page, "/runs/<pipeline>/<execution>/<step>/log", template="log.html.j2", stamp=_stamp)
-def log(pipeline: str, execution: str, step: str) -> live.Fragments:
+@live_pages.page(
+    page, "/runs/<pipeline>/<execution>/<step>/log", template="log.html.j2", stamp=_stamp
+)
+def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
     """The part of the log that is asked for, and what leads to the others."""
     asked, args = _asked(pipeline, execution, step), request.args
     row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
@@ -71,7 +73,7 @@ def log(pipeline: str, execution: str, step: str) -> live.Fragments:
     }
     head = render_template("log/head.html.j2", **told, wrap=args.get("wrap", ""))
     if asked.stream is None or row is None:
-        return {"head": head, "about": "", "lines": live.Growing("", ())}
+        return {"head": head, "about": "", "lines": live_pages.Growing("", ())}
     if args.get("q", "").strip():
         return {"head": head, **_searched(asked.account, asked.stream, row)}
     if any(args.get(name) for name in PARTS):
@@ -82,21 +84,21 @@ def log(pipeline: str, execution: str, step: str) -> live.Fragments:
     first = shown[0][1].id if shown and end.has_older else ""
     above = render_template("log/about.html.j2", page=row.page, older=first, newer="", is_end=True)
     numbered = [(n, row.later(line)) for n, line in shown]
-    return {"head": head, "about": "", "lines": live.Growing(end.epoch, numbered, above)}
+    return {"head": head, "about": "", "lines": live_pages.Growing(end.epoch, numbered, above)}
 
 
-def _part(account: Account, stream: Stream, row: Rows) -> live.Fragments:
+def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
     """The lines before, after or around another, or the log's first."""
     args = request.args
     marked = args.get("line", "")
     if marked:
-        found = lines.around(account, stream, marked, KEPT)
+        found = log_lines.around(account, stream, marked, KEPT)
     elif args.get("before"):
-        found = lines.before(account, stream, args["before"], KEPT)
+        found = log_lines.before(account, stream, args["before"], KEPT)
     elif args.get("after"):
-        found = lines.after(account, stream, args["after"], KEPT)
+        found = log_lines.after(account, stream, args["after"], KEPT)
     else:
-        found = lines.beginning(account, stream, KEPT)
+        found = log_lines.beginning(account, stream, KEPT)
     older = found.lines[0].id if found.has_older and found.lines else ""
     newer = found.lines[-1].id if found.has_newer and found.lines else ""
     return {
@@ -107,9 +109,9 @@ def _part(account: Account, stream: Stream, row: Rows) -> live.Fragments:
     }
 
 
-def _searched(account: Account, stream: Stream, row: Rows) -> live.Fragments:
+def _searched(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
     words = request.args["q"].strip()
-    found, token = lines.search(account, stream, words, FOUND, request.args.get("from", ""))
+    found, token = log_lines.search(account, stream, words, FOUND, request.args.get("from", ""))
     told = {"page": row.page, "count": len(found), "words": words, "token": token}
     return {
         "about": render_template("log/found.html.j2", **told),
@@ -125,11 +127,11 @@ def whole(pipeline: str, execution: str, step: str) -> Response:
     if stream is None:
         abort(404, f"step {step} has no log")
     if line:
-        text = lines.event(asked.account, stream, line).get("message", "")
+        text = log_lines.event(asked.account, stream, line).get("message", "")
         return Response(text, content_type="text/plain; charset=utf-8")
 
     def every() -> Iterator[str]:
-        for event in lines.events(asked.account, stream):
+        for event in log_lines.events(asked.account, stream):
             yield event.get("message", "") + "\n"
 
     name = re.sub(r"[^\w.-]", "_", f"{step}-{stream.own}.log")

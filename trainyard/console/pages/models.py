@@ -7,11 +7,10 @@ from typing import Any
 from flask import Blueprint, render_template, request
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live
-from trainyard.console.account import Account, account
-from trainyard.console.application import application
-from trainyard.console.panels import of_packages, read_panels
-from trainyard.console.registry import (
+from trainyard.console import live_pages
+from trainyard.console.account_cache import Account, account
+from trainyard.console.app_hooks import application
+from trainyard.console.model_groups import (
     AT_ONCE,
     THREADS,
     UNGROUPED,
@@ -29,6 +28,7 @@ from trainyard.console.registry import (
     place_of,
     versions,
 )
+from trainyard.console.panels import of_packages, read_panels
 
 page = Blueprint("models", __name__)
 
@@ -42,8 +42,8 @@ def _models_stamp() -> Hashable:
     return repr((groups(here), found))
 
 
-@live.page(page, "/models", template="models.html.j2", stamp=_models_stamp)
-def models() -> live.Fragments:
+@live_pages.page(page, "/models", template="models.html.j2", stamp=_models_stamp)
+def models() -> live_pages.Fragments:
     """Every group of model packages, and the packages in none."""
     here = account()
     shown = _shown_groups(here)
@@ -65,8 +65,8 @@ def _group_stamp(group: str) -> Hashable:
     return repr(versions(account(), group))
 
 
-@live.page(page, "/models/<group>", template="models/group.html.j2", stamp=_group_stamp)
-def group(group: str) -> live.Fragments:
+@live_pages.page(page, "/models/<group>", template="models/group.html.j2", stamp=_group_stamp)
+def group(group: str) -> live_pages.Fragments:
     """The versions of one group."""
     here = account()
     everyone = versions(here, group)
@@ -100,10 +100,10 @@ def _version_stamp(group: str, version: str) -> Hashable:
     return repr((described(here, arn_of(here, group, version)), _group_of(here, group)))
 
 
-@live.page(
+@live_pages.page(
     page, "/models/<group>/<version>", template="models/version.html.j2", stamp=_version_stamp
 )
-def version(group: str, version: str) -> live.Fragments:
+def version(group: str, version: str) -> live_pages.Fragments:
     """One version of a group, or a package in none."""
     here = account()
     package = described(here, arn_of(here, group, version))

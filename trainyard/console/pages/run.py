@@ -4,10 +4,10 @@ from collections.abc import Hashable
 
 from flask import Blueprint, render_template
 
-from trainyard.console import live, reading
-from trainyard.console.account import account
-from trainyard.console.application import application
-from trainyard.console.overview import Overview
+from trainyard.console import live_pages, run_reading
+from trainyard.console.account_cache import account
+from trainyard.console.app_hooks import application
+from trainyard.console.run_overview import Overview
 
 page = Blueprint("run", __name__)
 PARTS = ("head", "why", "graph", "timeline", "steps", "panels", "about")
@@ -15,21 +15,21 @@ PARTS = ("head", "why", "graph", "timeline", "steps", "panels", "about")
 
 
 def _stamp(pipeline: str, execution: str) -> Hashable:
-    return reading.stamp(account(), pipeline, execution)
+    return run_reading.stamp(account(), pipeline, execution)
 
 
-@live.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
-def run(pipeline: str, execution: str) -> live.Fragments:
+@live_pages.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
+def run(pipeline: str, execution: str) -> live_pages.Fragments:
     """How the execution stands: its head, why it failed, graph, timeline, steps, panels."""
     here, panels = account(), application().panels
 
-    def made() -> live.Fragments:
-        return fragments(reading.read(here, pipeline, execution, panels))
+    def made() -> live_pages.Fragments:
+        return fragments(run_reading.read(here, pipeline, execution, panels))
 
     key = ("run's page", pipeline, execution)
     return here.shared(key, _stamp(pipeline, execution), made, here.seconds)
 
 
-def fragments(run: Overview) -> live.Fragments:
+def fragments(run: Overview) -> live_pages.Fragments:
     """The HTML of each of ``PARTS``."""
     return {name: render_template(f"run/{name}.html.j2", run=run) for name in PARTS}

@@ -13,8 +13,8 @@ from flask import Blueprint, render_template, request, url_for
 from flask.blueprints import BlueprintSetupState
 from werkzeug.datastructures import MultiDict
 
-from trainyard.console import live
-from trainyard.console.index import Index, Run, index
+from trainyard.console import live_pages
+from trainyard.console.execution_index import Index, Run, index
 from trainyard.language.statuses import ENDED
 
 page = Blueprint("runs", __name__)
@@ -33,8 +33,8 @@ def _stamp() -> Hashable:
     return index().version
 
 
-@live.page(page, "/runs", template="runs.html.j2", stamp=_stamp)
-def runs() -> live.Fragments:
+@live_pages.page(page, "/runs", template="runs.html.j2", stamp=_stamp)
+def runs() -> live_pages.Fragments:
     """What was read so far, and the runs that the address asks for."""
     index().look()
     query = asked(request.args)

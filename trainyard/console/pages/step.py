@@ -11,27 +11,27 @@ from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live
-from trainyard.console.account import Account, account
-from trainyard.console.application import application
+from trainyard.console import live_pages
+from trainyard.console.account_cache import Account, account
+from trainyard.console.app_hooks import application
 from trainyard.console.charts import Series, line_chart
-from trainyard.console.curves.reading import Metrics, Samples, read
-from trainyard.console.logs.html import last_lines
-from trainyard.console.logs.streams import chosen, streams
-from trainyard.console.logs.tail import polled
+from trainyard.console.logs.log_html import last_lines
+from trainyard.console.logs.log_streams import chosen, streams
+from trainyard.console.logs.log_tail import polled
+from trainyard.console.metric_curves import Metrics, Samples, read
+from trainyard.console.model_groups import place_of
 from trainyard.console.panels import of_step, read_panels
-from trainyard.console.registry import place_of
-from trainyard.console.step.arguments import Told, public, resolved, tables
-from trainyard.console.step.attempts import attempts, places, trials
-from trainyard.console.step.shown import Shown
+from trainyard.console.step.shown_step import Shown
+from trainyard.console.step.step_arguments import Told, public, resolved, tables
+from trainyard.console.step.step_attempts import attempts, places, trials
 from trainyard.language.evaluation import told_by
-from trainyard.plan.cost import all_of
 from trainyard.plan.prices import load
+from trainyard.plan.run_cost import all_of
 from trainyard.runs.execution import Step
+from trainyard.runs.job_cost import JOBS, spent
 from trainyard.runs.metric_lines import STEPS
-from trainyard.runs.series import Sample
-from trainyard.runs.spent import JOBS, spent
-from trainyard.runs.table import duration
+from trainyard.runs.metric_series import Sample
+from trainyard.runs.step_table import duration
 
 page = Blueprint("step", __name__)
 
@@ -60,8 +60,8 @@ def _grown(shown: Shown) -> Hashable:
         return None
 
 
-@live.page(page, "/runs/<pipeline>/<execution>/<step>", template="step.html.j2", stamp=_stamp)
-def step(pipeline: str, execution: str, step: str) -> live.Fragments:
+@live_pages.page(page, "/runs/<pipeline>/<execution>/<step>", template="step.html.j2", stamp=_stamp)
+def step(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
     """The step's parts, of which each says for itself what AWS does not let it read."""
     shown = Shown(account(), pipeline, execution, step)
     if shown.step is None and shown.declared is None:

@@ -21,25 +21,25 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.access import Access, granted
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.aws import Aws
-from trainyard.emulator.cloudwatch.metrics import Metrics
-from trainyard.emulator.documents import write_json
-from trainyard.emulator.jobs.checks import Check
-from trainyard.emulator.jobs.failure import OFFLINE, reason
-from trainyard.emulator.jobs.needs import told
+from trainyard.emulator.container_access import Access, granted
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
+from trainyard.emulator.jobs.missing_imports import told
+from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault
-from trainyard.emulator.late import Late
-from trainyard.emulator.logs import LogStore
-from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.regions import Thread, region
+from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
-from trainyard.emulator.serving.models import Models
+from trainyard.emulator.services.cloudwatch.metric_store import Metrics
+from trainyard.emulator.services.log_store import LogStore
+from trainyard.emulator.serving.model_containers import Models
+from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.statuses import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation

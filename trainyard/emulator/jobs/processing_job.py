@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from trainyard.emulator import algorithms
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs import images
-from trainyard.emulator.jobs.checks import Check
-from trainyard.emulator.jobs.continuous import ContinuousUpload
-from trainyard.emulator.jobs.images import repository
+from trainyard.emulator.jobs import container_images
+from trainyard.emulator.jobs.container_images import repository
+from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
     download,
@@ -112,7 +112,7 @@ class ProcessingJob(Job):
             "PROCESSING_JOB_ARN": self.arn,
             **self.request.get("Environment", {}),
         }
-        node.environment |= images.own_packages(spec["ImageUri"], node.environment)
+        node.environment |= container_images.own_packages(spec["ImageUri"], node.environment)
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         stack = contextlib.ExitStack()
@@ -157,7 +157,7 @@ class ProcessingJob(Job):
 
 
 def _refuse_image(request: dict) -> None:
-    if why := images.refusal(request["AppSpecification"]["ImageUri"]):
+    if why := container_images.refusal(request["AppSpecification"]["ImageUri"]):
         raise _invalid(why)
 
 

@@ -16,12 +16,11 @@ from typing import ClassVar
 
 from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.cloudwatch.sources import training
-from trainyard.emulator.jobs import algorithms, images
-from trainyard.emulator.jobs.checks import Check
-from trainyard.emulator.jobs.continuous import ContinuousUpload
+from trainyard.emulator.jobs import builtin_algorithms, container_images
+from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
-from trainyard.emulator.jobs.metrics import Metrics
+from trainyard.emulator.jobs.metric_definitions import Metrics
+from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
     archive,
@@ -35,6 +34,7 @@ from trainyard.emulator.jobs.transfers import (
 )
 from trainyard.emulator.runtime.cluster import Outcome
 from trainyard.emulator.runtime.node import LOOPBACK, Node
+from trainyard.emulator.services.cloudwatch.own_metrics import training
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/tensorboard"
@@ -65,9 +65,9 @@ class TrainingJob(Job):
             check()
         for channel in request.get("InputDataConfig", []):
             _refuse_channel(channel, pipeline=False)
-        if algorithms.without_script(request):
+        if builtin_algorithms.without_script(request):
             spec = request["AlgorithmSpecification"]
-            own = {"MetricDefinitions": algorithms.metric_definitions()}
+            own = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | own}
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
@@ -109,7 +109,7 @@ class TrainingJob(Job):
             **self._toolkit(),
             **self.request.get("Environment", {}),
         }
-        node.environment |= images.own_packages(image, node.environment)
+        node.environment |= container_images.own_packages(image, node.environment)
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """SDK v2 asks for a profiler rule with every job, so they are no reason to refuse it."""
@@ -261,8 +261,8 @@ class TrainingJob(Job):
         return config | ({"ContentType": t} if (t := channel.get("ContentType")) else {})
 
     def _command(self) -> list[str]:
-        if algorithms.without_script(self.request):
-            return algorithms.training_command(self.request, self.place.python)
+        if builtin_algorithms.without_script(self.request):
+            return builtin_algorithms.training_command(self.request, self.place.python)
         spec = self.request["AlgorithmSpecification"]
         entrypoint = spec.get("ContainerEntrypoint") or [str(toolkit(self.place.python))]
         return [*entrypoint, *spec.get("ContainerArguments", [])]
@@ -271,7 +271,7 @@ class TrainingJob(Job):
         """What AWS's images set for their own entrypoint, the sagemaker-training toolkit."""
         if self.request["AlgorithmSpecification"].get("ContainerEntrypoint"):
             return {}
-        if algorithms.without_script(self.request):
+        if builtin_algorithms.without_script(self.request):
             return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
         image = self.request["AlgorithmSpecification"]["TrainingImage"]
         plain = facts.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
@@ -327,7 +327,7 @@ def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
         raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
-    if why := images.refusal(spec["TrainingImage"]):
+    if why := container_images.refusal(spec["TrainingImage"]):
         raise _invalid(why)
 
 
@@ -338,8 +338,8 @@ def _refuse_groups(request: dict) -> None:
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
     spec = request["AlgorithmSpecification"]
-    if algorithms.without_script(request):
-        if why := algorithms.refusal(request, python):
+    if builtin_algorithms.without_script(request):
+        if why := builtin_algorithms.refusal(request, python):
             raise _invalid(why)
     elif not spec.get("ContainerEntrypoint") and not toolkit(python):
         raise _invalid(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import region
+from trainyard.emulator.storage.object_store import ObjectStore
 
 _ADDRESS = re.compile(
     r"https://(?:(?P<bucket>[a-z0-9.-]+)\.)?s3[.-](?:[a-z0-9-]+\.)?amazonaws\.com(?:\.cn)?/"

@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from trainyard.emulator.access import Access
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs.checks import Check
+from trainyard.emulator.container_access import Access
 from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault, Source, select, shard, split_uri
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node
-from trainyard.emulator.serving.instance import Instance
+from trainyard.emulator.serving.serving_instance import Instance
 from trainyard.emulator.transform.data_processing import DataProcessing
-from trainyard.emulator.transform.transformer import (
+from trainyard.emulator.transform.object_transform import (
     STRATEGIES,
     Ended,
     ObjectFailed,

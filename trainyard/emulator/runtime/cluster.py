@@ -15,10 +15,10 @@ from typing import IO, cast
 import psutil
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.documents import write_json
-from trainyard.emulator.runtime.doors import Doors, Route
+from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.runtime.isolation import Isolation
 from trainyard.emulator.runtime.node import SYSTEM_PATH, Node
+from trainyard.emulator.runtime.proxy import Doors, Route
 
 SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
 """Its whole environment: it is the job's process 1, and a job can read that of any process of its

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator import keys
-from trainyard.emulator.runtime.internet import way
+from trainyard.emulator import access_keys
+from trainyard.emulator.runtime.install_layer import add_layer, keep_path
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.layer import add_layer, keep_path
 from trainyard.emulator.runtime.node import Node
+from trainyard.emulator.runtime.outbound_network import way
 from trainyard.emulator.runtime.relocation import Relocation
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
@@ -105,7 +105,7 @@ class Namespaces:
 
 def state_of(directory: Path) -> Path | None:
     """The emulator's state that ``directory`` lies in: its credentials and objects lie there."""
-    found = [path for path in directory.resolve().parents if (path / keys.FILE).exists()]
+    found = [path for path in directory.resolve().parents if (path / access_keys.FILE).exists()]
     return found[-1] if found else None
 
 

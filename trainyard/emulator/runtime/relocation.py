@@ -13,8 +13,8 @@ import socket
 import tempfile
 from pathlib import Path
 
+from trainyard.emulator.runtime.install_layer import NAME, add_layer, keep_path, packages_of
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.layer import NAME, add_layer, keep_path, packages_of
 from trainyard.emulator.runtime.node import Node
 
 HERE = Path(__file__).parent

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs.checks import Check
+from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
-from trainyard.emulator.serving.models import Models
-from trainyard.emulator.serving.stored import Kind, Stored
-from trainyard.emulator.shapes import refuse_choice
+from trainyard.emulator.request_shapes import refuse_choice
+from trainyard.emulator.serving.model_containers import Models
+from trainyard.emulator.serving.named_documents import Kind, Stored
 
 CONFIG = Kind("EndpointConfig", "endpoint-config", "endpoint configuration")
 NOT_RUN = {

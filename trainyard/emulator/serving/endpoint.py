@@ -18,7 +18,7 @@ from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.serving.deployment import Deployment
 from trainyard.emulator.serving.fleet import Fleet, Turns, Variant
-from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.serving_instance import Answer
 
 LOOK = 0.1  # seconds between looks at the alarms
 log = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterable
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.cloudwatch.alarms import Alarms
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.services.cloudwatch.alarms import Alarms
 from trainyard.emulator.serving.configs import EndpointConfigs
 from trainyard.emulator.serving.deployment import planned
 from trainyard.emulator.serving.endpoint import Endpoint
 from trainyard.emulator.serving.invocations import Invocations, Reply
-from trainyard.emulator.serving.stored import NAME
+from trainyard.emulator.serving.named_documents import NAME
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
 RETAINED = {"DesiredWeight": "InitialVariantWeight", "DesiredInstanceCount": "InitialInstanceCount"}

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainyard.emulator.access import granted
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.container_access import granted
 from trainyard.emulator.jobs.job import Place
-from trainyard.emulator.serving.instance import ANSWER, Instance
+from trainyard.emulator.serving.serving_instance import ANSWER, Instance
 
 
 class Turns:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.cloudwatch.sources import invocation
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.transfers import join_key, split_uri
-from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.services.cloudwatch.own_metrics import invocation
 from trainyard.emulator.serving.endpoint import Endpoint, Served
 from trainyard.emulator.serving.fleet import Turns
-from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.serving_instance import Answer
+from trainyard.emulator.storage.object_store import ObjectStore
 
 SERVES = ("InService", "Updating", "RollingBack", "SystemUpdating")
 _PATH = re.compile(r"/endpoints/([^/]+)/invocations")

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.documents import read_json, write_json
+from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
-from trainyard.emulator.shapes import check, model
-from trainyard.emulator.stored.kinds import KINDS, Kind, items_of
+from trainyard.emulator.request_shapes import check, model
+from trainyard.emulator.stored.resource_kinds import KINDS, Kind, items_of
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
 _PAGE = 100  # most results a page; the default of most of these is 10

@@ -17,31 +17,15 @@ from typing import Any
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT, Job
-from trainyard.emulator.jobs.jobs import LOST, Jobs
-from trainyard.emulator.logs import LogStore
+from trainyard.emulator.jobs.job_api import LOST, Jobs
+from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.regions import Thread
-from trainyard.emulator.tuning.curves import Watch
-from trainyard.emulator.tuning.request import (
-    CONFIG,
-    JOBS,
-    MOST_JOBS,
-    definitions,
-    metric_of,
-)
-from trainyard.emulator.tuning.results import (
-    Result,
-    converged_at,
-    counters,
-    hopeless,
-    met,
-    not_improving,
-    ranked,
-)
-from trainyard.emulator.tuning.search import LABEL, STRATEGIES, Question, Trial
-from trainyard.emulator.tuning.space import Values, size
-from trainyard.emulator.tuning.training import (
+from trainyard.emulator.services.log_store import LogStore
+from trainyard.emulator.tuning.objective_curves import Watch
+from trainyard.emulator.tuning.search_space import Values, size
+from trainyard.emulator.tuning.search_strategies import LABEL, STRATEGIES, Question, Trial
+from trainyard.emulator.tuning.trial_jobs import (
     IDLE,
     Defined,
     drivers_idle,
@@ -49,6 +33,22 @@ from trainyard.emulator.tuning.training import (
     read,
     told,
     training_request,
+)
+from trainyard.emulator.tuning.tuning_request import (
+    CONFIG,
+    JOBS,
+    MOST_JOBS,
+    definitions,
+    metric_of,
+)
+from trainyard.emulator.tuning.tuning_results import (
+    Result,
+    converged_at,
+    counters,
+    hopeless,
+    met,
+    not_improving,
+    ranked,
 )
 from trainyard.emulator.tuning.warm_start import learned
 from trainyard.language.statuses import JOB_ENDED

@@ -9,17 +9,17 @@ combinations are tried first. Random, Grid and Hyperband take nothing from them.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainyard.emulator.tuning.request import (
+from trainyard.emulator.tuning.search_space import Space, Values, within
+from trainyard.emulator.tuning.search_strategies import Trial
+from trainyard.emulator.tuning.trial_jobs import OBJECTIVE
+from trainyard.emulator.tuning.tuning_request import (
     CONFIG,
     definitions,
     invalid,
     objective_of,
     ranges_of,
 )
-from trainyard.emulator.tuning.results import Result, ranked
-from trainyard.emulator.tuning.search import Trial
-from trainyard.emulator.tuning.space import Space, Values, within
-from trainyard.emulator.tuning.training import OBJECTIVE
+from trainyard.emulator.tuning.tuning_results import Result, ranked
 
 PARENTS, CHANGES = 5, 10
 FIRST = 3

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainyard.language.retries import CAUSES, LIMITS
-from trainyard.language.step_types.form import (
+from trainyard.language.step_types.shape_form import (
     ANYTHING,
     BOOLEAN,
     STRING,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from trainyard.runs.why.evidence import Line
-from trainyard.runs.why.exceptions import NAMED, Raised, named, raised, tells
-from trainyard.runs.why.signatures import Level, Signature, recognised
+from trainyard.runs.why.known_causes import Level, Signature, recognised
+from trainyard.runs.why.logged_exceptions import NAMED, Raised, named, raised, tells
+from trainyard.runs.why.step_evidence import Line
 
 Certainty = Literal["certain", "likely", "unknown"]
 

@@ -20,9 +20,9 @@ from trainyard.runs.why.clues import (
     known,
     logged,
 )
-from trainyard.runs.why.evidence import Evidence, Line
-from trainyard.runs.why.exceptions import Raised, named, tells, untraced
-from trainyard.runs.why.signatures import Level
+from trainyard.runs.why.known_causes import Level
+from trainyard.runs.why.logged_exceptions import Raised, named, tells, untraced
+from trainyard.runs.why.step_evidence import Evidence, Line
 
 NEARBY = 2
 """Lines before and after the one that names the cause that are shown with it."""

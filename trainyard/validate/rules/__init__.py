@@ -7,25 +7,15 @@ their defaults.
 
 from collections.abc import Iterator
 
-from trainyard.language.document import Document
+from trainyard.language.definition_document import Document
 from trainyard.registration import import_modules
 from trainyard.validate.location import Finding
 from trainyard.validate.rules.rule import RULES
 
 ORDER = (
-    *("machines", "images", "network", "spot", "channels", "storage", "caching"),
-    *(
-        "retries",
-        "drivers",
-        "tags",
-        "tuning",
-        "searching",
-        "transform",
-        "algorithms",
-        "metrics",
-        "addresses",
-    ),
-    "secrets",
+    *("machines", "images", "network", "spot", "channels", "s3_locations", "caching"),
+    *("retry_policies", "drivers", "tags", "tuning_limits", "search_limits", "transform"),
+    *("xgboost_settings", "metric_regexes", "addresses", "plain_secrets"),
 )
 """In which a step's findings are told; those of modules that are not named follow."""
 

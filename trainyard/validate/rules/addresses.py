@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Document
+from trainyard.language.definition_document import Document
 from trainyard.language.steps import Step
-from trainyard.validate.rules.jobs import known_text, member, strings
+from trainyard.validate.rules.job_view import known_text, member, strings
 from trainyard.validate.rules.rule import Violation, rule, steps, whole
-from trainyard.validate.rules.storage import S3_FIELDS
+from trainyard.validate.rules.s3_locations import S3_FIELDS
 
 KEY_ARN = re.compile(
     r"arn:aws[a-z-]*:kms:[a-z]{2}(-[a-z]+)+-\d+:\d{12}:(key/[a-zA-Z0-9-]+|alias/[a-zA-Z0-9:/_-]+)"

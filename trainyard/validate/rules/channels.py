@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.validate.rules.jobs import Job, processing, training
+from trainyard.validate.rules.job_view import Job, processing, training
 from trainyard.validate.rules.rule import Violation, rule
 
 GUIDE = "developer guide, model-access-training-data"

@@ -8,7 +8,7 @@ and sagemaker/train/templates.py; reproduced).
 import re
 from collections.abc import Iterator
 
-from trainyard.validate.rules.jobs import Job, known_text, member, training
+from trainyard.validate.rules.job_view import Job, known_text, member, training
 from trainyard.validate.rules.rule import Violation, rule
 
 SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"

@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from trainyard.language.document import Document
+from trainyard.language.definition_document import Document
 from trainyard.language.steps import Step
-from trainyard.validate.rules.jobs import Job, containers, strings
+from trainyard.validate.rules.job_view import Job, containers, strings
 from trainyard.validate.rules.rule import Violation, rule, whole
 
 IMAGE = re.compile(

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from trainyard.common.errors import nearest
-from trainyard.machines import MACHINES, Machine
-from trainyard.validate.rules.jobs import (
+from trainyard.instance_types import MACHINES, Machine
+from trainyard.validate.rules.job_view import (
     PROCESSES,
     Job,
     as_list,

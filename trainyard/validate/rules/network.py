@@ -6,7 +6,7 @@ train-vpc, asks for VPC settings only of those who set VpcConfig).
 
 from collections.abc import Iterator
 
-from trainyard.validate.rules.jobs import Job, containers, known_text, training
+from trainyard.validate.rules.job_view import Job, containers, known_text, training
 from trainyard.validate.rules.rule import Violation, rule
 
 DRIVER_EFA = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.language.document import Document
+from trainyard.language.definition_document import Document
 from trainyard.language.steps import Step
 from trainyard.validate.location import Finding
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trainyard.language.retries import CAPACITY
-from trainyard.validate.rules.jobs import Job, as_list, jobs, processing, training
+from trainyard.validate.rules.job_view import Job, as_list, jobs, processing, training
 from trainyard.validate.rules.rule import Violation, rule
 
 DAY = 86_400

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from trainyard.language.document import Document
-from trainyard.validate.rules.jobs import Job, jobs
+from trainyard.language.definition_document import Document
+from trainyard.validate.rules.job_view import Job, jobs
 from trainyard.validate.rules.rule import Violation, rule
 
 REFUSED = "CreateTransformJob refuses the request when the step starts"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from steps.train.driver import script_driver as driver
+from training.checkpoint.lineage import Lineage
 from training.identity import Parts
-from training.lineage import Lineage
 from trainyard.common.hashes import json_sha256
 
 KNOWN = Parts(workload="script", workload_config={}, settings={"script": "train.py"}, code={})

@@ -3,14 +3,14 @@
 import numpy as np
 
 from training.data.manifest import Field
-from training.workloads import Column, by_columns
+from training.workloads import Column, column_packing
 
 PLACES, NUMBERS = 8, 32
 POISON = 31  # a number that makes the loss NaN
 FIELDS = {"numbers": Field(dtype="uint16", shape=(PLACES + 1,))}
 
 
-class Packing(by_columns.Packing):
+class Packing(column_packing.Packing):
     columns = {"numbers": Column("text")}
     fields = FIELDS
 

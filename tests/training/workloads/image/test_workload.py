@@ -23,8 +23,8 @@ from tests.training.workloads.image.pictures import (
 )
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.order import uniform
 from training.data.preparation import Preparation
+from training.data.sample_order import uniform
 from training.workloads import load, load_packing
 from trainyard.common.errors import DataError, TrainingError
 

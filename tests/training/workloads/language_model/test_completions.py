@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
-from training.workloads.language_model.near import PLACES
+from training.workloads.language_model.minhash import PLACES
 
 SMALL = {"records": "completions", "context_length": 12, "layers": 1, "heads": 2, "dim": 16}
 END = 256

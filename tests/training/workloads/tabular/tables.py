@@ -9,7 +9,7 @@ import pyarrow as pa
 from steps.shard.readers.batch import TYPES
 from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, write_manifest
-from training.data.writer import ShardWriter
+from training.data.shard_writer import ShardWriter
 from training.workloads import Packing, load_packing
 
 SETTINGS = {

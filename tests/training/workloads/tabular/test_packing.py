@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pandas.util import hash_array
 
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
-from training.data.writer import check_samples
+from training.data.shard_writer import check_samples
 from training.workloads import load_packing
-from training.workloads.codes import MISSING, Codes, value_hashes
-from training.workloads.tabular.statistics import Moments, Statistics, Tally
+from training.workloads.category_codes import MISSING, Codes, value_hashes
+from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError, TrainingError
 
 

@@ -6,11 +6,11 @@ import time
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, training
-from trainyard import expressions
-from trainyard.console.account import Account
-from trainyard.console.curves import reading
+from trainyard import metric_regex
+from trainyard.console import metric_curves
+from trainyard.console.account_cache import Account
 from trainyard.console.pages.step import curves, stamp
-from trainyard.console.server import create
+from trainyard.console.web_server import create
 from trainyard.runs.execution import Step
 
 NAME = "<script>alert(1)</script>"
@@ -43,7 +43,7 @@ def job(cloud: Cloud) -> str:
         {"Name": name, "Regex": regex} for name, regex in REGEXES.items()
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expressions, "AHEAD", 0.02)  # the emulator shall not wait long for it here
+        patch.setattr(metric_regex, "AHEAD", 0.02)  # the emulator shall not wait long for it here
         cloud.train("curved", LINES, **request)
     return "curved"
 
@@ -51,8 +51,8 @@ def job(cloud: Cloud) -> str:
 @pytest.fixture
 def account(cloud: Cloud, monkeypatch) -> Account:
     """One that has read nothing, and reads a log whole."""
-    monkeypatch.setattr(reading, "SECONDS", 600.0)
-    monkeypatch.setattr(expressions, "AHEAD", 0.02)
+    monkeypatch.setattr(metric_curves, "SECONDS", 600.0)
+    monkeypatch.setattr(metric_regex, "AHEAD", 0.02)
     return Account()
 
 
@@ -94,17 +94,19 @@ def test_the_log_tells_of_an_expression_that_takes_too_long(cloud: Cloud, job: s
 def test_a_log_that_is_too_long_or_gone_leaves_cloudwatch_s_metrics(
     account: Account, cloud: Cloud, job: str, monkeypatch
 ):
-    monkeypatch.setattr(reading, "MOST", 10)
+    monkeypatch.setattr(metric_curves, "MOST", 10)
     html = drawn(account, job)
     assert "means over a minute" in html and "train:loss" in html
 
 
 def test_curves_of_a_log_of_many_parts_come_as_it_is_read(account: Account, job: str, monkeypatch):
-    monkeypatch.setattr(reading, "SECONDS", 0.0)
+    monkeypatch.setattr(metric_curves, "SECONDS", 0.0)
     pages = iter(range(1_000))
-    fetch = reading.fetch
-    monkeypatch.setattr(reading, "fetch", lambda *a, **k: fetch(*a, **k, limit=10 + next(pages)))
-    reader = reading.Reader(account, job)
+    fetch = metric_curves.fetch
+    monkeypatch.setattr(
+        metric_curves, "fetch", lambda *a, **k: fetch(*a, **k, limit=10 + next(pages))
+    )
+    reader = metric_curves.Reader(account, job)
     found = reader.read()
     assert found.until is not None and 0 < len(found.samples["train:loss"].all) < 31
     deadline = time.monotonic() + 30

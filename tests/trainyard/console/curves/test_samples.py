@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from trainyard.console.curves.reading import STRETCHES, Samples
-from trainyard.runs.series import Sample
+from trainyard.console.metric_curves import STRETCHES, Samples
+from trainyard.runs.metric_series import Sample
 
 
 def test_of_many_samples_few_stay_with_what_matters():

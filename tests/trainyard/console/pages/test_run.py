@@ -17,7 +17,7 @@ from tests.trainyard.emulator.harness import (
     until,
     wait_for,
 )
-from trainyard.console import report
+from trainyard.console import frozen_page
 
 ABOVE = """
 () => {
@@ -97,7 +97,7 @@ def test_a_failed_run_says_why_above_all_else_also_in_the_report(
     assert page.evaluate(ABOVE)
     assert faults(page) == []
     out = tmp_path / "report.html"
-    report.write(arn, out)
+    frozen_page.write(arn, out)
     page.goto(out.as_uri())
     expect(page.locator(".cause")).to_contain_text("row 7 has no label")
     assert (

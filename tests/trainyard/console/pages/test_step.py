@@ -9,8 +9,8 @@ import pytest
 from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.console.pages_of_steps import RATE, SECRET, run, steps
 from tests.trainyard.emulator.harness import Cloud
-from trainyard.console.account import Account
-from trainyard.console.server import create
+from trainyard.console.account_cache import Account
+from trainyard.console.web_server import create
 
 
 @pytest.fixture(scope="module")

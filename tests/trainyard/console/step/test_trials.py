@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud
 from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
-from trainyard.emulator.environment import applied
+from trainyard.emulator.client_environment import applied
 
 
 @pytest.fixture(scope="module")

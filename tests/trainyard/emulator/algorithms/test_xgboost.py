@@ -25,10 +25,11 @@ from sklearn import metrics as sk
 
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, training
 from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import training as in_image
-from trainyard.emulator.algorithms.xgboost import data, facts, hyperparameters, metrics, train
+from trainyard.emulator.algorithms.xgboost import channel_data as data
+from trainyard.emulator.algorithms.xgboost import facts, hyperparameters, train, xgboost_metrics
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 from trainyard.emulator.jobs import training_job
-from trainyard.emulator.jobs.images import PACKAGES
+from trainyard.emulator.jobs.container_images import PACKAGES
 
 pytestmark = pytest.mark.long
 
@@ -400,8 +401,10 @@ def test_metrics_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
         warnings.simplefilter("ignore")
         expected["balanced_accuracy"] = sk.balanced_accuracy_score(*both)
     for name, value in expected.items():
-        assert metrics._OF_CLASSES[name](truth, found) == pytest.approx(value), name
+        assert xgboost_metrics._OF_CLASSES[name](truth, found) == pytest.approx(value), name
     ones = [(side == 2).astype(int) for side in both]
     scores = {"f1_binary": sk.f1_score, "precision": sk.precision_score, "recall": sk.recall_score}
     for name, score in scores.items():
-        assert metrics._OF_CLASSES[name](*ones) == pytest.approx(score(*ones, zero_division=0))
+        assert xgboost_metrics._OF_CLASSES[name](*ones) == pytest.approx(
+            score(*ones, zero_division=0)
+        )

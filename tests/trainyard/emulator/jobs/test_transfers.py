@@ -20,7 +20,7 @@ from trainyard.emulator.jobs.transfers import (
     split_uri,
     upload,
 )
-from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.long
 

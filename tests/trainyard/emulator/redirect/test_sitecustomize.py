@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.emulator.environment import REDIRECT
+from trainyard.emulator.client_environment import REDIRECT
 from trainyard.emulator.redirect.sitecustomize import led
 
 HERE = "http://127.0.0.1:1234"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.harness import cloud, s3_input
-from tests.trainyard.emulator.test_functions import call, make, zipped
+from tests.trainyard.emulator.services.test_functions import call, make, zipped
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.runtime import isolation
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome

@@ -16,7 +16,7 @@ from trainyard.emulator.transform.data_processing import (
     parts,
     records,
 )
-from trainyard.emulator.transform.transformer import Count
+from trainyard.emulator.transform.object_transform import Count
 
 CSV = {"ContentType": "text/csv", "SplitType": "Line"}
 LINES = {"ContentType": "application/jsonlines", "SplitType": "Line"}

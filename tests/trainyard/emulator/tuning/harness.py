@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainyard.emulator.harness import IMAGE, ROLE, Cloud, wait
-from trainyard.emulator.sagemaker import SageMaker
+from trainyard.emulator.sagemaker_api import SageMaker
 from trainyard.emulator.server import serve
 
 TRAIN = """#!/bin/bash

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainyard.emulator.tuning.results import Result
+from trainyard.emulator.tuning.tuning_results import Result
 
 
 def result(

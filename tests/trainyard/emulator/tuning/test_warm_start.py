@@ -7,7 +7,7 @@ import pytest
 from tests.trainyard.emulator.tuning.harness import config, definition, request
 from tests.trainyard.emulator.tuning.results import result
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.tuning.space import space_of
+from trainyard.emulator.tuning.search_space import space_of
 from trainyard.emulator.tuning.warm_start import check_warm_start, learned
 
 ENDED = {"HyperParameterTuningJobStatus": "Completed"}

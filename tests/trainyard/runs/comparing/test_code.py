@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.runs.comparing import settings
-from trainyard.runs.comparing.settings import diff, places
+from trainyard.runs import run_differences
+from trainyard.runs.run_differences import diff, places
 
 
 def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
@@ -51,7 +51,7 @@ def test_only_regular_files_of_an_archive_count_and_none_reaches_the_disk(tmp_pa
     monkeypatch.chdir(tmp_path)
     link, device = tarfile.TarInfo("link.py"), tarfile.TarInfo("tty")
     link.type, link.linkname, device.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.CHRTYPE
-    found = settings.contents(
+    found = run_differences.contents(
         packed(
             (tarfile.TarInfo("./a.py"), b"1"),
             (tarfile.TarInfo("../../evil.py"), b"2"),
@@ -64,21 +64,21 @@ def test_only_regular_files_of_an_archive_count_and_none_reaches_the_disk(tmp_pa
 
 
 def test_an_archive_that_unpacks_to_too_much_is_read_no_further(monkeypatch):
-    monkeypatch.setattr(settings, "UNPACKED", 200_000)
+    monkeypatch.setattr(run_differences, "UNPACKED", 200_000)
     bomb = packed((tarfile.TarInfo("a.py"), b"x"), (tarfile.TarInfo("zeros"), bytes(10_000_000)))
-    found = settings.contents(bomb)
+    found = run_differences.contents(bomb)
     assert list(found.files) == ["a.py"]
     assert "200,000" in found.fault
-    monkeypatch.setattr(settings, "MOST_FILES", 1)
+    monkeypatch.setattr(run_differences, "MOST_FILES", 1)
     two = packed((tarfile.TarInfo("a"), b""), (tarfile.TarInfo("b"), b""))
-    assert len(settings.contents(two).files) == 1 and settings.contents(two).fault
+    assert len(run_differences.contents(two).files) == 1 and run_differences.contents(two).fault
 
 
 @given(st.binary(max_size=2_000), st.booleans())
 def test_no_bytes_break_the_reading(content: bytes, in_gzip: bool):
     archive = gzip.compress(content) if in_gzip else content
-    settings.contents(archive)
-    settings.file(archive, "a.py")
+    run_differences.contents(archive)
+    run_differences.file(archive, "a.py")
 
 
 @given(st.data())
@@ -86,7 +86,7 @@ def test_a_damaged_archive_says_so_or_is_read(data):
     whole = bytearray(packed((tarfile.TarInfo("a.py"), b"print(1)\n" * 50)))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= data.draw(st.integers(1, 255))
-    found = settings.contents(bytes(whole))
+    found = run_differences.contents(bytes(whole))
     assert found.fault or len(found.files) <= 1
 
 
@@ -96,7 +96,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "", "  c", "\x1b[1m", "<b>"]), max_s
 @given(LINES, LINES)
 def test_a_diff_holds_the_old_file_and_the_new_one(old: list[str], new: list[str]):
     before, after = "\n".join(old), "\n".join(new)
-    with mock.patch.object(settings, "CONTEXT", 100):
+    with mock.patch.object(run_differences, "CONTEXT", 100):
         found = diff(before.encode(), after.encode())
     if before == after:
         assert found.lines == ()
@@ -106,21 +106,21 @@ def test_a_diff_holds_the_old_file_and_the_new_one(old: list[str], new: list[str
             assert lines == (text.split("\n") if text else [])
 
 
-@pytest.mark.parametrize("content", [b"\0", b"\xff\xfe", b"x" * (settings.LARGEST_TEXT + 1)])
+@pytest.mark.parametrize("content", [b"\0", b"\xff\xfe", b"x" * (run_differences.LARGEST_TEXT + 1)])
 def test_what_is_no_text_has_no_lines(content: bytes):
     found = diff(content, b"text")
     assert found.lines == () and found.note
 
 
 def test_files_that_have_nothing_in_common_are_not_lined_up(monkeypatch):
-    monkeypatch.setattr(settings, "MOST_PAIRS", 10)
+    monkeypatch.setattr(run_differences, "MOST_PAIRS", 10)
     found = diff(b"same\n1\n2\n3\n4\nend", b"same\n5\n6\n7\n8\nend")
     assert found.lines == () and "too long" in found.note
 
 
 def test_a_diff_is_not_longer_than_a_page_bears(monkeypatch):
-    monkeypatch.setattr(settings, "MOST_LINES", 3)
-    monkeypatch.setattr(settings, "LONGEST_LINE", 5)
+    monkeypatch.setattr(run_differences, "MOST_LINES", 3)
+    monkeypatch.setattr(run_differences, "LONGEST_LINE", 5)
     found = diff(None, b"123456789\n2\n3\n4")
     assert len(found.lines) == 3 and "2 further lines" in found.note
     assert found.lines[1] == "+1234"

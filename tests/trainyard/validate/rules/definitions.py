@@ -4,7 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from trainyard.language.document import Document
+from trainyard.language.definition_document import Document
 from trainyard.language.steps import steps_of
 
 Change = Callable[[dict[str, Any]], None]

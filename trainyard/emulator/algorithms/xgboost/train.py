@@ -21,8 +21,8 @@ from typing import Any
 
 import xgboost
 
-from trainyard.emulator.algorithms.xgboost import metrics
-from trainyard.emulator.algorithms.xgboost.data import Rows, read
+from trainyard.emulator.algorithms.xgboost import xgboost_metrics
+from trainyard.emulator.algorithms.xgboost.channel_data import Rows, read
 from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MODEL, format_of
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 
@@ -112,7 +112,7 @@ def _train(
 ) -> xgboost.Booster:
     objective = values.get("objective", "reg:squarederror")
     wanted = _metrics(values)
-    own = [name for name in wanted if name in metrics.CUSTOM]
+    own = [name for name in wanted if name in xgboost_metrics.CUSTOM]
     parameters = {name: value for name, value in values.items() if name not in _OURS}
     parameters = _for_xgboost(parameters, [name for name in wanted if name not in own])
     before, done = _checkpoint(job)
@@ -125,7 +125,7 @@ def _train(
             matrices["train"],
             num_boost_round=rounds,
             evals=[(matrix, name) for name, matrix in matrices.items()],
-            custom_metric=metrics.evaluator(own, objective) if own else None,
+            custom_metric=xgboost_metrics.evaluator(own, objective) if own else None,
             callbacks=_callbacks(job, values, wanted, "validation" in matrices, done),
             xgb_model=before,
             verbose_eval=False,

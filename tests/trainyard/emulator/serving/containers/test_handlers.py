@@ -20,8 +20,8 @@ import torch
 import xgboost
 
 from tests.trainyard.emulator.serving.containers.handlers import ROWS, Row
-from trainyard.emulator.serving.instance import _Connection
-from trainyard.emulator.serving.servers import SCRIPTS
+from trainyard.emulator.serving.model_servers import SCRIPTS
+from trainyard.emulator.serving.serving_instance import _Connection
 
 SECONDS = 240  # for a process to start, on a loaded machine
 SKLEARN_SCRIPT = """

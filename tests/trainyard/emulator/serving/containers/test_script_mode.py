@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from trainyard.emulator.serving.servers import SCRIPTS
+from trainyard.emulator.serving.model_servers import SCRIPTS
 
 JSON = "application/json"
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.serving.servers import SCRIPTS
+from trainyard.emulator.serving.model_servers import SCRIPTS
 
 X = np.random.default_rng(0).random((60, 3))
 Y = X @ [1, 2, 0]

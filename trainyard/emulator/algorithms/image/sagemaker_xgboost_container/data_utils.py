@@ -4,7 +4,7 @@ from pathlib import Path
 
 import xgboost
 
-from trainyard.emulator.algorithms.xgboost.data import read
+from trainyard.emulator.algorithms.xgboost.channel_data import read
 from trainyard.emulator.algorithms.xgboost.facts import format_of
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 

@@ -1,0 +1,244 @@
+"""The table of the gate's checks: what a check's module in ``conditions.checks`` declares.
+
+From it derive the recipe's fields (``steps.gate.config``), the job's arguments
+(``conditions.gate_arguments``), what the gate has to read, the kinds in gate.json, the words of
+summary and report (``pipelines.run_report.run_documents``) and the picture that shows a check.
+Without numpy, pydantic and the SDK: every gate reads it, and what shows a verdict does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Literal
+
+import conditions.checks
+from conditions.demands import Demands
+from conditions.gate_check import Check, Direction
+from conditions.gate_evidence import Evidence
+from trainyard.common.errors import GateError
+
+Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates"]
+"""What a check takes beside evaluation.json's own numbers. ``champion``: its scores, too, and
+``slices``, their columns, include ``scores``; ``near_duplicates`` are for Evaluate to look for."""
+Limit = Literal["low above", "high above", "high at most"]
+"""The limit of a value that is compared with the threshold, and how."""
+Picture = Literal["metrics", "champion", "budgets"]
+LAST = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field of the recipe's section ``gate``, and the argument of the gate's job that tells it.
+
+    ``value``: one value of the type ``of``. ``margins``: metric → margin in the metric's own unit,
+    of a comparison with the champion. ``thresholds``: name → threshold of all ``max_<metric>`` and
+    ``min_<metric>``, which are fields of their own in a recipe.
+    """
+
+    name: str
+    doc: str
+    form: Literal["value", "margins", "thresholds"] = "value"
+    of: type[float] | type[int] | type[str] = float
+    default: Any = None
+    """None: the field may be left out, and nothing is demanded then."""
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+Values = Mapping[str, Any]
+"""Field → its value, of all fields of the table."""
+
+
+def _first_is_given(check: "GateCheck", values: Values) -> bool:
+    return values[check.fields[0].name] not in (None, {}, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCheck:
+    """One entry of the table."""
+
+    kind: str
+    """As gate.json names it; several entries may be of one kind."""
+    judge: Callable[[Evidence, Demands], Iterable[Check]]
+    """Its rows in gate.json, made when it is declared and its needs are met."""
+    fields: tuple[Field, ...] = ()
+    """The first one declares the check."""
+    declared: Callable[["GateCheck", Values], bool] = _first_is_given
+    refuse: Callable[[Values], str | None] = lambda values: None
+    """What is wrong with the recipe's values together; None for nothing."""
+    needs: frozenset[Need] = frozenset()
+    expected: Callable[[Demands], Iterable[tuple[str, float]]] | None = None
+    """(metric, threshold) of each of its rows, for scores that are missing or bad, when no row can
+    be made: then they reject. Each check that needs scores has it."""
+    direction: Direction = "lower"
+    """Which values are better, in the rows that ``row`` makes."""
+    name: str = "max_{metric}"
+    """The name of these rows."""
+    limit: Limit | None = None
+    """None: the value itself is compared, by its direction."""
+    picture: Picture | None = None
+    label: str = "{metric}"
+    """How the picture of the budgets names it."""
+    order: int = LAST
+    """Place among the rows of gate.json, within what has equal needs, and among the arguments."""
+    shown: int = LAST
+    """Place of the kind in gate.json and in the Verdict step."""
+
+    def __post_init__(self) -> None:
+        if "scores" in self.needs and self.expected is None:
+            raise GateError(
+                f"gate check {self.kind}: needs scores and has no expected: bad scores would pass"
+            )
+
+    def made(self, evidence: Evidence, demands: Demands) -> list[Check]:
+        """Its rows.
+
+        Raises:
+            GateError: it makes none, which nothing could reject, or one of another kind.
+        """
+        rows = list(self.judge(evidence, demands))
+        if not rows or any(row.kind != self.kind for row in rows):
+            kinds = [row.kind for row in rows]
+            raise GateError(f"gate check {self.kind}: made rows of kinds {kinds}; expected its own")
+        return rows
+
+    def unmade(self, demands: Demands, *, passed: bool, reason: str) -> list[Check]:
+        """Its rows where the scores are missing, bad, or nothing to compare with."""
+        expected = self.expected(demands) if self.expected else ()
+        return [
+            self.row(metric, threshold, value=None, passed=passed, reason=reason)
+            for metric, threshold in expected
+        ]
+
+    @property
+    def stage(self) -> int:
+        """Rows with fewer needs come first."""
+        return sum(need in self.needs for need in ("scores", "champion", "slices"))
+
+    @property
+    def margins(self) -> Field | None:
+        """The field that says in which metrics the models are compared, and by how much."""
+        return next((given for given in self.fields if given.form == "margins"), None)
+
+    def row(
+        self,
+        metric: str,
+        threshold: float,
+        *,
+        value: float | None,
+        passed: bool,
+        reason: str,
+        **more: Any,
+    ) -> Check:
+        """A row of this check; ``more``: limits and the like."""
+        return Check(
+            kind=self.kind,
+            name=self.name.format(metric=metric),
+            metric=metric,
+            direction=self.direction,
+            value=value,
+            threshold=threshold,
+            passed=passed,
+            reason=reason,
+            **more,
+        )
+
+
+SETTINGS = (
+    Field(
+        name="confidence",
+        default=0.95,
+        ge=0.8,
+        lt=1,
+        doc="One-sided: of models that are no better, however many are tried on one test split "
+        "against one champion, any passes with probability 1 - confidence, as far as docs/gate.md "
+        "says. Of ``slice_regression``: a model without a bad slice is stopped with that.",
+    ),
+    Field(
+        name="power",
+        default=0.8,
+        gt=0.5,
+        lt=1,
+        doc="Chance with which an improvement of ``smallest_effect`` must be found.",
+    ),
+    Field(
+        name="min_groups",
+        of=int,
+        default=20,
+        ge=2,
+        doc="Effective groups that a comparison with the champion needs: (Σ weight)² / Σ weight².",
+    ),
+    Field(
+        name="min_slice_examples",
+        of=int,
+        default=100,
+        ge=1,
+        doc="Examples that a slice needs to be tested.",
+    ),
+    Field(
+        name="min_slice_groups",
+        of=int,
+        default=10,
+        ge=2,
+        doc="Effective groups that a slice needs to be tested.",
+    ),
+    Field(
+        name="cold_start",
+        of=str,
+        default="pass",
+        choices=("pass", "reject"),
+        doc="What the comparisons give while the registry holds no Approved package to compare "
+        "with. All other checks are made as ever, and ``pass`` needs some.",
+    ),
+)
+"""Fields that no check declares alone; every gate that reads scores is told them."""
+
+
+@cache
+def checks() -> tuple[GateCheck, ...]:
+    """All entries, in their order; each module of ``conditions.checks`` has some in ``CHECKS``."""
+    modules = (
+        import_module(f"{conditions.checks.__name__}.{found.name}")
+        for found in iter_modules(conditions.checks.__path__)
+    )
+    found = [check for module in modules for check in module.CHECKS]
+    return tuple(sorted(found, key=lambda check: check.order))
+
+
+def kinds(values: Values | None = None) -> tuple[str, ...]:
+    """The kinds of checks, or of those that the values ask for, in the order in which gate.json and
+    the Verdict step show them."""
+    asked = {check.kind for check in (checks() if values is None else declared(values))}
+    ordered = sorted(checks(), key=lambda check: check.shown)
+    return tuple(dict.fromkeys(check.kind for check in ordered if check.kind in asked))
+
+
+def declared(values: Values) -> tuple[GateCheck, ...]:
+    """The checks that the values ask for."""
+    return tuple(check for check in checks() if check.declared(check, values))
+
+
+def compared_metrics(values: Values) -> list[str]:
+    """The metrics that are compared with the champion's."""
+    margins = [check.margins.name for check in checks() if check.margins]
+    return list(dict.fromkeys(metric for name in margins for metric in values[name]))
+
+
+def fields() -> tuple[Field, ...]:
+    """Every field of the gate: those of the checks in their order, then the settings."""
+    return (*(given for check in checks() for given in check.fields), *SETTINGS)
+
+
+def defaults() -> dict[str, Any]:
+    """Field → the value of one that a recipe leaves out."""
+    return {f.name: {} if f.form != "value" else f.default for f in fields()}
+
+
+def rows_of(demands: Demands) -> tuple[GateCheck, ...]:
+    """The checks that are asked for, in the order of their rows in gate.json."""
+    return tuple(sorted(declared(demands.values), key=lambda check: check.stage))

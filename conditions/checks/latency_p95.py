@@ -1,0 +1,52 @@
+"""``max_latency_p95_ms``: single requests are answered in time."""
+
+from typing import Any
+
+from conditions.check_table import Field, GateCheck
+from conditions.gate_check import Check, at_most, measured
+
+
+def within_latency(evaluation: Any, budget_ms: float) -> Check:
+    """95 of 100 single-example requests are answered within the budget, in milliseconds.
+
+    On the machine that evaluated; another instance type than the endpoint's is another latency.
+    A machine that was busy answers later, never sooner: within the budget is within it, and beyond
+    it the model is rejected, with the neighbour as a possible cause.
+    """
+    return at_most(
+        kind="latency",
+        metric="latency_p95_ms",
+        value=measured(evaluation, "latency", "p95_ms"),
+        most=budget_ms,
+        demand=f"the recipe demands at most {budget_ms:g}{_disturbed(evaluation)}",
+        missing="latency.p95_ms is missing from the evaluation, or not finite",
+    )
+
+
+def _disturbed(evaluation: Any) -> str:
+    """What to say of a machine that something else used, too."""
+    waited = measured(evaluation, "latency", "waited_share")
+    if waited is None or evaluation["latency"].get("busy") is not True:
+        return ""
+    return (
+        f"; the machine was busy: {waited:.0%} of the time other processes had the cores, so the "
+        "model itself is faster; where that decides, evaluate again on a quiet machine"
+    )
+
+
+CHECKS = (
+    GateCheck(
+        kind="latency",
+        fields=(
+            Field(
+                name="max_latency_p95_ms",
+                gt=0,
+                doc="Milliseconds in which 95 of 100 single-example requests are answered.",
+            ),
+        ),
+        judge=lambda found, asked: [within_latency(found.evaluation, asked["max_latency_p95_ms"])],
+        picture="budgets",
+        order=80,
+        shown=30,
+    ),
+)

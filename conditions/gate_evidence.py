@@ -1,0 +1,54 @@
+"""What the gate's checks look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from conditions.gate_check import Slice
+from trainyard.common.errors import GateError
+
+if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
+    from conditions.group_sums import GroupSums
+    from conditions.paired import Improvement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One metric of the two models on the same examples."""
+
+    metric: str
+    challenger: float
+    champion: float
+    improvement: "Improvement"
+    confidence: float
+    """Each of the improvement's limits holds with it."""
+    in_order: bool = False
+    """Whether the groups have an order, and neighbours count as alike."""
+    likeness: float = 0.0
+    """Correlation of neighbours in the order of the rows, where no order is declared; 0 where it
+    may be chance."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """What checks look at, and where they leave what they find beside their rows."""
+
+    evaluation: Any
+    """evaluation.json, from outside."""
+    scores: "GroupSums | None" = None
+    """None where no check needs them."""
+    compared: Mapping[str, Compared] = field(default_factory=dict)
+    """Metric → the two models on it; given to checks that need ``champion``."""
+    slices: list[Slice] = field(default_factory=list)
+    """For gate.json."""
+
+    @property
+    def sums(self) -> "GroupSums":
+        """The scores of single examples, added up.
+
+        Raises:
+            GateError: the check that asks has not declared that it needs ``scores``.
+        """
+        if self.scores is None:
+            raise GateError("a check looks at the scores, but its entry does not say so in needs")
+        return self.scores

@@ -1,0 +1,135 @@
+"""What stands behind a verdict, in one record: written beside gate.json, in the same job.
+
+``provenance.json`` is what the definition knew (commit, recipe, code, images: see
+``pipelines.compile.provenance_asset``) and what the run adds: the artifact, the data, the evidence,
+the verdict.
+``record.json`` holds of it what Register tells the model registry, all strings. No torch, no SDK.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from conditions.gate_documents import Gate, Observed
+from trainyard.common import atomic_file
+from trainyard.common.hashes import file_sha256, file_sha256_or_none
+
+UNKNOWN = "unknown"
+"""In the registry, where a value is a string and never missing."""
+
+
+def write(root: Path, gate: Gate) -> None:
+    """Write provenance.json and record.json of the verdict ``gate``, whose file is written.
+
+    ``root``: /opt/ml. Evidence that is missing is null; the gate has rejected it by then.
+    """
+    inputs, output = root / "processing/input", root / "processing/output/gate"
+    known = _read(inputs / "provenance/provenance.json")
+    evaluation = inputs / "evaluation/evaluation.json"
+    found = known | dict(
+        observed(
+            _read(evaluation),
+            gate,
+            file_sha256_or_none(evaluation),
+            file_sha256_or_none(output / "gate.json"),
+            {
+                table.name: file_sha256(table)
+                for table in sorted((inputs / "scores").glob("*.parquet"))
+            },
+        )
+    )
+    whole = json.dumps(found, indent=1, allow_nan=False)
+    output.mkdir(parents=True, exist_ok=True)
+    atomic_file.write(output / "provenance.json", whole)
+    told = record(found, hashlib.sha256(whole.encode()).hexdigest())
+    atomic_file.write(output / "record.json", text(told))
+
+
+def observed(
+    evaluation: Any,
+    gate: Gate,
+    evaluation_sha256: str | None,
+    gate_sha256: str | None,
+    scores_sha256: Mapping[str, str],
+) -> Observed:
+    """What only the run knows.
+
+    Args:
+        evaluation: evaluation.json, evidence from outside.
+        scores_sha256: of the score tables that the gate read; a gate that reads none believes
+            what the evaluation says of them.
+    """
+    base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
+    more: dict[str, Any] = {"base": base} if base["sha256"] else {}
+    if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):
+        more["summary_manifests_sha256"] = summary
+    return {
+        "artifact_sha256": _at(evaluation, "artifact", "sha256"),
+        "artifact_bytes": _at(evaluation, "artifact", "bytes"),
+        "packages_sha256": _at(evaluation, "model", "packages_sha256"),
+        "checkpoint_step": _at(evaluation, "model", "steps"),
+        "identity": _at(evaluation, "model", "training", "identity"),
+        "dataset_fingerprint": _at(evaluation, "dataset", "fingerprint"),
+        "train_fingerprint": _at(evaluation, "dataset", "train_fingerprint"),
+        "test_fingerprint": _at(evaluation, "dataset", "test_fingerprint"),
+        "train_manifests_sha256": _at(evaluation, "dataset", "train_manifests_sha256"),
+        "test_manifests_sha256": _at(evaluation, "dataset", "test_manifests_sha256"),
+        "evaluation_sha256": evaluation_sha256,
+        "gate_sha256": gate_sha256,
+        "scores_sha256": dict(scores_sha256) or _tables(evaluation),
+        "verdict": gate["verdict"],
+        "champion": gate["champion"],
+        **more,  # type: ignore[typeddict-item]
+    }
+
+
+def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
+    """What the registry is told, by name."""
+    named = (
+        "commit",
+        "changes_sha256",
+        "definition_sha256",
+        "artifact_sha256",
+        "packages_sha256",
+        "evaluation_sha256",
+        "gate_sha256",
+        "dataset_fingerprint",
+        "checkpoint_step",
+        "identity",
+        "seed",
+        "champion",
+    )
+    values = {name: provenance.get(name) for name in named}
+    values["recipe_sha256"] = _at(provenance, "recipe", "sha256")
+    values["provenance_sha256"] = provenance_sha256
+    return {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
+
+
+def text(record: Mapping[str, str]) -> str:
+    """What record.json holds."""
+    return json.dumps(record, indent=1)
+
+
+def _tables(evaluation: Any) -> dict[str, str]:
+    """Name of a score table → its hash, as the evaluation says."""
+    told = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
+    named = told if isinstance(told, Mapping) else {}
+    found = {str(name): _at(table, "sha256") for name, table in named.items()}
+    return {name: digest for name, digest in found.items() if isinstance(digest, str)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _at(value: Any, *path: str) -> Any:
+    """A string or a number; None for anything else, which nobody could compare."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str | int) else None

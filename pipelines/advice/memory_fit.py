@@ -1,0 +1,73 @@
+"""Whether a training of ours fits into its devices' memory, in the words of its recipe."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.advice.training_setting import ZERO, Ours
+from training.config import TrainConfig
+from trainyard.foresight.memory import Memory, Remedy, remedies
+
+WHEN = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "step": "in the optimizer's step",
+    "save": "while it saves",
+}
+SAME = {
+    "micro_batch": "micro_batch",
+    "recompute": "activation_checkpointing",
+    "tensor": "tensor_parallel",
+    "shard_degree": "shard_degree",
+}
+"""Field of a setting → of train.loop, with the same values."""
+
+
+def needed(ours: Ours, memory: Memory) -> str:
+    """How much of its devices' memory it needs, and when most of it."""
+    device, peak = ours.setting.device, memory.peak
+    return (
+        f"needs {peak.p50:.1f} GiB (8 of 10 times {peak.p10:.1f} – {peak.p90:.1f}) of the "
+        f"{memory.usable_gib:.1f} of its {device.name}, most {WHEN[memory.when]}"
+    )
+
+
+def remedy(ours: Ours) -> str:
+    """The one change of the recipe that makes the training fit."""
+    for found in remedies(ours.setting, ours.shapes):
+        for field, value in _in_recipe(found, ours.loop).items():
+            if _is_possible(ours, {field: value}):
+                peak = found.memory.peak
+                return f"set train.loop.{field} to {_yaml(value)}: {peak.p50:.1f} GiB"
+    return "no single change of train.loop does; take more machines, or some with more memory"
+
+
+def _in_recipe(found: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
+    """The field of train.loop with its value; empty where the recipe has no such change."""
+    field, value = found.field, found.changes[found.field]
+    if field in SAME:
+        return {SAME[field]: value}
+    if field == "offload":
+        return {"cpu_offload": True} if loop.strategy == "fsdp" else {}
+    if loop.strategy == "deepspeed":
+        return {"zero_stage": next(stage for stage, shard in ZERO.items() if shard == value)}
+    if value != "full":
+        return {}
+    return {"reshard_after_forward": "always"} if loop.strategy == "fsdp" else {"strategy": "fsdp"}
+
+
+def _is_possible(ours: Ours, change: Mapping[str, Any]) -> bool:
+    """Whether the loop takes the change, and has as many samples for each rank."""
+    if ours.setting.lora_rank and "tensor_parallel" in change:
+        return False
+    try:
+        changed = TrainConfig.model_validate({**ours.loop.model_dump(), **change})
+        changed.micro_batches(ours.setting.gpus)
+    except (ValidationError, ValueError):
+        return False
+    return True
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,164 @@
+"""The shapes of traced models, kept beside the recipes: plan, validate, budget and watch read them.
+
+``python -m pipelines.advise --recipe R --trace`` writes a file for the recipe's workload, its
+settings and the precision; whoever foresees a training looks for the file of just these. A file
+whose code has changed since is refused, so that none speaks for another model than its own.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from trainyard.common import atomic_file
+from trainyard.common.errors import ForesightError, TrainingError
+from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight.model_shapes import Shapes
+
+FOLDER = Path("recipes/shapes")
+"""Below the working directory; to be committed with the recipes."""
+
+WRITTEN = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
+SHIPPED = "training.workloads"
+NAMED = 3  # settings that a message names
+
+
+class StaleShapes(ForesightError):
+    """There is a file of just this workload's shapes, and it may not be used: its code is another
+    one by now, or it is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """What was traced, as a job's hyperparameters and a recipe say it alike."""
+
+    workload: str
+    config: Mapping[str, Any]
+    """All settings of the workload, defaults included."""
+
+    precision: str
+    """``bf16``, ``fp16`` or ``fp32``."""
+
+    @property
+    def place(self) -> Path:
+        """The file that has its shapes."""
+        digest = hashlib.sha256(json.dumps(self.told, sort_keys=True).encode()).hexdigest()
+        return FOLDER / f"{self.workload}-{digest[:12]}.json"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """As the file says it."""
+        return {"workload": self.workload, "config": self.config, "precision": self.precision}
+
+
+def keep(of: Of, tree: Mapping[str, Any]) -> Path:
+    """Write the shapes that were traced, and of what they are; the file.
+
+    Args:
+        tree: as ``python -m training.shapes`` prints it.
+
+    Raises:
+        ForesightError: the file cannot be written.
+    """
+    told = {**of.told, "code": code_sha256(of.workload)}
+    try:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        atomic_file.write(of.place, json.dumps({"of": told, **tree}, indent=1) + "\n")
+    except OSError as error:
+        raise ForesightError(f"{of.place}: cannot be written: {error}") from None
+    return of.place
+
+
+def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
+    """The shapes of just this workload, and what was assumed of them.
+
+    Raises:
+        ForesightError: there are none; says how they are written.
+        StaleShapes: there are, and of other code, or damaged.
+    """
+    place = of.place
+    if not place.exists():
+        raise ForesightError(
+            f"the shapes of workload {of.workload}'s model are not known{_others(of)}; trace it: "
+            f"{WRITTEN}"
+        )
+    tree = _read(place)
+    told = tree.get("of")
+    code = code_sha256(of.workload)
+    if not isinstance(told, dict) or {**told, "code": None} != {**of.told, "code": None}:
+        raise StaleShapes(f"{place}: is of other settings than its name says; {_anew()}")
+    if code is not None and code != told.get("code"):
+        raise StaleShapes(
+            f"{place}: the code of workload {of.workload} has changed since its model was traced; "
+            f"{_anew()}"
+        )
+    try:
+        found = shapes_of.read(tree)
+    except TrainingError as error:
+        raise StaleShapes(f"{place}: {error}; {_anew()}") from None
+    unseen = f"the code of workload {of.workload}, not here, to be what was traced in {place}"
+    return found, () if code is not None else (unseen,)
+
+
+def code_sha256(workload: str) -> str | None:
+    """What tells the workload's code from other code: of all modules in its package's folder.
+
+    None where it is not on Python's path.
+    """
+    try:
+        found = find_spec(workload if "." in workload else f"{SHIPPED}.{workload}")
+    except ImportError:
+        return None
+    if found is None or found.origin is None:
+        return None
+    folder, digest = Path(found.origin).parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _anew() -> str:
+    return f"trace it anew: {WRITTEN}"
+
+
+def _read(place: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StaleShapes(f"{place}: cannot be read: {error}; {_anew()}") from None
+    if not isinstance(tree, dict):
+        raise StaleShapes(f"{place}: holds no shapes; {_anew()}")
+    return tree
+
+
+def _others(of: Of) -> str:
+    """Which settings differ from those of the nearest file of the workload, if there is one."""
+    found = sorted(((sorted(_differing(of, one)), one) for one in _same(of)), key=_count)
+    if not found:
+        return ""
+    differing, place = found[0]
+    named = ", ".join(differing[:NAMED]) + (", …" if len(differing) > NAMED else "")
+    return f" with these settings ({place} differs in {named})"
+
+
+def _count(found: tuple[list[str], Path]) -> tuple[int, Path]:
+    return len(found[0]), found[1]
+
+
+def _same(of: Of) -> Iterator[Path]:
+    for place in FOLDER.glob(f"{of.workload}-*.json"):
+        told = _read(place).get("of")
+        if isinstance(told, dict) and told.get("workload") == of.workload:
+            yield place
+
+
+def _differing(of: Of, place: Path) -> Iterator[str]:
+    told = _read(place)["of"]
+    theirs = told.get("config") or {}
+    if told.get("precision") != of.precision:
+        yield "precision"
+    yield from (name for name in {*theirs, *of.config} if theirs.get(name) != of.config.get(name))

@@ -1,0 +1,307 @@
+"""A training of ours as foresight is asked about it: recipe or training job → ``Setting``.
+
+What a job carries says as much as the recipe that it was compiled from: the loop's settings and the
+workload's stand in its hyperparameters. So whatever a definition holds, or ran, can be foreseen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.advice import traced_shapes as kept
+from pipelines.recipe.config import Recipe
+from training.config import TrainConfig
+from training.finetuning.adapters import Tuning, read_tuning
+from training.workloads import read_settings
+from training.workloads.language_model.config import LanguageModelConfig
+from trainyard.common.errors import ForesightError, TrainingError
+from trainyard.foresight.gpus import device_of
+from trainyard.foresight.model_shapes import Shapes, widths
+from trainyard.foresight.setting import Setting
+from trainyard.instance_types import MACHINES
+from trainyard.language.evaluation import unknowns
+from trainyard.validate.rules.job_view import PROCESSES, Job
+
+LANGUAGE = "language_model"
+BYTES = 257
+"""Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
+
+SHARDS = {"fsdp": "full", "smp": "full"}
+ZERO = {1: "optimizer", 2: "gradients", 3: "full"}
+PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """A training of our loop, as it can be foreseen."""
+
+    setting: Setting
+    loop: TrainConfig
+    shapes: Shapes | None = None
+    """The model's, where it was traced; None: by formula from the setting's fields."""
+
+    assumed: tuple[str, ...] = ()
+    """What neither recipe nor job says, and what was taken for it."""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole training."""
+        return self.loop.max_steps
+
+
+def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
+    """The training of a recipe.
+
+    Args:
+        shapes: its model's, where they were just traced; else those that are kept.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    train = recipe.train
+    if train.loop is None:
+        raise ForesightError(f"nobody knows what the script {train.script} computes")
+    told = recipe.workload_config.model_dump(mode="json")
+    cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
+    return _ours(train.loop, _of(recipe.workload.name, told, shapes), train.tuning, cluster)
+
+
+def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of a setting that say what a recipe trains and in which numbers, not where and how
+    it is laid out; and what of it was assumed.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    if recipe.train.loop is None:
+        raise ForesightError(f"nobody knows what the script {recipe.train.script} computes")
+    numbers = numbers_of(recipe.train.loop, recipe.train.tuning)
+    model, assumed = _model(LanguageModelConfig.model_validate(recipe.workload.config))
+    return {**model, **numbers, "compile": recipe.train.loop.compile}, assumed
+
+
+def of_job(
+    hyperparameters: Mapping[str, str],
+    instance_type: str,
+    instance_count: int,
+    ranks_per_node: int | None = None,
+) -> Ours:
+    """The training of a job, from its request or from what DescribeTrainingJob answers.
+
+    Args:
+        ranks_per_node: as the environment says it (PET_NPROC_PER_NODE); None: one a GPU.
+
+    Raises:
+        ForesightError: it is no training of our loop, or one that cannot be foreseen; says why.
+    """
+    if "workload" not in hyperparameters:
+        raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
+    fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
+    try:
+        told = read_settings(hyperparameters.get("workload_config", "{}"))
+        workload = _of(hyperparameters["workload"], told)
+        tuning = read_tuning(hyperparameters.get("tuning", ""))
+        loop = TrainConfig.model_validate(fields)
+    except (ValidationError, TrainingError) as error:
+        raise ForesightError(f"its hyperparameters are none of our loop's: {error}") from None
+    cluster = _cluster(instance_type, instance_count, ranks_per_node or 0)
+    return _ours(loop, workload, tuning, cluster)
+
+
+def of_request(job: Job) -> Ours:
+    """The training of a job whose request stands in a definition, parameters at their defaults.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    told = job.hyperparameters
+    if any(unknowns(told)) or not job.instance_type or not job.nodes:
+        raise ForesightError("its machines or hyperparameters are known in a run alone")
+    texts = {name: str(value) for name, value in told.items()}
+    return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
+
+
+def of_description(job: Mapping[str, Any]) -> Ours:
+    """The training of a job as DescribeTrainingJob answers.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    where = job["ResourceConfig"]
+    if "InstanceType" not in where:
+        raise ForesightError("it has instances of several kinds")
+    ranks = job.get("Environment", {}).get(PROCESSES, "")
+    return of_job(
+        job.get("HyperParameters", {}),
+        where["InstanceType"],
+        where["InstanceCount"],
+        int(ranks) if ranks.isdecimal() else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A model that no formula is of."""
+
+    workload: str
+    config: Mapping[str, Any]
+    shapes: Shapes | None
+
+
+def _of(
+    workload: str, config: Mapping[str, Any], shapes: Shapes | None = None
+) -> LanguageModelConfig | _Traced:
+    if workload == LANGUAGE:
+        return LanguageModelConfig.model_validate(config)
+    return _Traced(workload, config, shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    gpu: str
+    nodes: int
+    ranks_per_node: int
+    node_gbps: float
+
+
+def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
+    machine = MACHINES.get(instance_type)
+    if machine is None:
+        raise ForesightError(f"{instance_type} is not in trainyard/instance_types.csv")
+    if machine.kind == "cpu":
+        raise ForesightError(f"{instance_type} has no GPU")
+    gpu, ranks = device_of(machine), ranks_per_node or machine.accelerators
+    if gpu is None:
+        raise ForesightError(
+            f"{instance_type} has {machine.accelerator}, of which foresight has no figures of "
+            "trainings"
+        )
+    if ranks > machine.accelerators:
+        raise ForesightError(
+            f"{ranks} ranks share the {machine.accelerators} accelerators of {instance_type}"
+        )
+    return _Cluster(gpu.name, nodes, ranks, machine.network_gbps)
+
+
+def _ours(
+    loop: TrainConfig, trained: LanguageModelConfig | _Traced, tuning: Tuning, cluster: _Cluster
+) -> Ours:
+    numbers, shapes = numbers_of(loop, tuning), None
+    if isinstance(trained, _Traced):
+        model, shapes, assumed = _found(trained, tuning, numbers["precision"])
+    else:
+        model, assumed = _model(trained)
+    world = cluster.nodes * cluster.ranks_per_node
+    try:
+        setting = Setting.model_validate(
+            {
+                **model,
+                **_layout(loop, world),
+                **numbers,
+                "gpu": cluster.gpu,
+                "gpus": world,
+                "gpus_per_node": cluster.ranks_per_node,
+                "node_gbps": cluster.node_gbps,
+            }
+        )
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ForesightError(f"the layout is impossible: {message}") from None
+    except ValueError as error:
+        raise ForesightError(f"the layout is impossible: {error}") from None
+    return Ours(setting=setting, loop=loop, shapes=shapes, assumed=assumed)
+
+
+def _found(
+    trained: _Traced, tuning: Tuning, precision: str
+) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
+    """What a traced model's layouts depend on, its shapes, and what was assumed of them."""
+    refuse_traced(trained.workload, tuning, precision)
+    shapes, assumed = trained.shapes, ()
+    if shapes is None:
+        shapes, assumed = kept.find(kept.Of(trained.workload, trained.config, precision))
+    return widths(shapes), shapes, assumed
+
+
+def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
+    """Raises: ForesightError: a model that is traced as it is has adapters, or float8."""
+    for what, asked in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
+        if asked:
+            raise ForesightError(f"{what} in the model of workload {workload} are not modelled")
+
+
+def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The model's shape in foresight's words, and what of it was assumed."""
+    if config.head_width * config.heads != config.dim:
+        raise ForesightError(
+            f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
+            f"{config.heads}) are not modelled"
+        )
+    known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
+    vocab = known or Setting.model_fields["vocab"].default
+    assumed = () if known else (f"a vocabulary of {vocab:,}: only tokenizer.json knows it",)
+    return {
+        "layers": config.layers,
+        "hidden": config.dim,
+        "heads": config.heads,
+        "kv_heads": config.groups,
+        "ffn": config.hidden,
+        "gated": True,
+        "vocab": vocab,
+        "tied": config.tie_embeddings,
+        "sequence": config.context_length,
+    }, assumed
+
+
+def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
+    shard = SHARDS.get(loop.strategy, "none")
+    if loop.strategy == "deepspeed":
+        shard = ZERO[loop.zero_stage]
+    kept = loop.reshard_after_forward
+    if shard == "full" and (kept == "never" or (kept == "default" and loop.pipeline_parallel > 1)):
+        shard = "gradients"  # weights stay gathered until the step's end
+    return {
+        "micro_batch": loop.micro_batch,
+        "accumulation": loop.micro_batches(world),
+        "tensor": loop.tensor_parallel,
+        "sequence_parallel": loop.sequence_parallel and loop.tensor_parallel > 1,
+        "float8_gather": loop.float8_all_gather,
+        "pipeline": loop.pipeline_parallel,
+        "interleave": loop.stages // loop.pipeline_parallel,
+        "context": loop.context_parallel,
+        "shard": shard,
+        "shard_degree": loop.shard_degree,
+        "offload": "all" if loop.cpu_offload else "none",
+        "recompute": loop.activation_checkpointing,
+        "compile": loop.compile,
+    }
+
+
+def precision_of(loop: TrainConfig) -> str:
+    """In what the loop multiplies, in foresight's words.
+
+    Raises:
+        ForesightError: it has no word for it.
+    """
+    if loop.precision not in PRECISIONS:
+        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
+    return PRECISIONS[loop.precision] if loop.float8 == "none" else "fp8"
+
+
+def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
+    """The fields of a setting that say in which numbers, and which of its weights, it trains.
+
+    Raises:
+        ForesightError: these are not modelled.
+    """
+    precision = precision_of(loop)
+    if tuning.freeze:
+        raise ForesightError("weights that freeze leaves as they are, are not modelled")
+    return {
+        "precision": precision,
+        "optimizer": "adamw",
+        "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
+        "deepspeed": loop.strategy == "deepspeed",
+    }

@@ -1,0 +1,146 @@
+"""A compiled pipeline, and the folders of code in S3 that its definition refers to.
+
+A folder is stored under the hash of its content: same content, same key, whatever the time, the
+machine or the checkout's path. So an upsert of an unchanged commit changes nothing and loses no
+step cache (#2736 #2940 #3384).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pipelines.compile.package_lock import PACKAGES, closure, merged, read
+from pipelines.recipe.config import Budget
+from training.export import shipped_files
+from trainyard.common.errors import DefinitionError
+from trainyard.plan.deployed_pipeline import State
+
+JOBS = "steps/requirements.txt"
+"""What the jobs import, but those of ALONE."""
+ALONE = ("gate", "evaluate_script")
+"""Steps that import nothing of a workload, and install only what is said for each."""
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A folder that belongs at ``s3://<bucket>/<prefix>/<sha256>/``."""
+
+    bucket: str
+    prefix: str
+    files: Mapping[str, bytes] = field(repr=False)
+    """Path inside the folder, with forward slashes → content."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash over sorted names and contents, lengths first so that no two folders collide."""
+        digest = hashlib.sha256()
+        for name, content in sorted(self.files.items()):
+            digest.update(f"{len(name)}:{name}{len(content)}:".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    @property
+    def key(self) -> str:
+        """Key prefix in the bucket, no slash at the end. 128 bits of the hash name the folder."""
+        return f"{self.prefix}/{self.sha256[:32]}"
+
+    @property
+    def uri(self) -> str:
+        """With a slash at the end: SageMaker takes every key that begins with the URI."""
+        return f"s3://{self.bucket}/{self.key}/"
+
+
+def read_folder(root: Path) -> dict[str, bytes]:
+    """Every file below ``root`` by its name, without caches and other litter."""
+    return {name: path.read_bytes() for name, path in shipped_files.files(root, hidden=True)}
+
+
+def step_code(
+    checkout: Path, step: str, source: Path | None, packages: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """The folder that runs step ``step``: its job, the rooms that the job imports, nothing else.
+
+    A change in ``steps/evaluate/job.py`` must not change the code of the other steps, or they
+    would all miss the cache. ``source`` is the folder of a user's own workload, whose
+    requirements.txt, if it has one, adds to ours; ``packages`` are requirements of this step alone.
+
+    Raises:
+        DefinitionError: the checkout or ``source`` lacks a file that must travel, or the lock a
+            package that the step needs.
+    """
+    if source is not None and not source.is_dir():
+        raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
+    wanted = [*packages]
+    try:
+        if step in ALONE:
+            source = None
+        else:
+            wanted = [*_lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]
+        files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
+        files |= {n: path.read_bytes() for n, path in shipped_files.for_step(checkout, step)}
+        if wanted:
+            files |= _requirements(checkout, step, wanted, source)
+    except FileNotFoundError as error:
+        raise DefinitionError(
+            f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
+        ) from None
+    return (read_folder(source) if source else {}) | files
+
+
+def _requirements(
+    checkout: Path, step: str, wanted: Sequence[str], source: Path | None = None
+) -> dict[str, bytes]:
+    """requirements.txt: what the lock has for ``wanted``, and what the user's workload adds."""
+    lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+    entries = closure(lock, wanted, f"step {step}")
+    if source is not None and (theirs := source / "requirements.txt").is_file():
+        more = read(theirs.read_text(encoding="utf-8"), f"workload.source: {theirs}")
+        entries = merged(entries, more, f"workload.source: {theirs}")
+    return {"requirements.txt": "".join(entry.line for entry in entries).encode()}
+
+
+def _lines(text: str) -> list[str]:
+    """The requirements of a file of names and ranges."""
+    return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPipeline:
+    """A pipeline, compiled: what upsert uploads, byte for byte."""
+
+    name: str
+    description: str
+    region: str
+    role: str
+    body: str
+    """The definition JSON."""
+
+    assets: tuple[Asset, ...]
+    """The folders that the definition refers to."""
+
+    max_parallel_steps: int
+    tags: dict[str, str]
+    kms_key: str | None
+    budget: Budget = Budget()
+    """What a run of it may cost."""
+
+    fallback_instance_types: tuple[str, ...] = ()
+    """What its training is started on where there is no capacity for its own type."""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body.encode()).hexdigest()
+
+    @property
+    def state(self) -> State:
+        """What upserting it makes of the pipeline."""
+        return State(
+            name=self.name,
+            definition=self.body,
+            role=self.role,
+            description=self.description,
+            max_parallel_steps=self.max_parallel_steps,
+            tags=self.tags,
+        )

@@ -1,0 +1,131 @@
+"""The SageMaker SDK's session that compiles without AWS; the recipe's cache and retries for it."""
+
+from functools import cache
+from pathlib import Path
+
+import boto3
+import botocore.loaders
+import botocore.session
+from jsonschema.validators import validator_for
+from sagemaker.core.config import config, config_manager
+from sagemaker.core.workflow.pipeline_context import PipelineSession
+from sagemaker.mlops.workflow import steps
+from sagemaker.mlops.workflow.retry import (
+    RetryPolicy,
+    SageMakerJobExceptionTypeEnum,
+    SageMakerJobStepRetryPolicy,
+    StepExceptionTypeEnum,
+    StepRetryPolicy,
+)
+from sagemaker.mlops.workflow.steps import CacheConfig
+
+from pipelines.compile.compilation import Asset, read_folder
+from pipelines.recipe.config import Recipe
+from trainyard.language.retries import WORDS
+
+
+class _ConfigValidation:
+    """``jsonschema.validate`` for the SDK's defaults, without proving the SDK's schema each time.
+
+    The SDK validates its defaults at every look-up, 78 times a definition, and each time proves
+    its own constant schema against the meta-schema: 95 % of the time of building a definition.
+    """
+
+    @staticmethod
+    def validate(instance: dict, schema: dict) -> None:
+        validator_for(schema)(schema).validate(instance)
+
+
+config.jsonschema = config_manager.jsonschema = _ConfigValidation
+
+_loader = cache(botocore.loaders.create_loader)
+
+
+def _create_loader(search_path_string: str | None = None) -> botocore.loaders.Loader:
+    """One reader of the services' models for all sessions, which remembers what it has read.
+
+    The SDK makes a session for every step, and each would read megabytes of models anew: two
+    thirds of the time of building a definition.
+    """
+    return _loader(search_path_string)
+
+
+botocore.loaders.create_loader = botocore.session.create_loader = _create_loader
+
+
+class _LocalClient(steps.LocalSagemakerClient):
+    """The client of local mode without a session of its own.
+
+    The SDK makes one for each processing step to ask for the name of a method: a third of the
+    processor time of building a definition went into its sessions and clients.
+    """
+
+    def __init__(self) -> None:
+        pass
+
+
+steps.LocalSagemakerClient = _LocalClient
+
+
+class CompileSession(PipelineSession):
+    """Collects what would be uploaded as assets, named by their content.
+
+    The SDK puts code and drivers of a training job under a timestamped key, and uploads them at
+    every ``definition()``; here the key follows from the content, and nothing is uploaded.
+    """
+
+    def __init__(self, region: str, bucket: str, prefix: str) -> None:
+        # Keys that no service accepts: a call that slipped through could do nothing.
+        boto_session = boto3.Session(
+            region_name=region, aws_access_key_id="offline", aws_secret_access_key="offline"
+        )
+        super().__init__(boto_session=boto_session, default_bucket=bucket)
+        self.bucket = bucket
+        self.prefix = prefix
+        self.assets: dict[str, Asset] = {}
+
+    def default_bucket(self) -> str:
+        """The bucket's name; unlike the SDK's own, it does not create the bucket."""
+        return self.bucket
+
+    def add(self, files: dict[str, bytes]) -> str:
+        """Remember a folder as an asset and return its S3 URI."""
+        asset = Asset(self.bucket, f"{self.prefix}/code", files)
+        self.assets[asset.key] = asset
+        return asset.uri
+
+    def upload_data(self, path, bucket=None, key_prefix="data", callback=None, extra_args=None):
+        """Called by the SDK for its drivers: remember the folder instead of uploading it."""
+        return self.add(read_folder(Path(path)))
+
+
+STEP_CAUSES = {member.value: member for member in StepExceptionTypeEnum}
+JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
+"""ExceptionType → the SDK's member; its enums give their first one when they are called."""
+
+
+def cache_config(recipe: Recipe) -> CacheConfig | None:
+    """None when the cache is off, and with FSx: a mounted folder is named by the execution's id,
+    so shards that the cache answered with would not be found under it."""
+    if not recipe.cache.enabled or recipe.train.fsx:
+        return None
+    return CacheConfig(enable_caching=True, expire_after=recipe.cache.expire_after)
+
+
+def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
+    """At most one policy for the service's faults and one for the job's, each with all causes."""
+    retry = recipe.retry
+    if not retry.max_attempts:
+        return ()
+    timing = {
+        "interval_seconds": retry.interval_seconds,
+        "backoff_rate": retry.backoff_rate,
+        "max_attempts": retry.max_attempts,
+    }
+    causes = [WORDS[word] for word in retry.causes]
+    policies: list[RetryPolicy] = []
+    if step := [STEP_CAUSES[cause.name] for cause in causes if not cause.of_job]:
+        policies.append(StepRetryPolicy(exception_types=step, **timing))
+    if job := [JOB_CAUSES[cause.name] for cause in causes if cause.of_job]:
+        policies.append(SageMakerJobStepRetryPolicy(exception_types=job, **timing))
+    return tuple(policies)

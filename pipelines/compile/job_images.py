@@ -1,0 +1,105 @@
+"""Which container image each step runs in."""
+
+from sagemaker.core import image_uris
+
+from pipelines.recipe.config import Recipe
+from steps.train.library_support import SMP_IMAGES
+from trainyard.common.errors import RecipeError
+
+
+def training_image(recipe: Recipe, region: str) -> str:
+    """The recipe's own, else AWS's PyTorch or SMP training image for the instance type."""
+    instance_type = recipe.train.instance_type
+    if recipe.images.training:
+        return recipe.images.training
+    if recipe.train.loop and recipe.train.loop.strategy == "smp":
+        return _smp(recipe, region, instance_type)
+    return _pytorch(recipe, region, instance_type, "training")
+
+
+def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
+    """The recipe's own, else AWS's PyTorch training image: it has what the jobs need, torch too."""
+    return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
+
+
+def evaluation_image(recipe: Recipe, region: str) -> str:
+    """Of a script of one's own: that of the processing steps, else the one that it trained in."""
+    own = recipe.images.processing or recipe.images.training
+    return own or processing_image(recipe, region, recipe.evaluate.instance_type)
+
+
+def inference_image(recipe: Recipe, region: str) -> str:
+    """The recipe's own, else AWS's PyTorch inference image for the first inference instance."""
+    instance_type = recipe.register_.inference_instances[0]
+    return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
+
+
+def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
+    version = recipe.images.pytorch_version
+    try:
+        return image_uris.retrieve(
+            framework="pytorch-smp",
+            region=region,
+            version=version,
+            instance_type=instance_type,
+            image_scope="training",
+            container_version=SMP_IMAGES[version],
+        )
+    except (ValueError, KeyError) as error:
+        raise RecipeError(
+            f"images: AWS has no SMP image of PyTorch {version} in {region}: {error}; choose "
+            "another region or name images.training"
+        ) from None
+
+
+def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
+    version, python = _version(recipe, scope)
+    try:
+        return image_uris.retrieve(
+            framework="pytorch",
+            region=region,
+            version=version,
+            py_version=python,
+            instance_type=instance_type,
+            image_scope=scope,
+        )
+    except (ValueError, KeyError) as error:
+        raise RecipeError(
+            f"images: AWS has no PyTorch {version} ({python}) {scope} image for "
+            f"{instance_type} in {region}: {error}; choose another version or name images.{scope}"
+        ) from None
+
+
+def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
+    """(version, Python) of AWS's PyTorch image, as the SDK's table of images has them.
+
+    Raises:
+        RecipeError: AWS has no such image; names the field, its value, and what there is.
+    """
+    images, table = recipe.images, image_uris.config_for_framework("pytorch")[scope]
+    prefix = "inference_" if scope == "inference" else ""
+    field = f"{prefix or 'pytorch_'}version"
+    asked = getattr(images, field)
+    pythons = {
+        version: [name for name in entry["py_versions"] if _runs_jobs(name)]
+        for version, entry in table["versions"].items()
+    }
+    version = table["version_aliases"].get(asked, asked)
+    if not pythons.get(version):
+        known = ", ".join(version for version, names in pythons.items() if names)
+        raise RecipeError(
+            f"images.{field}: is {asked!r}; AWS's PyTorch {scope} images with Python 3.11 or newer "
+            f"are {known}: choose one, or name images.{scope}"
+        )
+    python = getattr(images, f"{prefix}python_version") or pythons[version][-1]
+    if python not in pythons[version]:
+        raise RecipeError(
+            f"images.{prefix}python_version: is {python!r}; AWS's PyTorch {version} {scope} image "
+            f"has {' or '.join(pythons[version])}: set it to that, or leave it out"
+        )
+    return version, python
+
+
+def _runs_jobs(python: str) -> bool:
+    """Whether it is Python 3.11 or newer, as the jobs need: ``py312`` is."""
+    return python.startswith("py3") and int(python.removeprefix("py3") or 0) >= 11

@@ -1,0 +1,211 @@
+"""What a definition knows of where its models will come from: an asset that the gate step reads.
+
+The record binds the definition, and the definition names the record by its content. So the
+definition's hash is that of its text with the record's folder blanked (``blanked``).
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from conditions.gate_documents import OriginRecord
+from pipelines.compile.compilation import Asset
+from pipelines.recipe.aws_account import Account
+from pipelines.recipe.config import Recipe
+from steps.train.config import TrainStepConfig
+from training.identity import Parts
+from trainyard.aws_clients import service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.common.hashes import file_sha256_or_none
+from trainyard.language.steps import steps_of
+
+FOLDER = "code"
+"""Where assets lie: the jobs' role may read there, and a plan shows what differs in them."""
+BLANK = "0" * 32
+"""Stands for the name of the record's folder in a blanked definition."""
+_NAMED = re.compile(
+    r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
+)
+FORMAT = 2
+"""The form of provenance.json: 2 binds the tables of scores."""
+LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
+"""What says which packages a job gets beyond its image. What was installed where the model was
+trained, with the image's own, is packages.txt in the artifact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the text of a recipe was read, and what was not committed."""
+
+    changes_sha256: str | None = None
+    """The hash of what differs from the commit; None for nothing (or where nobody can tell)."""
+    recipe_file: str | None = None
+    """Relative to the checkout, else the file's bare name."""
+    recipe_file_sha256: str | None = None
+    """Of a recipe that extends others, over all their hashes."""
+    overrides: tuple[str, ...] = ()
+
+
+NOWHERE = Origin()
+"""Where a recipe comes from that was made in memory."""
+
+
+def blank_uri(root_uri: str) -> str:
+    """The S3 URI that stands for the record's folder while a definition is compiled."""
+    return f"{root_uri}/{FOLDER}/{BLANK}/"
+
+
+def blanked(definition: str) -> str:
+    """The definition's text without the name of its record."""
+    return _NAMED.sub(rf"\g<1>{BLANK}/", definition)
+
+
+def with_provenance(
+    definition: str,
+    recipe: Recipe,
+    account: Account,
+    commit: str,
+    origin: Origin,
+    checkout: Path,
+    assets: Iterable[Asset],
+    prefix: str,
+    training: Parts,
+) -> tuple[str, Asset]:
+    """(the definition that names its record, the record).
+
+    Args:
+        definition: compiled with ``blank_uri``.
+        assets: the code that it refers to.
+        prefix: key prefix of everything of this pipeline.
+        training: what the weights will depend on.
+    """
+    resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
+    every = steps_of(json.loads(definition)["Steps"])
+    steps = {step.name: step.document for step in every if step.type != "Condition"}
+    code = {
+        name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
+        for name, step in steps.items()
+    }
+    record: OriginRecord = {
+        "format": FORMAT,
+        "pipeline": recipe.pipeline.name,
+        "workload": recipe.kind,
+        "primary_metric": recipe.workload_spec.primary_metric,
+        "directions": dict(recipe.workload_spec.metrics),
+        "account": asdict(account),
+        "commit": commit,
+        "changes_sha256": origin.changes_sha256,
+        "recipe": {
+            "file": origin.recipe_file,
+            "file_sha256": origin.recipe_file_sha256,
+            "overrides": list(origin.overrides),
+            "sha256": hashlib.sha256(resolved).hexdigest(),
+        },
+        "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
+        "seed": _seed(recipe.train),
+        "training": {"code_sha256": training.code_sha256, "start_from": training.start},
+        "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
+        "code": {name: folders for name, folders in code.items() if folders},
+        "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
+    }
+    text = json.dumps(record, indent=1).encode()
+    files = {"provenance.json": text, "recipe.json": resolved}
+    asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
+    blank = blank_uri(f"s3://{account.bucket}/{prefix}")
+    return definition.replace(blank, asset.uri), asset
+
+
+def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The resolved recipe in the record that the definition names; None when it names no record.
+
+    Raises:
+        ServiceError: it names one that is not there, is no JSON, or may not be read.
+    """
+    inputs = (
+        given
+        for step in steps_of(document["Steps"])
+        for given in step.arguments.get("ProcessingInputs", ())
+    )
+    named = (given for given in inputs if given.get("InputName") == "provenance")
+    uris = (given.get("S3Input", {}).get("S3Uri") for given in named)
+    folder = next((uri for uri in uris if isinstance(uri, str)), None)
+    return None if folder is None else _read_json(s3, f"{folder.rstrip('/')}/recipe.json")
+
+
+def _read_json(s3: Any, uri: str) -> dict[str, Any]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    with service_errors(f"reading the deployed recipe {uri}"):
+        body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    try:
+        return dict(json.loads(body))
+    except (TypeError, ValueError) as error:
+        raise ServiceError(f"{uri}: is no recipe: {error}; upsert once more") from None
+
+
+def _images(step: Mapping[str, Any]) -> Iterator[str]:
+    arguments = step["Arguments"]
+    places = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
+    yield from (arguments[a][b] for a, b in places if a in arguments)
+    for container in arguments.get("InferenceSpecification", {}).get("Containers", ()):
+        yield container["Image"]
+
+
+def _seed(train: TrainStepConfig) -> int | None:
+    """The loop's; of a script, its argument ``seed``. None where nobody can tell."""
+    found = train.loop.seed if train.loop else train.arguments.get("seed")
+    return found if isinstance(found, int) else None
+
+
+def _image(uri: str) -> dict[str, str | None]:
+    """A tag can be moved: only a URI that ends in its digest says which image it is."""
+    return {"uri": uri, "digest": uri.partition("@")[2] or None}
+
+
+def current_commit(checkout: Path) -> str:
+    """CodeBuild's resolved commit, else git's; ``-dirty`` behind it when files were changed.
+
+    ``unknown`` when the checkout is no git repository and CodeBuild says nothing: a definition
+    can be built from an unpacked archive too.
+    """
+    if resolved := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
+        return resolved
+    head = _git(checkout, "rev-parse", "HEAD")
+    if head is None:
+        return "unknown"
+    return f"{head}-dirty" if _git(checkout, "status", "--porcelain") else head
+
+
+def changes_sha256(checkout: Path) -> str | None:
+    """SHA-256 of what differs from the commit: git's diff, and the files that it does not follow.
+
+    None when nothing differs, or there is no git to ask.
+    """
+    if not _git(checkout, "status", "--porcelain"):
+        return None
+    diff = _git(checkout, "diff", "--binary", "HEAD") or ""
+    digest = hashlib.sha256(diff.encode(errors="surrogateescape"))
+    untracked = _git(checkout, "ls-files", "-z", "--others", "--exclude-standard") or ""
+    for name in filter(None, untracked.split("\0")):
+        content = (checkout / name).read_bytes() if (checkout / name).is_file() else b""
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    return digest.hexdigest()
+
+
+def _git(checkout: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(checkout), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

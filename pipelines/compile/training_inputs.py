@@ -1,0 +1,126 @@
+"""What a training's weights depend on before the run, and the model that they begin with.
+
+Which file of a registered model they begin with is asked once, when compiling: the definition names
+the file and its hash. So a run begins with what was planned, whatever happens to the package
+meanwhile.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import step_code
+from pipelines.recipe.config import Recipe
+from pipelines.registry.champion import model_of
+from training.finetuning.hugging_face_folder import CONFIG, INDEX, named
+from training.identity import Parts, parts
+from training.input_shares import told as shares_of
+from training.starting_weights import BASE, StartFrom, read_start
+from training.workloads import spec
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import DataError, RecipeError, TrainingError
+from trainyard.language.steps import steps_of
+
+
+def started(recipe: Recipe) -> Recipe:
+    """The recipe with the file of ``train.start_from.model_package``; asks nobody without one.
+
+    Raises:
+        ServiceError: there is no such package, its model is not there, or AWS refused.
+    """
+    start = recipe.train.start_from
+    if start is None or start.model_package is None or start.model is not None:
+        return recipe
+    region = recipe.aws.region or start.model_package.split(":")[3]
+    fix = "name another in train.start_from.model_package, or its file in train.start_from.model"
+    uri, sha256 = model_of(
+        client("sagemaker", region), start.model_package, "train.start_from.model_package", fix
+    )
+    found = start.model_copy(update={"model": uri, "model_sha256": start.model_sha256 or sha256})
+    train = recipe.train.model_copy(update={"start_from": found})
+    return recipe.model_copy(update={"train": train})
+
+
+def start_of(recipe: Recipe) -> dict[str, Any] | None:
+    """What the recipe says that the weights begin with; None for fresh ones."""
+    start = recipe.train.start_from
+    return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
+
+
+def base_of(recipe: Recipe) -> dict[str, str]:
+    """What the registry is told of the model that the training begins with; nothing without one."""
+    start = recipe.train.start_from
+    if start is None or recipe.train.base is None:
+        return {}
+    return {BASE: start.model_package or recipe.train.base}
+
+
+def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
+    """What the loop's weights depend on, as far as it is known before the run.
+
+    The training job adds the data and torch's version, and names its checkpoints by all of it.
+    """
+    code = step_code(checkout, "train", source)
+    assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
+    known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
+    shares = shares_of(recipe.data.mixture if recipe.data else None)
+    more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
+    return known.model_copy(update=more)
+
+
+def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(step, what its weights begin with, in words) of each training that says so."""
+    for step in steps_of(document["Steps"]):
+        given = step.arguments.get("HyperParameters", {}).get("start_from")
+        if isinstance(given, str) and (start := _read(given)):
+            yield step.name, start.words()
+
+
+def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
+    """Hold the training's settings against the config.json of its Hugging Face folder, in S3.
+
+    Raises:
+        RecipeError: the folder holds no model, pickles, or another model than the recipe's.
+        ServiceError: AWS refused.
+    """
+    for step in steps_of(document["Steps"]):
+        given = step.arguments.get("HyperParameters", {})
+        text = given.get("start_from")
+        start = _read(text) if isinstance(text, str) else None
+        if start and start.hugging_face:
+            try:
+                _check_base(client("s3", region), str(start.uri), given)
+            except (DataError, TrainingError, ValueError) as why:
+                raise RecipeError(
+                    f"train.start_from.hugging_face {start.uri}: {why}. Nothing was changed"
+                ) from None
+
+
+def _check_base(s3: Any, uri: str, given: Mapping[str, Any]) -> None:
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    with service_errors(f"looking at {uri}"):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        found = [one["Key"][len(prefix) :] for page in pages for one in page.get("Contents", ())]
+
+        def read(name: str) -> Any:
+            answer = s3.get_object(Bucket=bucket, Key=f"{prefix}{name}")
+            return json.loads(answer["Body"].read())
+
+        if CONFIG not in found:
+            raise DataError(f"holds no {CONFIG}, but {', '.join(found[:5]) or 'nothing'}")
+        named(read(INDEX) if INDEX in found else None, found)
+        known = spec(given["workload"])
+        if known.base_differences is None:
+            raise DataError(f"workload {given['workload']} takes no model of that kind")
+        config = known.config.model_validate_json(given["workload_config"])
+        if differs := known.base_differences(config, read(CONFIG)):
+            raise DataError("; ".join(differs))
+
+
+def _read(text: str) -> StartFrom | None:
+    """None where it is not of ours: a plan compares anybody's pipeline."""
+    try:
+        return read_start(text)
+    except TrainingError:
+        return None

@@ -1,0 +1,291 @@
+"""The folder of a user's own script, as it travels to the training or evaluation job.
+
+What is secret by its name stays behind, and so does what tools leave in folders and what
+.trainyardignore names. A folder that is so large that it must hold data is refused. Where the
+script is given shards, their reader is added, and the packages that it imports.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from pipelines.compile.package_lock import PACKAGES, closure, merged, read
+from pipelines.recipe.config import Recipe
+from steps.evaluate.config import EvaluateConfig
+from steps.train.config import TrainStepConfig
+from steps.train.library_support import requirements
+from steps.train.train_script import Project
+from training.export import shipped_files
+from training.identity import Parts
+from trainyard.common.errors import DefinitionError
+
+IGNORE = ".trainyardignore"
+REQUIREMENTS = "requirements.txt"
+ADDED = "trainyard-requirements.txt"
+"""The name in the folder of a requirements file that lies elsewhere."""
+SECRET = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".netrc")
+"""Names of files that hold secrets as a rule: everyone who may read the bucket would read them."""
+LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", IGNORE,
+          ".mypy_cache", ".ruff_cache", ".pytest_cache", ".aws", ".ssh", ".idea", ".vscode",
+          *("*" + end for end in shipped_files.LITTER))  # fmt: skip
+"""What never travels: histories, environments, caches, credentials."""
+FILE_SHARE = 0.25  # of a folder's limit that one file may take
+SHOWN = 5  # files in a message
+MB = 1e6
+
+
+def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
+    """What of ``folder`` travels.
+
+    ``setting``: the recipe's field that says the limit, for the message.
+
+    Raises:
+        DefinitionError: it is no folder, it is too large, or a link leads out of it.
+    """
+    if not folder.is_dir():
+        raise DefinitionError(f"{folder}: is no folder")
+    found = dict(_travelling(folder))
+    sizes = {name: path.stat().st_size for name, path in found.items()}
+    total, most = sum(sizes.values()), max(sizes.values(), default=0)
+    if total > limit_mb * MB or most > limit_mb * FILE_SHARE * MB:
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
+        listed = ", ".join(f"{name} ({sizes[name] / MB:.1f} MB)" for name in largest)
+        raise DefinitionError(
+            f"{folder}: {total / MB:.1f} MB would travel with the script in {len(sizes)} files, "
+            f"the largest {listed}; {setting} allows {limit_mb:g} MB in all and "
+            f"{limit_mb * FILE_SHARE:g} MB a file: upload data and weights to S3 and name them as "
+            f"a channel, list what stays at home in {folder / IGNORE}, or raise {setting}"
+        )
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+def _travelling(folder: Path) -> Iterator[tuple[str, Path]]:
+    ignored = _ignored(folder)
+    inside = folder.resolve()
+    for parent, folders, names in os.walk(folder):
+        here = Path(parent)
+        below = here.relative_to(folder)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not _stays(name)
+            and not ignored.match_file(f"{(below / name).as_posix()}/")
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+        for name in sorted([*names, *(n for n in folders if (here / n).is_symlink())]):
+            path, relative = here / name, (below / name).as_posix()
+            if _stays(name) or ignored.match_file(relative):
+                continue
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise DefinitionError(
+                    f"{path}: leads out of the folder, to {path.resolve()}; copy it into the "
+                    f"folder, or list it in {folder / IGNORE}"
+                )
+            if path.is_file():
+                yield relative, path
+            elif path.is_symlink():
+                raise DefinitionError(
+                    f"{path}: is a link to a folder, or to nothing; copy it, or list it in "
+                    f"{folder / IGNORE}"
+                )
+
+
+def _stays(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in (*LITTER, *SECRET))
+
+
+def _ignored(folder: Path) -> GitIgnoreSpec:
+    file = folder / IGNORE
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) -> str:
+    """The name that the file ``path`` has in the travelling folder.
+
+    Raises:
+        DefinitionError: it is not there, lies elsewhere, or stays at home; ``field`` names it.
+    """
+    if not path.is_file():
+        raise DefinitionError(f"{field}: {path} is no file; paths are relative to the recipe")
+    try:
+        name = path.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        raise DefinitionError(
+            f"{field}: {path} does not lie in {folder}, the folder that travels; set "
+            f"{field.partition('.')[0]}.source to a folder that holds both"
+        ) from None
+    if name not in files:
+        raise DefinitionError(f"{field}: {path} stays at home, see {folder / IGNORE}; rename it")
+    return name
+
+
+def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | None, Project | None]:
+    """The folders of ``train.script`` and ``evaluate.script``, each with all that its job needs.
+
+    Args:
+        home: the recipe's folder.
+
+    Returns:
+        A folder each; None where a workload is trained, or evaluated.
+
+    Raises:
+        DefinitionError: something that the recipe names is not there, or does not travel.
+    """
+    training, evaluation = of_training(recipe, home), of_evaluation(recipe, home)
+    if not training or not evaluation:
+        return training, evaluation
+    shards = recipe.data is not None
+    return (
+        completed(training, "train", checkout, shards, recipe.train.launcher),
+        completed(evaluation, "evaluate", checkout, shards),
+    )
+
+
+def of_training(recipe: Recipe, home: Path) -> Project | None:
+    """The folder of ``train.script``; None where the training is a workload's.
+
+    ``home``: the recipe's folder.
+
+    Raises:
+        DefinitionError: something that the recipe names is not there, or does not travel.
+    """
+    train = recipe.train
+    project = _of(train, "train", home)
+    if project is None:
+        return None
+    folder, files = _folder(train, home), project.files
+
+    def named(path: str | None, setting: str) -> str | None:
+        return None if path is None else name_in(folder, files, home / path, setting)
+
+    return replace(
+        project,
+        driver=named(train.driver, "train.driver"),
+        inference=named(recipe.inference.script, "inference.script"),
+    )
+
+
+def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
+    """The folder of ``evaluate.script``; None where a workload is evaluated.
+
+    ``home``: the recipe's folder.
+
+    Raises:
+        DefinitionError: something that the recipe names is not there, or does not travel.
+    """
+    project, section = _of(recipe.evaluate, "evaluate", home), recipe.evaluate
+    if project is None or section.request is None:
+        return project
+    folder = _folder(section, home)
+    request = name_in(folder, project.files, home / section.request, "evaluate.request")
+    return replace(project, request=request)
+
+
+def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Project | None:
+    """The folder of the script that the recipe's section ``name`` names, if it names one."""
+    if section.script is None:
+        return None
+    folder = _folder(section, home)
+    files = read_folder(folder, section.source_mb, f"{name}.source_mb")
+    requirements = REQUIREMENTS if REQUIREMENTS in files else None
+    if section.requirements is not None:
+        own = home / section.requirements
+        requirements = _requirements(folder, files, own, f"{name}.requirements")
+    script = name_in(folder, files, home / str(section.script), f"{name}.script")
+    return Project(files=files, script=script, requirements=requirements)
+
+
+def _folder(section: TrainStepConfig | EvaluateConfig, home: Path) -> Path:
+    return home / section.source if section.source else (home / str(section.script)).parent
+
+
+def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
+    """Its name in the folder; a file from elsewhere is added under a name of its own."""
+    if path.resolve().is_relative_to(folder.resolve()):
+        return name_in(folder, files, path, field)
+    if not path.is_file():
+        raise DefinitionError(f"{field}: {path} is no file; paths are relative to the recipe")
+    files[ADDED] = path.read_bytes()
+    return ADDED
+
+
+def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
+    """What a script's weights depend on as far as it is known before the run.
+
+    The number of processes is not in it, as with Trainyard's own loop.
+    """
+    train = recipe.train
+    settings = {
+        "script": project.script,
+        "arguments": train.arguments,
+        "environment": train.environment,
+        "channels": train.channels,
+        "requirements": project.requirements,
+        "launcher": train.launcher,
+        "driver": project.driver,
+        "image": image,
+    }
+    if recipe.data:
+        packed = {"workload": recipe.workload, "shard": recipe.shard, "data": recipe.data}
+        settings |= {name: section.model_dump(mode="json") for name, section in packed.items()}
+    code = {name: sha256(content).hexdigest() for name, content in sorted(project.files.items())}
+    return Parts(workload=recipe.kind, workload_config={}, settings=settings, code=code)
+
+
+READS = ("numpy", "pyarrow", "pydantic")
+"""What training/data imports."""
+TAKEN = ("training", "trainyard")
+
+
+def completed(
+    project: Project, section: str, checkout: Path, shards: bool, launcher: str = "none"
+) -> Project:
+    """The project with all that its job needs; as it is where it needs nothing more.
+
+    Args:
+        section: of the recipe, for messages: ``train`` or ``evaluate``.
+        shards: whether the script is given shards, so that it imports ``training.data``.
+
+    Raises:
+        DefinitionError: the folder has packages of the same names, or other versions in the lock.
+    """
+    wanted = list(requirements("", launcher))
+    if shards:
+        project = _with_reader(project, section, checkout)
+        wanted += READS
+    return _with_packages(project, section, wanted, checkout) if wanted else project
+
+
+def _with_reader(project: Project, section: str, checkout: Path) -> Project:
+    for name in project.files:
+        if name.partition("/")[0].removesuffix(".py") in TAKEN:
+            raise DefinitionError(
+                f"{section}.script: its folder holds {name}, and Trainyard's reader of shards, "
+                "which a recipe with a data section adds to it, is a package of that name; "
+                "rename it"
+            )
+    rooms = shipped_files.of_rooms(checkout, shipped_files.READER)
+    return replace(project, files={**project.files, **{n: p.read_bytes() for n, p in rooms}})
+
+
+def _with_packages(
+    project: Project, section: str, wanted: Sequence[str], checkout: Path
+) -> Project:
+    """A requirements file of both. With hashes where the user's has some: pip takes all or none."""
+    theirs = project.requirements
+    text = project.files[theirs].decode() if theirs else ""
+    if "--hash" in text:
+        lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+        ours = closure(lock, wanted, f"{section}.script")
+        entries = merged(ours, read(text, str(theirs)), f"{section}.requirements: {theirs}")
+        text = "".join(entry.line for entry in entries)
+    else:
+        above = f"-r {theirs}\n" if theirs and theirs != ADDED else text
+        text = "\n".join([above.rstrip(), *wanted]).lstrip() + "\n"
+    return replace(project, files={**project.files, ADDED: text.encode()}, requirements=ADDED)

@@ -1,0 +1,98 @@
+"""Objects that a pipeline needs in S3 before it starts: only what is missing is uploaded."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+from botocore.exceptions import ClientError
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from trainyard.aws_clients import error_code, service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.terminal import errors as terminal
+
+AT_ONCE = 10
+"""Uploads at a time: as many connections as botocore keeps open (max_pool_connections)."""
+
+
+def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
+    """Create the bucket if there is none; True when it was created.
+
+    Raises:
+        ServiceError: the bucket cannot be looked at, or cannot be created.
+    """
+    try:
+        s3.head_bucket(Bucket=bucket)
+        return False
+    except ClientError as error:
+        # It is there, and a role that may list some prefixes only may not look at it as a whole.
+        # Listing what is to be uploaded will tell a bucket of somebody else's.
+        if error_code(error) == "403":
+            return False
+        if error_code(error) not in ("404", "NoSuchBucket"):
+            raise ServiceError(
+                f"bucket {bucket}: cannot be used ({error_code(error)}): it may belong to another "
+                "account, or this role lacks s3:ListBucket; choose another aws.bucket"
+            ) from None
+    # us-east-1 is the one region that must not be named as a constraint.
+    constraint = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    s3.create_bucket(Bucket=bucket, **({} if region == "us-east-1" else constraint))
+    return True
+
+
+def sync(
+    s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], *, kms_key: str | None = None
+) -> int:
+    """Make the objects under ``prefix`` hold ``files`` (name → content); return bytes uploaded.
+
+    An object is left alone when its size is right and so is its ETag, where that is an MD5 (it is
+    not for objects encrypted with a KMS key). Shows a progress bar while there is work to do.
+
+    Raises:
+        ServiceError: the bucket or the prefix cannot be listed or written.
+    """
+    with service_errors(f"uploading to s3://{bucket}/{prefix}"):
+        there = dict(listing(s3, bucket, prefix))
+        wrong = {n: body for n, body in files.items() if not same(there.get(n), body, kms_key)}
+        if wrong:
+            _upload(s3, bucket, prefix, wrong, kms_key)
+    return sum(len(body) for body in wrong.values())
+
+
+def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
+    """(name under ``prefix``, (bytes, ETag)) of every object there."""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+    for page in pages:
+        for item in page.get("Contents", ()):
+            yield item["Key"].removeprefix(f"{prefix}/"), (item["Size"], item["ETag"].strip('"'))
+
+
+def same(there: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
+    """Whether a listed object holds ``body``: by its size, and by its ETag where that is an MD5."""
+    if there is None or there[0] != len(body):
+        return False
+    is_md5 = kms_key is None and "-" not in there[1]
+    return not is_md5 or there[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def _upload(
+    s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], kms_key: str | None
+) -> None:
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    columns = (TextColumn("uploading"), BarColumn(), DownloadColumn())
+    with Progress(
+        *columns, console=terminal, transient=True, disable=not terminal.is_terminal
+    ) as progress:
+        task = progress.add_task(prefix, total=sum(map(len, files.values())))
+
+        def put(name: str) -> int:
+            s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=files[name], **encryption)
+            return len(files[name])
+
+        pool = ThreadPoolExecutor(min(AT_ONCE, len(files)))
+        try:
+            for done in as_completed([pool.submit(put, name) for name in files]):
+                progress.advance(task, done.result())
+        finally:  # after an error, or an interrupt, no further upload begins
+            pool.shutdown(cancel_futures=True)

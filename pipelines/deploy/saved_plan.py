@@ -1,0 +1,147 @@
+"""plan.json: a plan that can be approved, and applied as it is or not at all.
+
+It holds the whole request, the code's hashes, the state for which it was made, and what it showed;
+and a hash over all that, so that a torn or edited file is told from a whole one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import CompiledPipeline
+from trainyard.common import atomic_file
+from trainyard.common.errors import PlanError
+from trainyard.common.hashes import json_sha256
+from trainyard.plan.definition_diff import Diff, compare
+from trainyard.plan.deployed_pipeline import Deployed, State
+from trainyard.plan.pipeline_plan import Plan
+
+FORMAT = 1
+SHOWN = 5  # changes in one message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What of a plan file is needed to apply it."""
+
+    path: Path
+    recipe: Path
+    overrides: tuple[str, ...]
+    wanted: State
+    assets: Mapping[str, str]
+    """Code folder's key in the bucket → SHA-256 of its content."""
+
+    deployed: State | None
+    """The pipeline as it was; None when there was none."""
+
+    made: datetime
+
+    def refuse_if_not_of(self, definition: CompiledPipeline) -> None:
+        """Compare what this checkout compiles to with what was planned.
+
+        Raises:
+            PlanError: they differ; names how.
+        """
+        now = definition.state
+        if now.name != self.wanted.name:
+            raise PlanError(
+                f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} makes "
+                f"{now.name}: give the recipe that was planned"
+            )
+        assets = _assets(definition.assets)
+        if now.fingerprint != self.wanted.fingerprint or assets != self.assets:
+            what = said(compare(self.wanted, now)) or "the code"
+            raise PlanError(
+                f"{self.path}: this checkout does not make what was planned; since then changed: "
+                f"{what}. Check out what was planned, or plan again"
+            )
+
+    def refuse_if_moved(self, there: Deployed | None) -> None:
+        """Compare the pipeline with the one for which the plan was made.
+
+        Raises:
+            PlanError: it was changed, made or deleted since; says what, when and by whom.
+        """
+        before = self.deployed.fingerprint if self.deployed else None
+        if before == (there.state.fingerprint if there else None):
+            return
+        if there is None:
+            raise PlanError(
+                f"pipeline {self.wanted.name} was deleted since {self.path}: plan again"
+            )
+        what = said(compare(self.deployed, there.state)) if self.deployed else "it was created"
+        raise PlanError(
+            f"pipeline {self.wanted.name} has moved since {self.path} was made at "
+            f"{self.made:%Y-%m-%d %H:%M:%S} UTC: {there.by} changed it at "
+            f"{there.changed:%Y-%m-%d %H:%M:%S}: {what}. Nothing was changed: plan again"
+        )
+
+
+def said(diff: Diff) -> str:
+    """A difference in one line, for messages."""
+    words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
+    words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
+    for step in diff.steps:
+        inside = "" if step.sign != "~" else f" ({', '.join(c.path for c in step.changes[:SHOWN])})"
+        words.append(f"{step.sign} step {step.name}{inside}")
+    return "; ".join(words[:SHOWN]) + ("; …" if len(words) > SHOWN else "")
+
+
+def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
+    """The plan as ``--json`` prints it, with the code of the definition that was planned."""
+    return plan.as_json() | {"assets": _assets(definition.assets)}
+
+
+def _assets(assets: Sequence[Any]) -> dict[str, str]:
+    return {asset.key: asset.sha256 for asset in assets}
+
+
+def write(
+    path: Path, plan: Plan, definition: CompiledPipeline, recipe: Path, overrides: Sequence[str]
+) -> None:
+    """Write ``plan`` of ``definition``, made of ``recipe`` with ``overrides``, at once.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
+    content = as_json(plan, definition) | {"recipe": str(recipe), "overrides": list(overrides)}
+    tree = {"format": FORMAT, "sha256": json_sha256(content), "plan": content}
+    try:
+        atomic_file.write(path, json.dumps(tree, indent=1) + "\n")
+    except OSError as error:
+        raise PlanError(f"--out {path}: cannot be written: {error}") from None
+
+
+def read(path: Path) -> Saved:
+    """A plan that was written.
+
+    Raises:
+        PlanError: there is no such file, it is torn, edited, or of another version.
+    """
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlanError(f"{path}: no such plan; python -m pipelines.plan --out makes one") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise PlanError(f"{path}: is no whole plan ({error}); plan again") from None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise PlanError(f"{path}: is no plan of format {FORMAT}; plan again")
+    content = tree.get("plan")
+    if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
+        raise PlanError(f"{path}: is not as it was written: torn or edited; plan again")
+    return Saved(
+        path=path,
+        recipe=Path(content["recipe"]),
+        overrides=tuple(content["overrides"]),
+        wanted=_state(content["wanted"]),
+        assets=content["assets"],
+        deployed=content["deployed"] and _state(content["deployed"]),
+        made=datetime.fromisoformat(content["made"]),
+    )
+
+
+def _state(tree: Mapping[str, Any]) -> State:
+    return State(**{key: value for key, value in tree.items() if key != "fingerprint"})

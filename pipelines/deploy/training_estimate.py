@@ -1,0 +1,142 @@
+"""What is foreseen of the training steps that run our loop, for plan and budget."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pipelines.advice.memory_fit import needed, remedy
+from pipelines.advice.training_setting import Ours, of_request
+from trainyard.common.errors import ForesightError
+from trainyard.foresight import measured_corrections, memory, model_shapes
+from trainyard.foresight.cloud_machines import machines
+from trainyard.foresight.interrupted_run import Outcome
+from trainyard.foresight.interval import Spread
+from trainyard.foresight.measured_corrections import Calibration
+from trainyard.foresight.memory import Memory
+from trainyard.foresight.step_time import Time
+from trainyard.foresight.whole_training import foresee as simulate
+from trainyard.plan.step_estimate import Foreseen, Foresight, NotForeseen
+from trainyard.runs.step_table import duration
+from trainyard.validate.outer_form import read
+from trainyard.validate.rules.job_view import Job, training
+
+LONGEST = 28 * 24 * 60
+"""Minutes that a training job may run (service quotas: "longest run time for a training job")."""
+
+GIVEN_UP = 50
+"""Times its undisturbed duration after which somebody stops a training that never ends."""
+
+
+def foresee(document: Mapping[str, Any], region: str) -> Foresight:
+    """Training step → what is foreseen of it, with parameters at their defaults.
+
+    Raises:
+        ForesightError: the calibration cannot be read.
+    """
+    learned = measured_corrections.read()
+    readable, _ = read(json.dumps(document))
+    jobs = () if readable is None else training(readable)
+    trainings = (job for job in jobs if job.step.type == "Training")
+    return {job.step.name: _foresee(job, learned, region) for job in trainings}
+
+
+def _foresee(job: Job, learned: Calibration, region: str) -> Foreseen | NotForeseen:
+    try:
+        ours = of_request(job)
+    except ForesightError as error:
+        return NotForeseen(str(error))
+    time = learned.time(ours.setting, ours.shapes)
+    found = memory.foresee(ours.setting, ours.shapes)
+    run = _run(job, ours, time, region)
+    seconds = _charged(ours, time, run)
+    return Foreseen(
+        seconds=seconds,
+        grounds=_grounds(ours, time, learned.count(ours.setting.gpu)),
+        parts=time.parts,
+        remarks=(
+            _done(job, run),
+            *_fits(ours, found),
+            *(f"assumes {each}" for each in ours.assumed),
+        ),
+        warnings=(*_never(run), *_too_slow(job, seconds), *_too_large(ours, found)),
+    )
+
+
+def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
+    """Start, steps, saves and interruptions, at 1 USD an hour: what is charged is hours then."""
+    there = machines(str(job.instance_type), job.nodes, region)
+    return simulate(
+        replace(there, usd_per_hour=1.0, spot_share=Spread(1.0, 1.0, 1.0)),
+        "spot" if job.spot else "on demand",
+        (ours.shapes or model_shapes.of(ours.setting)).parameters,
+        time.step_seconds,
+        ours.steps,
+        interval_seconds=ours.loop.checkpoint_interval * time.step_seconds.p50,
+    ).outcome
+
+
+def _charged(ours: Ours, time: Time, run: Outcome) -> Spread:
+    """Seconds for which the machines run; of a run that never ends, until it is given up."""
+    hours = (run.usd.p10, run.usd.p50, run.usd.p90)
+    ended = [value * 3600 for value in hours if math.isfinite(value)]
+    given_up = max([*ended, GIVEN_UP * ours.steps * time.step_seconds.p90])
+    return Spread(*(value * 3600 if math.isfinite(value) else given_up for value in hours))
+
+
+def _never(run: Outcome) -> Iterator[str]:
+    if run.finished < 1:
+        yield (
+            f"never ends in {1 - run.finished:.0%} of the runs that were simulated, which lose "
+            "more than they save: lower train.loop.checkpoint_interval, or take no spot machines"
+        )
+
+
+def _done(job: Job, run: Outcome) -> str:
+    """When it is done, the waiting included, and why that takes longer than it runs."""
+    how, lost = "on spot" if job.spot else "on demand", run.interruptions
+    p10, p50, p90 = map(_hours, (run.hours.p10, run.hours.p50, run.hours.p90))
+    return (
+        f"{how} is done after {p50} ({p10} – {p90}) with the waits for machines; "
+        f"{lost.p50:.3g} interruptions ({lost.p10:.3g} – {lost.p90:.3g})"
+    )
+
+
+def _hours(hours: float) -> str:
+    return duration(hours * 3600) if math.isfinite(hours) else "never"
+
+
+def _grounds(ours: Ours, time: Time, trainings: int) -> str:
+    """``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with start, saves …``."""
+    step = time.step_seconds
+    learned = f"; corrected by {trainings} measured on {ours.setting.gpu}" if trainings else ""
+    return (
+        f"{ours.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
+        f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{learned}"
+    )
+
+
+def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
+    """What its time limit will do to it."""
+    limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
+    if limit is None or seconds.p90 <= limit:
+        return
+    sure = "will be" if seconds.p10 > limit else "may be"
+    minutes = -(-seconds.p90 // 60)
+    longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
+    yield (
+        f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
+        f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
+    )
+
+
+def _fits(ours: Ours, found: Memory) -> Iterator[str]:
+    if found.fits == "yes":
+        yield f"fits: {needed(ours, found)}"
+
+
+def _too_large(ours: Ours, found: Memory) -> Iterator[str]:
+    if found.fits != "yes":
+        how = "will run" if found.fits == "no" else "may run"
+        yield f"{how} out of memory: {needed(ours, found)}; {remedy(ours)}"

@@ -1,0 +1,195 @@
+"""One upsert of a pipeline at a time: a lock object in S3, taken by a conditional write.
+
+UpdatePipeline takes no condition, so two upserts could overwrite each other in silence. S3 does:
+``If-None-Match: *`` makes the object only where there is none, ``If-Match`` replaces or deletes
+only the object that was read (S3 User Guide, "Conditional writes", "Conditional deletes"). A lock
+whose holder died is taken over when its time is up. The time is S3's, not this machine's.
+"""
+
+import getpass
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from pipelines.deploy import upsert_records
+from pipelines.deploy.upsert_records import LOCK, Place
+from trainyard.aws_clients import error_code
+from trainyard.common.errors import PlanError
+from trainyard.terminal import console
+
+LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
+"""Error codes of a conditional request that came too late: 412, 409, 404."""
+
+ATTEMPTS = 5  # others come and go between a refused write and the look at who holds the lock
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock."""
+
+    id: str
+    who: str
+    since: datetime
+    until: datetime
+    expired: bool
+    etag: str
+
+
+class Lock:
+    """A lock that this process holds; made by :func:`held`."""
+
+    def __init__(self, s3: Any, where: Place, pipeline: str, seconds: float) -> None:
+        self._s3 = s3
+        self._where = where
+        self._pipeline = pipeline
+        self._seconds = seconds
+        self._id = secrets.token_hex(8)
+        self._etag = ""
+        self._target = {"Bucket": where.bucket, "Key": where.key(LOCK)}
+
+    def take(self) -> None:
+        """Take it, also from a holder whose time is up.
+
+        Raises:
+            PlanError: somebody else holds it; says who, since when and until when.
+        """
+        for _ in range(ATTEMPTS):
+            if self._write(IfNoneMatch="*"):
+                return
+            holder = self.holder()
+            if holder is None:
+                continue
+            if not holder.expired:
+                raise PlanError(self._held(holder))
+            if self._write(IfMatch=holder.etag):
+                console.print(f"took over the lock of {holder.who}, whose time is up")
+                return
+        raise PlanError(f"pipeline {self._pipeline}: others keep taking its lock; try again")
+
+    def renew(self) -> None:
+        """Hold it for the whole time again: what follows must not happen without it.
+
+        Raises:
+            PlanError: it took too long, and somebody else took over.
+        """
+        if not self._write(IfMatch=self._etag):
+            holder = self.holder()
+            raise PlanError(
+                f"pipeline {self._pipeline}: this upsert took longer than its lock lasts "
+                f"({self._seconds:g} s), and {holder.who if holder else 'somebody else'} took "
+                "over; nothing was changed: try again with a longer --lock-seconds"
+            )
+
+    def release(self) -> None:
+        """Give it back; nothing happens when somebody else has taken over."""
+        try:
+            self._s3.delete_object(**self._target, IfMatch=self._etag)
+        except ClientError as error:
+            if not self._is_late(error):
+                raise
+
+    def holder(self) -> Holder | None:
+        """Who holds it; None when nobody does."""
+        try:
+            answer = self._s3.get_object(**self._target)
+        except ClientError as error:
+            if error_code(error) == "NoSuchBucket" or self._is_late(error):
+                return None
+            raise
+        said = self._said(answer["Body"].read())
+        # Last-Modified is in whole seconds: one more, and nobody loses it too early.
+        until = answer["LastModified"] + timedelta(seconds=said["seconds"] + 1)
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        since = answer["LastModified"]
+        return Holder(said["id"], said["holder"], since, until, until <= now, answer["ETag"])
+
+    def _said(self, body: bytes) -> dict[str, Any]:
+        try:
+            said = json.loads(body)
+            return {"id": said["id"], "holder": said["holder"], "seconds": float(said["seconds"])}
+        except (ValueError, KeyError, TypeError):
+            where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+            raise PlanError(
+                f"pipeline {self._pipeline}: {where} is no lock that upsert wrote: {body[:60]!r}; "
+                "find out whose it is, and delete it"
+            ) from None
+
+    def _write(self, **condition: str) -> bool:
+        """Whether it is ours now. A retry of botocore's may be refused because of the attempt
+        before it, which S3 had carried out: then the object is ours.
+        """
+        body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
+        try:
+            answer = self._s3.put_object(
+                **self._target,
+                Body=json.dumps(body).encode(),
+                **condition,
+                **self._where.encryption,
+            )
+        except ClientError as error:
+            first = "IfNoneMatch" in condition
+            if (first and _is_denied(error)) or not self._is_late(error):
+                raise
+            holder = self.holder()
+            if holder is None or holder.id != self._id:
+                return False
+            self._etag = holder.etag
+            return True
+        self._etag = answer["ETag"]
+        return True
+
+    def _is_late(self, error: ClientError) -> bool:
+        """Whether somebody was faster. A role that may list some prefixes only is told 403 of an
+        object that is not there (GetObject's page: 404 needs s3:ListBucket).
+        """
+        if error_code(error) in LOST_RACE:
+            return True
+        return _is_denied(error) and not upsert_records.listed(self._s3, self._where).locked
+
+    def _held(self, holder: Holder) -> str:
+        where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+        return (
+            f"pipeline {self._pipeline}: {holder.who} is upserting it since "
+            f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that is done. A "
+            f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({where})"
+        )
+
+
+@contextmanager
+def held(s3: Any, where: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
+    """Hold the pipeline's lock inside the block, for ``seconds`` at a time.
+
+    Raises:
+        PlanError: somebody else holds it.
+        ClientError: AWS refused.
+    """
+    lock = Lock(s3, where, pipeline, seconds)
+    lock.take()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _is_denied(error: ClientError) -> bool:
+    return error_code(error) in ("AccessDenied", "403")
+
+
+def whoami() -> str:
+    """The CodeBuild build, else ``user@host``, and the process."""
+    if build := os.environ.get("CODEBUILD_BUILD_ID"):
+        return build
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()})"

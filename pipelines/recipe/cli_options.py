@@ -1,0 +1,46 @@
+"""What the application's verbs have in common on the command line: their options."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.recipe.read_recipe import load
+
+START = "python -m pipelines.start"
+"""What starts a run, for messages."""
+
+RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
+]
+NewestOfRecipe = Annotated[
+    Path | None, typer.Option("--recipe", help="The newest execution of this recipe's pipeline.")
+]
+ChampionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARN|none",
+        help="The model package to compare with; else the latest Approved one of its group.",
+    ),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
+]
+
+StopOption = Annotated[
+    bool,
+    typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C stops the run, too."),
+]
+
+
+def pipeline_name(
+    recipe: Path | None, overrides: Sequence[str], pipeline: str | None
+) -> tuple[str | None, str | None]:
+    """The pipeline's name and region that ``--recipe`` or ``--pipeline`` stand for."""
+    if recipe is None:
+        return pipeline, None
+    loaded = load(recipe, overrides)
+    return loaded.pipeline.name, loaded.aws.region

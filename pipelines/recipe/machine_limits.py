@@ -1,0 +1,77 @@
+"""What the machines of a training must fit: its batch, each other, and the image its loop."""
+
+from steps.train.config import TrainStepConfig
+from steps.train.library_support import refuse_image
+from training.config import TrainConfig
+from training.strategy_table import refuse_torch
+from trainyard.common.errors import nearest
+from trainyard.instance_types import MACHINES
+from trainyard.validate.rules.images import torch_version
+
+
+def refuse_batch(train: TrainStepConfig) -> str | None:
+    """Why the batch is not shared evenly; asked where the instance type tells how many ranks there
+    are: one an accelerator."""
+    if not train.loop or train.processes_per_node:
+        return None
+    for name in (train.instance_type, *train.fallback_instance_types):
+        machine = MACHINES.get(name)
+        if machine is None or not machine.accelerators:
+            continue
+        try:
+            train.loop.micro_batches(train.instance_count * machine.accelerators)
+        except ValueError as error:
+            return f"on {train.instance_count} × {name}: {error}"
+    return None
+
+
+def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> str | None:
+    """Why the training image has not what the loop needs; None when it has, or when only the job
+    itself can tell, in an image of one's own (``own``)."""
+    if refused := refuse_image(loop.strategy, pytorch_version, own):
+        return refused
+    version = torch_version(own) if own else pytorch_version
+    refused = refuse_torch(loop, version) if version else None
+    where = f"training: is {own!r}" if own else f"pytorch_version: is {pytorch_version!r}"
+    return f"images.{where}; {refused}" if refused else None
+
+
+def refuse_fallbacks(train: TrainStepConfig, *, encrypted: bool, parameter: bool) -> str | None:
+    """Why a run could not go on on one of them; None when it can on all. The definition is compiled
+    once, for the instance type that comes first.
+
+    Args:
+        encrypted: whether volumes have a key of the recipe's.
+        parameter: whether a run may change the instance type at all.
+    """
+    if train.fallback_instance_types and not parameter:
+        return (
+            "a run on another type changes the parameter TrainInstanceType: list it in "
+            "pipeline.overridable"
+        )
+    found = (_refuse(train, name, encrypted) for name in train.fallback_instance_types)
+    return next((why for why in found if why), None)
+
+
+def _refuse(train: TrainStepConfig, name: str, encrypted: bool) -> str | None:
+    machine, usual = MACHINES.get(name), MACHINES.get(train.instance_type)
+    if machine is None:
+        return f"{name}: no such type; {nearest(name, [*MACHINES])}"
+    if 0 < machine.accelerators < train.processes_per_node:
+        return (
+            f"{name} has {machine.accelerators} accelerators, and train.processes_per_node is "
+            f"{train.processes_per_node}"
+        )
+    if usual is None:
+        return None
+    if machine.kind != usual.kind:
+        return (
+            f"{name} needs an image for {machine.kind}, {usual.name} one for {usual.kind}, and the "
+            "definition has one"
+        )
+    if encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
+        return (
+            f"of {name} and {usual.name} one has disks of its own, which take no key, and the "
+            "other needs aws.kms_key for its volume; choose one alike"
+        )
+    return None

@@ -1,0 +1,211 @@
+"""Read a recipe: YAML, what it extends, ``--set`` overrides, types; an error names its field."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pipelines.recipe import extended_recipe
+from pipelines.recipe.config import Recipe
+from training.config import TrainConfig
+from trainyard import secrets
+from trainyard.common.errors import RecipeError, TrainingError, nearest
+from trainyard.read_yaml import DEEPEST, BoundedLoader, load_yaml
+
+LONGEST = 200  # characters of a value in a message
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in ``path`` with ``field.path=value`` overrides applied in order.
+
+    Raises:
+        RecipeError: the file is missing or no YAML; an override is malformed; a field is unknown,
+            missing or wrong. One line a problem: field path, value, what was expected.
+    """
+    tree = extended_recipe.read(path, read_file)
+    for given in overrides:
+        override(tree, given)
+    _make_importable(path, tree)
+    try:
+        recipe = _typed(Recipe, tree)
+        if recipe.data is not None:
+            config = recipe.samples_spec.config
+            settings = _typed(config, recipe.workload.config, "workload", "config")
+            if recipe.train.loop is not None:
+                _check_split(recipe, recipe.train.loop, settings)
+                _check_slices(recipe, settings)
+        _refuse_secrets(recipe)
+    except RecipeError as error:
+        raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
+    except TrainingError as error:
+        raise RecipeError(f"{path}: workload.name: {error}") from None
+    return recipe
+
+
+def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None:
+    """Ask the workload whether model and sequences can be split as the training says."""
+    tensor, pipeline, stages = loop.tensor_parallel, loop.pipeline_parallel, loop.stages
+    if refused := recipe.workload_spec.refuse_split(settings, tensor, stages):
+        each = f" × {stages // pipeline} stages per rank = {stages}" if stages > pipeline else ""
+        raise RecipeError(
+            f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}{each}: "
+            f"workload {recipe.workload.name}: {refused}"
+        )
+    if refused := recipe.workload_spec.refuse_layout(settings, loop):
+        raise RecipeError(f"train.loop: workload {recipe.workload.name}: {refused}")
+
+
+def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
+    """Ask the workload what its examples can be sliced by."""
+    known = recipe.workload_spec.slices(settings)
+    for name in recipe.evaluate.slices:
+        if name not in known:
+            there = nearest(name, list(known)) if known else "it knows none"
+            raise RecipeError(
+                f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
+            )
+        kept = recipe.shard.by_folder or (recipe.data is not None and recipe.data.inputs)
+        if name == recipe.workload_spec.sliced_by_input(settings) and not kept:
+            raise RecipeError(
+                f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "
+                "the shards do not keep; set shard.by_folder to true, or data.inputs"
+            )
+
+
+def _refuse_secrets(recipe: Recipe) -> None:
+    """Before anything is printed or uploaded; says where, and not what."""
+    for found in secrets.find(recipe.model_dump(mode="json", by_alias=True)):
+        raise RecipeError(
+            f"{'.'.join(map(str, found))}: looks like a secret, and everyone who may describe the "
+            "pipeline or its jobs reads the recipe's values; keep it in AWS Secrets Manager, give "
+            "its ARN here, and read it in the job"
+        )
+
+
+def _make_importable(path: Path, tree: dict[str, Any]) -> None:
+    """Put ``workload.source`` on Python's path: the recipe is checked with the workload's spec."""
+    workload = tree.get("workload")
+    source = workload.get("source") if isinstance(workload, dict) else None
+    if isinstance(source, str):
+        sys.path.insert(0, str((path.parent / source).resolve()))
+
+
+def _typed(model: type[Model], value: Any, *where: str) -> Model:
+    """``value`` as a ``model``, which stands at ``where`` in the recipe."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        problems = [_describe(problem, model, where) for problem in error.errors()]
+        raise RecipeError("\n".join(problems)) from None
+
+
+def sha256(path: Path) -> str:
+    """What tells the recipe's file, and those that it extends, from others."""
+    return extended_recipe.sha256(path, read_file)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What stands in one recipe's file.
+
+    Raises:
+        RecipeError: it cannot be read, or is no YAML mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        found = sorted(str(file) for file in path.parent.glob("*.yaml"))
+        raise RecipeError(
+            f"{path}: no such recipe; "
+            + (f"there are {', '.join(found)}" if found else f"{path.parent} holds no recipe")
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: cannot be read: {error}") from None
+    try:
+        tree = load_yaml(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise RecipeError(
+            f"{path}: must be a mapping of sections (pipeline:, aws:, …), not {_brief(tree)}"
+        )
+    return tree
+
+
+class _StrictLoader(BoundedLoader):
+    """YAML lets the second of two equal keys win in silence; here that is an error.
+
+    So is a key that is no text: every field of a recipe has a name.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        seen: set[str] = set()
+        for each, _ in node.value:
+            if each.tag == "tag:yaml.org,2002:merge":  # <<: what is named otherwise goes before
+                continue
+            key = self.construct_object(each, deep=True)
+            why = "is no name" if not isinstance(key, str) else "stands twice" * (key in seen)
+            if why:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {_brief(key)} {why}", each.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def override(tree: dict[str, Any], given: str) -> None:
+    """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
+
+    Raises:
+        RecipeError: it is not of that form.
+    """
+    path, equals, text = given.partition("=")
+    fields = path.split(".")
+    if not equals or not all(fields) or len(fields) > DEEPEST:
+        raise RecipeError(f"--set {given:.200}: must be field.path=value, e.g. gate.margin=0.1")
+    section = tree
+    for depth, field in enumerate(fields[:-1]):
+        section = section.setdefault(field, {})
+        if not isinstance(section, dict):
+            holder = ".".join(fields[: depth + 1])
+            raise RecipeError(f"--set {given}: {holder} is a value, not a section")
+    try:
+        section[fields[-1]] = load_yaml(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        why = " ".join(str(error).split())
+        raise RecipeError(f"--set {given:.200}: the value is no YAML; quote it ({why})") from None
+
+
+def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str, ...]) -> str:
+    """One problem of pydantic's in a recipe writer's words."""
+    location = [part for part in problem["loc"] if part != "__pydantic_extra__"]
+    field = ".".join(str(part) for part in (*where, *location))
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        close = nearest(location[-1], _fields_at(location[:-1], model))
+        return f"{field}: unknown field (value {_brief(problem['input'])}); {close}"
+    if problem["type"] == "missing":
+        return f"{field}: is missing; add it to the recipe or with --set {field}=…"
+    if not field:  # a check across sections: its message names the field
+        return message
+    if problem["type"] == "value_error":
+        return f"{field}: {message}"
+    return f"{field}: is {_brief(problem['input'])}; expected: {message}"
+
+
+def _brief(value: Any) -> str:
+    """``value`` as Python writes it, as far as a message needs it."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _fields_at(location: Sequence[str | int], model: Any) -> list[str]:
+    """The names that are valid in the section of ``model`` at ``location``."""
+    for part in (one for one in location if isinstance(one, str)):  # not its place in a list
+        named = {field.alias or name: field for name, field in model.model_fields.items()}
+        candidates = (named[part].annotation, *get_args(named[part].annotation))
+        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    return [field.alias or name for name, field in model.model_fields.items()]

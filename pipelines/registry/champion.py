@@ -1,0 +1,193 @@
+"""The champion: the model package that a run's model is compared with, told to it at its start.
+
+A run that is started without being told (from the console, by an EventBridge rule) finds
+``unresolved`` in its parameter ChampionArn, and the gate rejects what should be compared.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from conditions.demands import NONE, UNRESOLVED
+from pipelines.registry.model_data import uri_of
+from pipelines.registry.package_evidence import Absent, Evidence
+from training.starting_weights import read_start
+from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.common.errors import GateError, RecipeError, ServiceError
+from trainyard.language.steps import steps_of
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+NO_CHAMPION = {
+    "no-champion.json": json.dumps({"champion": None}).encode(),
+}
+"""The folder that ChampionModelUri names when there is no model: a ProcessingInput must exist."""
+
+
+def champion_parameters(
+    sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
+) -> dict[str, str]:
+    """ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline that takes
+    no champion, and where ``given``, the parameters of this run, say who it is.
+
+    Args:
+        champion: ARN of a model package, or ``none``; None for the latest Approved package, and
+            where there is none yet, for the package that the training begins with.
+
+    Raises:
+        RecipeError: the pipeline takes no champion, and one was named.
+        ServiceError: the package has no model.tar.gz, or AWS refused.
+    """
+    known = {parameter["Name"] for parameter in definition.get("Parameters", ())}
+    if "ChampionArn" not in known:
+        if champion is not None:
+            raise RecipeError(
+                f"--champion {champion}: this pipeline takes none; upsert it once with this version"
+            )
+        return {}
+    if "ChampionArn" in given:
+        return {}
+    arn = champion or _champion(sagemaker, _group(definition))
+    if arn == NONE and champion is None:
+        arn = _begun_with(definition) or NONE
+    if arn == NONE:
+        return {"ChampionArn": NONE}
+    fix = "name another with --champion ARN, or none"
+    uri, _ = model_of(sagemaker, arn, "champion", f"reject the package, or {fix}")
+    return {"ChampionArn": arn, "ChampionModelUri": uri}
+
+
+def approved(sagemaker: Any, group: str) -> list[str]:
+    """ARNs of the group's Approved packages, the newest first: the champion and its predecessors.
+
+    A package is as new as its registration, not its approval: ListModelPackages tells no other
+    time. None where there is no such group: the first registration makes it.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    pages = sagemaker.get_paginator("list_model_packages").paginate(
+        ModelPackageGroupName=group,
+        ModelApprovalStatus="Approved",
+        SortBy="CreationTime",
+        SortOrder="Descending",
+    )
+    with service_errors(f"listing the Approved packages of {group}"):
+        try:
+            return [
+                one["ModelPackageArn"] for page in pages for one in page["ModelPackageSummaryList"]
+            ]
+        except ClientError as error:
+            # AWS's page on ListModelPackages names no error for a missing group; the message is
+            # known from memory, and from this emulator.
+            missing = error_code(error) in ("ValidationException", "ResourceNotFound")
+            if missing and "does not exist" in str(error):
+                return []
+            raise
+
+
+def _champion(sagemaker: Any, group: str | None) -> str:
+    return next(iter(approved(sagemaker, group)), NONE) if group else NONE
+
+
+def _begun_with(definition: Mapping[str, Any]) -> str | None:
+    """ARN of the package that the pipeline's training begins with, if it does."""
+    for step in steps_of(definition["Steps"]):
+        given = step.arguments.get("HyperParameters", {}).get("start_from")
+        if isinstance(given, str) and (start := read_start(given)):
+            return start.model_package
+    return None
+
+
+def _group(definition: Mapping[str, Any]) -> str | None:
+    """The model package group that the pipeline registers in; None when it does not register."""
+    for step in steps_of(definition["Steps"]):
+        group = step.arguments.get("ModelPackageGroupName")
+        if step.type == "RegisterModel" and isinstance(group, str):
+            return group
+    return None
+
+
+def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:
+    """(S3 URI of a package's model, its SHA-256 where the package was registered by us).
+
+    Args:
+        what, fix: for errors: what the package is here, and what else to do.
+
+    Raises:
+        ServiceError: there is no such package, it names no one model, or that is not there.
+    """
+    with service_errors(f"looking at {what} {arn}"):
+        package = sagemaker.describe_model_package(ModelPackageName=arn)
+    containers = package.get("InferenceSpecification", {}).get("Containers", [])
+    uris = [uri for container in containers if (uri := uri_of(container))]
+    if len(uris) != 1:
+        raise ServiceError(
+            f"{what} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
+            f"[].ModelDataUrl or ModelDataSource), expected one; {fix}"
+        )
+    _check_there(sagemaker, uris[0], f"{what} {arn}", fix)
+    recorded = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
+    return uris[0], recorded if _SHA256.fullmatch(recorded) else None
+
+
+def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
+    """Now, and not when the training is over. Who may not look has to believe it."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    try:
+        s3 = client("s3", sagemaker.meta.region_name)
+        if not key.endswith("/"):
+            s3.head_object(Bucket=bucket, Key=key)
+            return
+        if s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"):
+            return
+    except ClientError as error:
+        if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
+            return
+    raise ServiceError(f"{what}: its model {uri} is not there; restore it, or {fix}")
+
+
+NOBODY = (NONE, UNRESOLVED, None)
+
+
+def compared_with(evidence: Evidence) -> str | None:
+    """The champion that the verdict rests on: an ARN or ``none``; None when it rests on none."""
+    try:
+        gate = evidence.json(evidence.source("Constraints")["S3Uri"])
+        evaluation = evidence.json(evidence.source("Statistics")["S3Uri"])
+    except Absent as why:
+        raise GateError(f"{evidence.arn}: not approved: {why}") from None
+    told = evaluation.get("champion")
+    found = gate.get("champion") or (told.get("arn") if isinstance(told, dict) else None)
+    return None if found == UNRESOLVED else found
+
+
+def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
+    """``judged``: whom the verdict rests on; ``champion``: who it is now."""
+    if judged is None or judged == champion or (judged in NOBODY and champion is None):
+        return
+    now = champion or "none: it was rejected, or deleted"
+    raise GateError(
+        f"{arn}: not approved: the champion has moved since the verdict. The gate compared with "
+        f"{judged}, the champion is now {now}; start the pipeline again, so that the gate compares "
+        "with that one"
+    )
+
+
+def check_champions_model(evidence: Evidence, judged: str | None) -> None:
+    """The model that was scored as the champion's is the one that the registry has approved."""
+    if judged is None or judged in NOBODY:
+        return
+    champion = Evidence(judged)
+    used, expected = evidence.parameters["ChampionModelUri"], champion.model
+    told = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
+    scored = (told.get("artifact") or {}).get("sha256")
+    recorded = champion.metadata.get("artifact_sha256") or champion.model_sha256()
+    if told.get("artifact") and (used, scored) != (expected, recorded):
+        raise GateError(
+            f"{evidence.arn}: not approved: what was scored as champion {judged} is {used} "
+            f"({scored}), the registry's is {expected} ({recorded}); start the pipeline again"
+        )

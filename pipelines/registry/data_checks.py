@@ -1,0 +1,216 @@
+"""The data behind a model: datasets, channels of scripts, and the bytes of their files."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from conditions.provenance_record import record, text
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
+from pipelines.registry.training_checks import DESCRIPTION
+from trainyard.common.errors import DataError
+from trainyard.common.hashes import json_sha256
+
+SUMMARY = ("examples", "sample")
+"""The tables of the train split's summary (``steps.shard.split_summary``)."""
+
+
+def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
+    """A check of split ``train`` or ``test``: fingerprint and sizes; ``deep``: every byte."""
+
+    def check(evidence: Evidence) -> str:
+        from training.data.merged_manifests import (
+            MergedManifests,  # pyarrow and numpy: for those who ask
+        )
+
+        if scripted(evidence):
+            of_script = {"train": trained, "test": tested}[name]
+            return of_script(evidence, deep=deep)
+        inputs = evidence.job_inputs("Evaluate")
+        summarised = name == "train" and "summary" in inputs
+        uri = (
+            evidence.output("Shard", name) if summarised else inputs.get(name, {}).get("S3Uri", "")
+        )
+        merged: MergedManifests = _merged(evidence, uri)
+        expected = evidence.provenance.get(f"{name}_fingerprint")
+        same(f"fingerprint of the {name} split", merged.fingerprint, expected, "provenance.json")
+        names, manifests = _check_files(evidence, uri, merged, deep), _manifests(evidence, uri)
+        alone(evidence, uri, {*names, *manifests})
+        same(f"SHA-256 of the manifests of the {name} split", _sha256(evidence, uri, manifests),
+             evidence.provenance.get(f"{name}_manifests_sha256"), "provenance.json")  # fmt: skip
+        if summarised:
+            _check_summary(evidence, inputs["summary"]["S3Uri"], deep)
+        return f"{merged.fingerprint[:SHOWN]}, {len(names)} files" + (
+            ", every byte" if deep else ""
+        )
+
+    return check
+
+
+def _merged(evidence: Evidence, uri: str):
+    from training.data.manifest_columns import parse_manifest
+    from training.data.merged_manifests import merge
+
+    names = _manifests(evidence, uri)
+    try:
+        parsed = {n: parse_manifest(f"{uri}/{n}", evidence.read(f"{uri}/{n}")) for n in names}
+        return merge(uri, parsed)
+    except DataError as error:
+        raise Mismatch(str(error)) from None
+
+
+def _manifests(evidence: Evidence, uri: str) -> list[str]:
+    return [n for n in evidence.listed(uri) if n.startswith("manifest-") and n.endswith(".json")]
+
+
+def _sha256(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
+    """Over the names of these files and their hashes."""
+    lines = [f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in names]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
+    """What the evaluation read of the train split instead of its samples."""
+    folders = ("", *(f"{table}/" for table in SUMMARY))
+    manifests = sorted(f"{at}{n}" for at in folders for n in _manifests(evidence, f"{uri}/{at}"))
+    same("SHA-256 of the manifests of the summary of the train split",
+         _sha256(evidence, uri, manifests),
+         evidence.provenance.get("summary_manifests_sha256"), "provenance.json")  # fmt: skip
+    names = set(manifests)
+    for table in SUMMARY:
+        folder = f"{uri}/{table}"
+        files = _check_files(evidence, folder, _merged(evidence, folder), deep)
+        names |= {f"{table}/{file}" for file in files}
+    alone(evidence, uri, names)
+
+
+def _check_files(evidence: Evidence, uri: str, merged, deep: bool) -> list[str]:
+    """The files that the manifests name; each is there, of its size, and with its bytes."""
+    from training.data.verify import file_names
+
+    there, named = evidence.listed(uri), []
+    for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True):
+        for name, size, sha256 in zip(file_names(file, merged), sizes, hashes, strict=True):
+            same(f"size of shard {uri}/{name}", there.get(name, "missing"), int(size),
+                 "its manifest")  # fmt: skip
+            if deep:
+                found = evidence.sha256(f"{uri}/{name}")
+                same(f"SHA-256 of shard {uri}/{name}", found, sha256.tobytes().hex(),
+                     "its manifest")  # fmt: skip
+            named.append(name)
+    return named
+
+
+TRAIN = "train"
+"""The evaluation's channel that nothing is tested on (``steps.evaluate_script.channels``)."""
+
+
+def scripted(evidence: Evidence) -> bool:
+    """Whether a script of the user's own was scored."""
+    return "channels" in evidence.json(evidence.source("Statistics")["S3Uri"]).get("dataset", {})
+
+
+def tested(evidence: Evidence, *, deep: bool) -> str:
+    """What the model was tested on lies there; ``deep``: every byte of it."""
+    told = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
+    told = {name: channel for name, channel in told.items() if name != TRAIN}
+    uris = {name: source["S3Uri"] for name, source in evidence.job_inputs("Evaluate").items()}
+    return _checked(evidence, "test", told, uris, deep)
+
+
+def trained(evidence: Evidence, *, deep: bool) -> str:
+    """What the model was trained on lies there; ``deep``: every byte of it."""
+    body = evidence.model_file(DESCRIPTION)
+    given = evidence.job("Train").get("InputDataConfig", ())
+    sources = {channel["ChannelName"]: channel["DataSource"] for channel in given}
+    uris = {
+        name: source["S3DataSource"]["S3Uri"]
+        for name, source in sources.items()
+        if "S3DataSource" in source
+    }
+    return _checked(evidence, "train", json.loads(body)["channels"], uris, deep)
+
+
+def _checked(
+    evidence: Evidence,
+    split: str,
+    told: Mapping[str, Mapping[str, Any]],
+    uris: Mapping[str, str],
+    deep: bool,
+) -> str:
+    named = json_sha256({name: channel["sha256"] for name, channel in told.items()})
+    same(f"fingerprint of the {split} data", named,
+         evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
+    if missing := sorted(told.keys() - uris.keys()):
+        raise Unchecked(f"channel {missing[0]} came from no prefix in S3")
+    files = 0
+    for name, channel in told.items():
+        files += _check_channel(evidence, f"channel {name}", uris[name], channel, deep)
+    return f"{named[:SHOWN]}, {files} files" + (", every byte" if deep else "")
+
+
+def _check_channel(
+    evidence: Evidence, what: str, uri: str, told: Mapping[str, Any], deep: bool
+) -> int:
+    there = evidence.input_objects(uri)
+    same(f"number of files of {what} ({uri})", len(there), told["files"], "its job")
+    same(f"bytes of {what} ({uri})", sum(size for _, size in there.values()), told["bytes"],
+         "its job")  # fmt: skip
+    read = told.get("contents", True)  # what was streamed is known by name and size alone
+    if deep or not read:
+        contents = {
+            name: [size, evidence.sha256(where)] if read else [size]
+            for name, (where, size) in there.items()
+        }
+        same(f"SHA-256 of {what} ({uri})", json_sha256(contents), told["sha256"], "its job")
+    return len(there)
+
+
+def artifact(evidence: Evidence) -> str:
+    """The model, every byte of it; the job that evaluated it can have got nothing besides."""
+    uri = evidence.model
+    beside = [] if uri.endswith("/") else sorted(set(evidence.beginning_with(uri)) - {""})
+    if beside:
+        raise Mismatch(f"{uri}{beside[0]} begins with the artifact's name: no part of the record")
+    found = evidence.model_sha256()
+    same("SHA-256 of the artifact", found, evidence.provenance.get("artifact_sha256"),
+         "provenance.json")  # fmt: skip
+    return found[:SHOWN]
+
+
+def scores(evidence: Evidence) -> str:
+    """The tables of scores are those that the gate read and the evaluation sums up."""
+    recorded = evidence.provenance["scores_sha256"]
+    told = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
+    folder = evidence.output("Evaluate", "scores")
+    alone(evidence, folder, recorded)
+    for name, expected in recorded.items():
+        same(f"SHA-256 of {name} in evaluation.json", told[name]["sha256"], expected,
+             "provenance.json")  # fmt: skip
+        same(f"SHA-256 of {name}", evidence.sha256(f"{folder}/{name}"), expected,
+             "provenance.json")  # fmt: skip
+    return ", ".join(f"{name} {digest[:SHOWN]}" for name, digest in recorded.items())
+
+
+def outputs(evidence: Evidence) -> str:
+    """Beside evaluation.json lies nothing, beside gate.json the record and what Register read."""
+    alone(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
+    gate = evidence.output("Gate", "gate")
+    alone(evidence, gate, ("gate.json", "provenance.json", "record.json"))
+    told = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
+    if evidence.read(f"{gate}/record.json") != told.encode():
+        raise Mismatch("record.json is not what follows from provenance.json")
+    return "4 files"
+
+
+def alone(evidence: Evidence, folder: str, names: Collection[str]) -> None:
+    """Exactly the files ``names`` lie in ``folder``.
+
+    Raises:
+        Mismatch: one is missing, or another is there.
+    """
+    there = set(evidence.listed(folder))
+    for name in sorted({*names} ^ there):
+        what = "is no part of the record" if name in there else "is missing"
+        raise Mismatch(f"{folder}/{name} {what}")

@@ -1,0 +1,349 @@
+"""The ledger of looks: how many challengers have been compared with a champion on a test split.
+
+    s3://<bucket>/<aws.prefix>/looks/<test split and champion>/<number>.json
+
+Whoever tries often enough finds a challenger that is better on one test split by luck alone. So
+every look has a number, and the later it is, the less it may err
+(``conditions.alpha_spending``). The number is found when a run starts, like the champion: two
+starts at once get two numbers, since S3 makes an object only where there is none. Looks of all
+pipelines below ``aws.prefix`` count.
+
+What a look is: one training. The same training again, whether retried, answered from the cache or
+judged by other margins, is the same model and the same limits, so it keeps its number. The test
+split is known by what it is made of and how records are drawn for it, that of an evaluation script
+by the addresses of its channels; other code, or another model on the same records, is another look
+at the same split.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore.exceptions import ClientError
+
+from conditions.alpha_spending import spent
+from conditions.demands import NONE, UNRESOLVED
+from pipelines.deploy.upsert_lock import LOST_RACE, whoami
+from pipelines.registry import recompute
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.record_checks import Unchecked
+from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.common.errors import GateError, ServiceError
+from trainyard.common.hashes import json_sha256
+from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.parameters import values
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step, steps_of
+from trainyard.plan.step_fields import CODE
+
+# The number in a verdict was told to the run, and whoever starts a run may tell it any. So an
+# approval looks into the ledger, and at every verdict of the pipeline: the same training done
+# twice is two models where it is not reproducible, and a copy of the data is the same test split.
+
+
+THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recount:
+    """The number that a verdict used, and the one that was due."""
+
+    used: int
+    due: int
+    champion: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A model that a gate has compared with a champion."""
+
+    artifact: str | None
+    test: str | None
+    champion: str | None
+
+
+def recount(evidence: Evidence) -> Recount | None:
+    """None where the verdict compares with no champion; a run that nobody counted is counted now.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    sagemaker, s3 = (client(name, evidence.region) for name in ("sagemaker", "s3"))
+    document = json.loads(evidence.definition)
+    with service_errors(f"counting the looks of {evidence.arn}"):
+        written = take(s3, document, evidence.parameters)
+        if written is None:
+            return None
+        gate = evidence.json(evidence.source("Constraints")["S3Uri"])
+        ours = _judged(gate)
+        pipeline = evidence.metadata["execution"].split("/")[1]
+        before = [o for o in dict.fromkeys(verdicts(sagemaker, s3, pipeline))
+                  if (o.test, o.champion) == (ours.test, ours.champion)]  # fmt: skip
+    rank = before.index(ours) + 1 if ours in before else len(before) + 1
+    used = gate.get("look")
+    return Recount(
+        used=used if isinstance(used, int) else 0,
+        due=max(written.number, rank),
+        champion=written.champion,
+    )
+
+
+def judged_at(evidence: Evidence, looks: Recount, checkout: Path) -> str:
+    """What to say of the looks; where a later one was due, the verdict is computed again for it.
+
+    Raises:
+        GateError: at the level of the look that was due the model does not pass, or nobody can
+            tell here.
+    """
+    if looks.used >= looks.due:
+        return f"look {looks.used} at its test split"
+    instead = f"look {looks.due} at its test split, judged as look {looks.used}"
+    try:
+        gate = recompute.judged(evidence, checkout, looks.due)["gate.json"]
+    except Unchecked as why:
+        raise GateError(
+            f"{evidence.arn}: not approved: it was {instead}, and cannot be judged again here: "
+            f"{why}; try in a checkout of commit {evidence.provenance.get('commit')}"
+        ) from None
+    if gate["verdict"] != "pass":
+        raise GateError(f"{evidence.arn}: not approved: it was {instead}: {gate['reason']}")
+    return f"{instead}, and again as it was due: pass"
+
+
+def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[Judged]:
+    """What every execution of the pipeline has judged, the oldest first; each job once."""
+    pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
+        PipelineName=pipeline, SortBy="CreationTime", SortOrder="Ascending"
+    )
+    executions = [e["PipelineExecutionArn"] for p in pages for e in p["PipelineExecutionSummaries"]]
+    with ThreadPoolExecutor(THREADS) as pool:
+        jobs = dict.fromkeys(pool.map(lambda arn: _gate_job(sagemaker, arn), executions))
+        found = pool.map(lambda job: _verdict(sagemaker, s3, job), [job for job in jobs if job])
+        yield from (_judged(gate) for gate in found if gate)
+
+
+def _judged(gate: dict[str, Any]) -> Judged:
+    return Judged(gate.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion"))
+
+
+def _gate_job(sagemaker: Any, execution: str) -> str | None:
+    pages = sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
+        PipelineExecutionArn=execution
+    )
+    for step in (step for page in pages for step in page["PipelineExecutionSteps"]):
+        if step["StepName"] == "Gate" and step["StepStatus"] == "Succeeded":
+            return step["Metadata"]["ProcessingJob"]["Arn"].rpartition("/")[2]
+    return None
+
+
+def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
+    """gate.json; None where it is gone."""
+    described = sagemaker.describe_processing_job(ProcessingJobName=job)
+    outputs = described["ProcessingOutputConfig"]["Outputs"]
+    uri = next(o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "gate")
+    where = urlsplit(f"{uri}/gate.json")
+    try:
+        body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"].read()
+        found = json.loads(body)
+    except ClientError as error:
+        if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+            return None
+        raise
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+PARAMETER = "Look"
+FOUND = ("ChampionArn", "ChampionModelUri", PARAMETER)
+"""Parameters of a run that ``pipelines.start`` finds out, and that nobody chooses."""
+DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
+"""Arguments of the shard job that decide which records are in the test split."""
+UNTESTED = "train"
+"""The channel of an evaluation script that leaks are looked for in."""
+ATTEMPTS = 50  # starts at once that may be faster than this one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A number at one test split and champion."""
+
+    number: int
+    counted: bool
+    """Whether the ledger holds it already."""
+    champion: str
+    alpha: float
+    """What the recipe allows: 1 - confidence."""
+
+    @property
+    def level(self) -> float:
+        """How much of α this look may spend."""
+        return spent(self.alpha, self.number)
+
+
+def look(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
+    """The number that a run with these parameters has, or would get; None where none is needed.
+
+    Args:
+        document: the pipeline's definition.
+        given: the run's parameters, ChampionArn among them.
+
+    Raises:
+        ClientError: AWS refused.
+    """
+    page = _page(document, given)
+    return page.found(s3) if page else None
+
+
+def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
+    """The same, and written down.
+
+    Raises:
+        ClientError: AWS refused.
+        ServiceError: others kept being faster.
+    """
+    page = _page(document, given)
+    for _ in range(ATTEMPTS if page else 0):
+        found = page.found(s3)
+        if found.counted or page.written(s3, found.number):
+            return found
+    if page:
+        raise ServiceError(f"{page.uri}: others keep taking the next look; try again")
+    return None
+
+
+def told(look: Look) -> str:
+    """The look in one line for people."""
+    return (
+        f"look {look.number} at this test split against {look.champion}: "
+        f"it may spend {look.level:.2g} of α {look.alpha:.2g}"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """The looks at one test split and champion, for one training."""
+
+    bucket: str
+    prefix: str
+    about: Mapping[str, Any]
+    training: str
+    alpha: float
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def found(self, s3: Any) -> Look:
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+        names = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        with ThreadPoolExecutor(THREADS) as pool:
+            bodies = pool.map(lambda key: s3.get_object(Bucket=self.bucket, Key=key), names)
+            trainings = [_training(body["Body"].read()) for body in bodies]
+        numbers = {_number(key): told for key, told in zip(names, trainings, strict=True)}
+        ours = [number for number, training in numbers.items() if training == self.training]
+        return Look(
+            number=min(ours, default=max(numbers, default=0) + 1),
+            counted=bool(ours),
+            champion=self.about["champion"],
+            alpha=self.alpha,
+        )
+
+    def written(self, s3: Any, number: int) -> bool:
+        """Whether the number is ours now; False when somebody else was faster."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        body = {**self.about, "training": self.training, "by": whoami(), "at": at}
+        try:
+            s3.put_object(
+                Bucket=self.bucket,
+                Key=f"{self.prefix}{number:06}.json",
+                Body=json.dumps(body, indent=1).encode(),
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            if error_code(error) in LOST_RACE:
+                return False
+            raise
+        return True
+
+
+def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None:
+    parameters = values(document, {name: str(value) for name, value in given.items()})
+    champion = parameters.get("ChampionArn")
+    if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED):
+        return None
+    steps = {step.name: step for step in steps_of(document["Steps"])}
+    start = Start(parameters, otherwise=str)  # what only the run knows stands for itself
+    made_by = [name for name in ("Shard", "Train") if name in steps]
+    resolved = {name: evaluate(_of_key(steps[name]), start) for name in made_by}
+    drawn = split(resolved["Shard"]) if "Shard" in resolved else {}
+    about = {"champion": champion, "split": drawn | channels(steps["Evaluate"])}
+    bucket, root = _root(steps["Gate"])
+    return _Page(
+        bucket=bucket,
+        prefix=f"{root}/looks/{_hash(about)}/",
+        about=about,
+        training=_hash(resolved),
+        alpha=1 - float(_after(steps["Gate"].arguments, "--confidence")[0]),
+    )
+
+
+def split(shard: Mapping[str, Any]) -> dict[str, Any]:
+    """What the test split follows from: the raw data, and how records are drawn."""
+    inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
+    mixed = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
+    return {"input": mixed or inputs["raw"]} | {n: _after(shard, n) for n in DRAWN_BY}
+
+
+def channels(step: Step) -> dict[str, Any]:
+    """What a script is tested on beside the shards: each channel's address. Nothing for others."""
+    names = _after(step.arguments, "--channels")
+    given = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
+    found = {n: given[n] for n in names if n != UNTESTED and isinstance(given[n], str)}
+    return {"channels": found} if found else {}
+
+
+def _of_key(step: Step) -> dict[str, Any]:
+    """What of a job decides what it makes: the machines do not."""
+    return {name: step.arguments.get(name) for name in step_type(step.type).cache_key}
+
+
+def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
+    """The words that follow an option of a processing job, up to the next option."""
+    words = arguments["AppSpecification"].get("ContainerArguments") or []
+    found: list[str] = []
+    for word in words[words.index(option) + 1 :] if option in words else ():
+        if isinstance(word, str) and word.startswith("--"):
+            break
+        found.append(word)
+    return found
+
+
+def _root(gate: Step) -> tuple[str, str]:
+    """(bucket, ``aws.prefix``), which the folder of the gate's code lies under."""
+    uris = [entry["S3Input"]["S3Uri"] for entry in gate.arguments["ProcessingInputs"]]
+    code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
+    pipeline = code["key"].partition("/code/")[0]
+    return code["bucket"], pipeline.rpartition("/")[0]
+
+
+def _training(body: bytes) -> str | None:
+    try:
+        return json.loads(body).get("training")
+    except (ValueError, AttributeError):  # somebody else's: its number is used up all the same
+        return None
+
+
+def _number(key: str) -> int:
+    match = re.search(r"(\d+)\.json$", key)
+    return int(match[1]) if match else 0
+
+
+def _hash(value: Any) -> str:
+    return json_sha256(value)[:32]

@@ -1,0 +1,299 @@
+"""What lies behind a model package, read from the service; nothing here judges."""
+
+import hashlib
+import json
+import tarfile
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore.exceptions import ClientError
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from conditions.gate_documents import Provenance
+from pipelines.registry.model_data import uri_of
+from training.finetuning.model_files import together
+from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.language.parameters import values
+from trainyard.language.steps import steps_of
+from trainyard.runs.execution import Execution, Step
+from trainyard.terminal import errors as terminal
+
+BLOCK = 2**20  # bytes at a time
+LONG = 2**26  # bytes whose hashing is worth a progress bar
+THREADS = 8  # small reads wait for the network
+
+
+class Absent(Exception):
+    """There is no such thing; stays inside this package, where it becomes a finding."""
+
+
+class Evidence:
+    """A package's files and the execution that registered it; each is read once.
+
+    Raises:
+        ServiceError: there is no such package, or AWS cannot be reached.
+        Absent: an object, a field or a job is not there.
+    """
+
+    def __init__(self, arn: str) -> None:
+        self.arn = arn
+        self.region = arn.split(":")[3] if arn.count(":") >= 5 else None
+        self._sagemaker = client("sagemaker", self.region)
+        self._s3 = client("s3", self.region)
+        self._read: dict[str, bytes] = {}
+        self._jobs: dict[str, dict[str, Any]] = {}
+
+    @cached_property
+    def package(self) -> dict[str, Any]:
+        """DescribeModelPackage's answer."""
+        with service_errors(f"reading model package {self.arn}"):
+            return self._sagemaker.describe_model_package(ModelPackageName=self.arn)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self.package.get("CustomerMetadataProperties", {})
+
+    def source(self, kind: str) -> dict[str, str]:
+        """S3Uri and ContentDigest of ModelQuality's ``Statistics`` or ``Constraints``."""
+        quality = self.package.get("ModelMetrics", {}).get("ModelQuality", {})
+        if kind not in quality:
+            raise Absent(f"the package has no ModelMetrics.ModelQuality.{kind}")
+        return quality[kind]
+
+    @property
+    def container(self) -> dict[str, Any]:
+        """The package's only container."""
+        found = self.package.get("InferenceSpecification", {}).get("Containers", [])
+        if len(found) != 1:
+            raise Absent(f"the package has {len(found)} containers, not one")
+        return found[0]
+
+    @property
+    def model(self) -> str:
+        """S3 URI of the model's archive, or of the folder with its files, which ends with ``/``."""
+        if (uri := uri_of(self.container)) is None:
+            raise Absent("the package's container names no model")
+        return uri
+
+    def model_sha256(self) -> str:
+        """The model's identity, as ``training.finetuning.model_files.registered`` has it."""
+        if not self.model.endswith("/"):
+            return self.sha256(self.model)
+        if not (names := self.listed(self.model)):
+            raise Absent(f"{self.model} is not there")
+        return together({name: self.sha256(f"{self.model}{name}") for name in names})
+
+    def model_size(self) -> int:
+        """Bytes of the model's archive, or of all its files."""
+        if not self.model.endswith("/"):
+            return self.size(self.model)
+        if not (names := self.listed(self.model)):
+            raise Absent(f"{self.model} is not there")
+        return sum(names.values())
+
+    def model_file(self, name: str) -> bytes:
+        """One file of the model."""
+        if self.model.endswith("/"):
+            return self.read(f"{self.model}{name}")
+        return self.member(self.model, name)
+
+    def model_etag(self) -> str:
+        """It changes with each object of the model."""
+        if not self.model.endswith("/"):
+            return self.head(self.model)["ETag"]
+        tags = {name: self.head(f"{self.model}{name}")["ETag"] for name in self.listed(self.model)}
+        return together(tags)
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """provenance.json; what is in it was written by whoever may write to the bucket."""
+        return self.json(self.metadata["provenance_uri"])
+
+    @cached_property
+    def origin(self) -> dict[str, bytes]:
+        """What the definition knew of where the model comes from: provenance.json, recipe.json."""
+        return self.folder(self.job_inputs("Gate").get("provenance", {}).get("S3Uri", ""))
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe as it was resolved."""
+        return json.loads(self.origin["recipe.json"])
+
+    @cached_property
+    def definition(self) -> str:
+        """The definition that the execution ran."""
+        arn = self.metadata["execution"]
+        with service_errors(f"reading the definition of {arn}"):
+            return self._sagemaker.describe_pipeline_definition_for_execution(
+                PipelineExecutionArn=arn
+            )["PipelineDefinition"]
+
+    @cached_property
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """The steps of that definition by name."""
+        return {
+            step.name: dict(step.document)
+            for step in steps_of(json.loads(self.definition)["Steps"])
+        }
+
+    @cached_property
+    def given(self) -> dict[str, str]:
+        """The parameters that the execution was started with."""
+        arn = self.metadata["execution"]
+        with service_errors(f"reading the parameters of {arn}"):
+            pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
+            found = [p for page in pages.paginate(PipelineExecutionArn=arn)
+                     for p in page["PipelineParameters"]]  # fmt: skip
+        return {parameter["Name"]: parameter["Value"] for parameter in found}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter of the execution, in its type."""
+        return values(json.loads(self.definition), self.given)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What the parameters would have been."""
+        return values(json.loads(self.definition), {})
+
+    @cached_property
+    def steps(self) -> dict[str, Step]:
+        """The execution's steps by name."""
+        made = {"sagemaker": self._sagemaker, "s3": self._s3}
+        found = Execution(
+            self.metadata["execution"],
+            self.region,
+            lambda service, region: made.get(service) or client(service, region),
+        ).steps()
+        return {step.name: step for step in found}
+
+    def job(self, step: str) -> dict[str, Any]:
+        """What the service says of the step's job, an earlier run's when cached."""
+        if step not in self._jobs:
+            found = self.steps.get(step)
+            if found is None or found.job is None:
+                raise Absent(f"the execution has no job of step {step}")
+            kind, name = found.job
+            describe = {"ProcessingJob": "describe_processing_job",
+                        "TrainingJob": "describe_training_job"}[kind]  # fmt: skip
+            with service_errors(f"reading the job of step {step}"):
+                self._jobs[step] = getattr(self._sagemaker, describe)(**{f"{kind}Name": name})
+        return self._jobs[step]
+
+    def output(self, step: str, name: str) -> str:
+        """S3 URI of the folder where the processing step's output lies."""
+        outputs = self.job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
+        found = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
+        if name not in found:
+            raise Absent(f"step {step} has no output {name}")
+        return found[name]
+
+    def job_inputs(self, step: str) -> dict[str, dict[str, str]]:
+        """Input name → its S3Input."""
+        return {i["InputName"]: i["S3Input"] for i in self.job(step).get("ProcessingInputs", ())}
+
+    def read(self, uri: str) -> bytes:
+        """The whole object."""
+        if uri not in self._read:
+            self._read[uri] = self._get(uri).read()
+        return self._read[uri]
+
+    def json(self, uri: str) -> dict[str, Any]:
+        """The object as JSON; Absent when it is none."""
+        try:
+            found = json.loads(self.read(uri))
+        except (ValueError, RecursionError) as error:
+            raise Absent(f"{uri} is no JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise Absent(f"{uri} is no JSON object")
+        return found
+
+    def sha256(self, uri: str) -> str:
+        """Hash the object, read block by block; a long one shows how far it is."""
+        body, digest = self._get(uri), hashlib.sha256()
+        size = getattr(body, "_content_length", None) or 0
+        columns = (TextColumn("hashing"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        shown = terminal.is_terminal and int(size) > LONG
+        with Progress(*columns, console=terminal, transient=True, disable=not shown) as progress:
+            task = progress.add_task(uri, total=int(size))
+            while block := body.read(BLOCK):
+                digest.update(block)
+                progress.advance(task, len(block))
+        return digest.hexdigest()
+
+    def member(self, uri: str, name: str) -> bytes:
+        """One file of an object that is a tar.gz; read up to there and no further."""
+        try:
+            with tarfile.open(fileobj=self._get(uri), mode="r|gz") as tar:
+                for entry in tar:
+                    if entry.name.removeprefix("./") == name and entry.isfile():
+                        return tar.extractfile(entry).read()
+        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+            raise Absent(f"{uri} cannot be unpacked: {error}") from None
+        raise Absent(f"{uri} holds no {name}")
+
+    def size(self, uri: str) -> int:
+        """Bytes of the object."""
+        return self.head(uri)["ContentLength"]
+
+    def head(self, uri: str) -> dict[str, Any]:
+        """What S3 says of the object."""
+        bucket, key = _split(uri)
+        with service_errors(f"looking at {uri}"):
+            try:
+                return self._s3.head_object(Bucket=bucket, Key=key)
+            except ClientError as error:
+                if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
+                    raise Absent(f"{uri} is not there") from None
+                raise
+
+    def listed(self, uri: str) -> dict[str, int]:
+        """Name below the prefix → bytes, in the order of the names."""
+        return self.beginning_with(f"{uri.rstrip('/')}/")
+
+    def input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
+        """Name in a job's input → its URI and bytes: the object of that name, or the folder's."""
+        if not uri.endswith("/") and "" in (found := self.beginning_with(uri)):
+            return {uri.rpartition("/")[2]: (uri, found[""])}
+        listed = self.listed(uri).items()
+        named = {name: size for name, size in listed if name and not name.endswith("/")}
+        return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in named.items()}
+
+    def beginning_with(self, uri: str) -> dict[str, int]:
+        """The rest of each name that begins with ``uri`` → bytes: what a job's input gets of it."""
+        bucket, prefix = _split(uri)
+        with service_errors(f"listing {uri}"):
+            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+            items = [item for page in pages for item in page.get("Contents", ())]
+        return {item["Key"].removeprefix(prefix): item["Size"] for item in items}
+
+    def folder(self, uri: str) -> dict[str, bytes]:
+        """Name below the prefix → content; Absent when there is nothing."""
+        names = list(self.listed(uri))
+        if not names:
+            raise Absent(f"{uri} is not there")
+        with ThreadPoolExecutor(THREADS) as pool:
+            bodies = pool.map(lambda name: self.read(f"{uri.rstrip('/')}/{name}"), names)
+            return dict(zip(names, bodies, strict=True))
+
+    def _get(self, uri: str) -> Any:
+        bucket, key = _split(uri)
+        with service_errors(f"reading {uri}"):
+            try:
+                return self._s3.get_object(Bucket=bucket, Key=key)["Body"]
+            except ClientError as error:
+                if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+                    raise Absent(f"{uri} is not there") from None
+                raise
+
+
+def _split(uri: str) -> tuple[str, str]:
+    where = urlsplit(uri)
+    if where.scheme != "s3" or not where.netloc:
+        raise ServiceError(f"{uri!r} is no S3 URI; expected s3://bucket/key")
+    return where.netloc, where.path.lstrip("/")

@@ -1,0 +1,167 @@
+"""What a checkout can compute again: the verdict from the evidence, the definition from the recipe.
+
+Only code of the checkout is run, never code from S3, and only where it is the recorded code.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import step_code
+from pipelines.compile.provenance_asset import changes_sha256, current_commit
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, difference
+from trainyard.common.errors import DefinitionError
+from trainyard.common.hashes import file_sha256
+
+Check = Callable[[Evidence], str]
+ML = "/opt/ml/"
+
+
+def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
+    """The checks that need ``checkout``; ``named``: the user says that it is the one."""
+    return {
+        "verdict": lambda evidence: verdict(evidence, checkout),
+        "recipe": lambda evidence: recipe(evidence, checkout),
+        "commit": lambda evidence: commit(evidence, checkout, named=named),
+        "definition again": lambda evidence: compiled(evidence, checkout),
+    }
+
+
+def verdict(evidence: Evidence, checkout: Path) -> str:
+    """The gate's job, run again on the same inputs with the same arguments, says the same."""
+    for file, again in judged(evidence, checkout).items():
+        stored = evidence.provenance
+        if file == "gate.json":
+            stored = evidence.json(evidence.source("Constraints")["S3Uri"])
+        else:
+            again |= {"gate_sha256": stored.get("gate_sha256")}  # equal up to the last digits
+        if where := difference(again, stored):
+            raise Mismatch(f"{file}: {where}; computed again on the same evidence")
+    return "the same, computed again"
+
+
+def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[str, Any]:
+    """gate.json and provenance.json, as the recorded gate writes them on the recorded evidence.
+
+    ``look``: the number of the look in place of what the run was told.
+
+    Raises:
+        Unchecked: the gate's code in ``checkout`` is another, or does not run here.
+    """
+    if not _is_recorded(evidence, checkout):
+        raise Unchecked("the gate's code in this checkout is not the recorded one")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, source in evidence.job_inputs("Gate").items():
+            if name != "code":
+                _download(evidence, source, root)
+        arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
+        if look is not None:
+            arguments = [*arguments, "--look", str(look)]  # the last one holds
+        _run(checkout, ["steps.gate.job", *arguments, "--root", folder])
+        output = root / "processing/output/gate"
+        files = ("gate.json", "provenance.json")
+        return {name: json.loads((output / name).read_bytes()) for name in files}
+
+
+def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
+    """Whether the gate's code is the same here; the ``code`` check has hashed that in S3.
+
+    Which packages it asks for follows from the recipe: requirements.txt is left out.
+    """
+    try:
+        ours = step_code(checkout, "gate", None)
+    except DefinitionError as error:
+        raise Unchecked(str(error)) from None
+    recorded = evidence.provenance["code"]["Gate"]
+    return any(_code(evidence.folder(uri)) == _code(ours) for uri in recorded)
+
+
+def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: body for name, body in files.items() if name != "requirements.txt"}
+
+
+def recipe(evidence: Evidence, checkout: Path) -> str:
+    """The recipe's file in the checkout is the one that was read."""
+    path, told = _recipe(evidence, checkout), evidence.provenance["recipe"]
+    found = file_sha256(path)
+    if found == told["file_sha256"]:
+        return str(told["file"])
+    recorded = str(evidence.provenance.get("commit"))
+    if current_commit(checkout).removesuffix("-dirty") != recorded.removesuffix("-dirty"):
+        raise Unchecked(f"{told['file']} is another one in this checkout, at another commit")
+    raise Mismatch(
+        f"{told['file']} was edited: its SHA-256 is {found}, "
+        f"provenance.json says {told['file_sha256']}"
+    )
+
+
+def commit(evidence: Evidence, checkout: Path, *, named: bool = False) -> str:
+    """The checkout is at the recorded commit, with the recorded changes."""
+    recorded, found = evidence.provenance.get("commit"), current_commit(checkout)
+    refuse = Mismatch if named else Unchecked
+    if found != recorded:
+        raise refuse(f"the checkout is at {found}, the package was built from {recorded}")
+    changes = evidence.provenance.get("changes_sha256")
+    if changes_sha256(checkout) != changes:
+        raise refuse("the checkout has other uncommitted changes than the package was built with")
+    return found[:SHOWN] + (", with the same uncommitted changes" if changes else "")
+
+
+def compiled(evidence: Evidence, checkout: Path) -> str:
+    """Compiling the recipe in the checkout gives the very definition that ran."""
+    commit(evidence, checkout)
+    _recipe(evidence, checkout)
+    told, account = evidence.provenance["recipe"], evidence.provenance["account"]
+    sets = [word for override in told["overrides"] for word in ("--set", override)]
+    environment = {
+        "AWS_REGION": account["region"],
+        "SAGEMAKER_PIPELINE_ROLE_ARN": account["role"],
+        "SAGEMAKER_JOB_ROLE_ARN": account["job_role"],
+        "ARTIFACT_BUCKET": account["bucket"],
+    }
+    words = ["pipelines.definition", "--recipe", told["file"], *sets]
+    if _run(checkout, words, environment).rstrip("\n") != evidence.definition:
+        raise Mismatch(f"compiling {told['file']} again gives another definition")
+    return "byte for byte"
+
+
+def _recipe(evidence: Evidence, checkout: Path) -> Path:
+    file = evidence.provenance.get("recipe", {}).get("file")
+    if not file or not (checkout / file).is_file():
+        raise Unchecked(f"the recipe {file} does not lie in the checkout")
+    return checkout / file
+
+
+def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
+    """An input of a job, where the job would find it if ``root`` were /opt/ml."""
+    folder = root / source["LocalPath"].removeprefix(ML)
+    uri = source["S3Uri"].rstrip("/")
+    for name, content in evidence.folder(uri).items():
+        target = folder / name
+        if not target.resolve().is_relative_to(root.resolve()):
+            raise Mismatch(f"{uri}/{name} leads out of the input's folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _run(checkout: Path, words: list[str], environment: dict[str, str] | None = None) -> str:
+    """What a module of the checkout prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout)} | (environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise Unchecked(f"python -m {words[0]} failed: {' '.join(last)}")
+    return done.stdout

@@ -1,0 +1,63 @@
+"""What of a run is not as its pipeline's recipe says: whoever approves its model is shown it.
+
+Whoever may start a run chooses parameters and champion. None of that can pass the gate by itself:
+a run that used it is approved for a stated reason, or not at all.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from conditions.demands import NONE
+from pipelines.advice.capacity_fallback import TYPE, fallbacks
+from pipelines.registry.ledger import FOUND
+from pipelines.registry.package_evidence import Evidence
+from trainyard.plan.step_fields import flat
+
+PLACES = "aws."
+"""Settings of the recipe that say where it runs, not what: CI gives them at every upsert."""
+
+
+def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
+    """One line for each.
+
+    Args:
+        champion: the group's Approved package now.
+        recipe: what the approver's own recipe says, resolved; None for the record's alone.
+    """
+    return [
+        *_parameters(evidence),
+        *_settings(evidence),
+        *_without_champion(evidence, champion),
+        *(_recipe(evidence.recipe, recipe) if recipe is not None else ()),
+    ]
+
+
+def _parameters(evidence: Evidence) -> Iterator[str]:
+    """What ``start`` found out is no override: an approval compares it with registry and ledger.
+    Nor is an instance type that the recipe itself falls back to."""
+    used, usual = evidence.parameters, evidence.defaults
+    for name in evidence.given:
+        if name in FOUND or used[name] == usual[name]:
+            continue
+        if name != TYPE or used[name] not in fallbacks(evidence.recipe):
+            yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
+
+
+def _settings(evidence: Evidence) -> Iterator[str]:
+    for override in evidence.provenance["recipe"]["overrides"]:
+        if not override.startswith(PLACES):
+            yield f"the pipeline was upserted with --set {override}"
+
+
+def _without_champion(evidence: Evidence, champion: str | None) -> Iterator[str]:
+    if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
+        yield f"it was compared with no champion, and {champion} is Approved"
+
+
+def _recipe(recorded: Any, ours: Any) -> Iterator[str]:
+    """What differs between two resolved recipes, field by field."""
+    theirs, ours = flat(recorded), flat(ours)
+    for field in sorted({*theirs, *ours}):
+        was, now = theirs.get(field), ours.get(field)
+        if not field.startswith(PLACES) and (was and was.raw) != (now and now.raw):
+            yield f"recipe {field} was {was and was.text}, yours is {now and now.text}"

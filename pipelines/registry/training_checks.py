@@ -1,0 +1,210 @@
+"""What the weights were trained with and began with, by the training's own record."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from pipelines.recipe.data_section import Data
+from pipelines.recipe.script_section import NAME
+from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
+from training.checkpoint.lineage import Lineage
+from training.finetuning import hugging_face_folder
+from training.finetuning.adapters import Tuning
+from training.finetuning.model_files import ARCHIVE, OURS, together
+from training.identity import JOB, Parts, changed, material
+from training.input_shares import told
+from training.starting_weights import BASE, StartFrom
+from trainyard.common.errors import DataError
+from trainyard.common.hashes import json_sha256
+
+CONFIG = "config.json"
+DRIVERS = "sm_train.sh"
+"""What the folder of AWS's drivers holds, and no other."""
+DESCRIPTION = "code/trainyard.json"
+"""What a script's artifact has beside the files that the script itself wrote."""
+
+
+def history(evidence: Evidence) -> str:
+    """Every step was made with the recorded code and data, or with what the recipe began from."""
+    told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
+    same("identity of the training", told["identity"], evidence.provenance.get("identity"),
+         "provenance.json")  # fmt: skip
+    recorded = evidence.provenance["training"]["code_sha256"]
+    same("SHA-256 of the training's code in S3", json_sha256(_sent(evidence)), recorded,
+         "provenance.json")  # fmt: skip
+    for stretch in told["stretches"]:
+        if stretch["identity"] == told["identity"]:
+            _check_recorded(evidence, stretch, recorded)
+        else:
+            _check_begun(evidence, stretch)
+    count = len(told["stretches"])
+    return f"{told['identity'][:SHOWN]}, {count} stretch{'' if count == 1 else 'es'}"
+
+
+def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> None:
+    where = f"from step {stretch['since'] + 1} on the weights were trained"
+    if stretch["code_sha256"] != code:
+        raise Mismatch(
+            f"{where} by other code, {stretch['code_sha256'][:SHOWN]}, than provenance.json says, "
+            f"{code[:SHOWN]}"
+        )
+    if stretch["data"] != evidence.provenance.get("train_fingerprint"):
+        raise Mismatch(f"{where} on other data, {stretch['data']}, than provenance.json says")
+
+
+def _check_begun(evidence: Evidence, stretch: dict[str, Any]) -> None:
+    """A stretch of another training has to be one that the recipe asked to go on from."""
+    begun = evidence.provenance["training"].get("start_from") or {}
+    if not begun.get("checkpoint"):
+        raise Mismatch(
+            f"from step {stretch['since'] + 1} on the weights were made by training "
+            f"{stretch['identity']}, and the recipe does not say that it goes on from another"
+        )
+
+
+def artifact(evidence: Evidence) -> str:
+    """The model's own config.json says the same, and its identity follows from what it says.
+
+    Of a script of one's own, trainyard.json.
+    """
+    config = DESCRIPTION if is_script(evidence) else CONFIG
+    written = described(evidence)["training"]
+    lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})
+    parts = lineage.parts
+    told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
+    same(f"identity in {config}", written["identity"], told["identity"], "evaluation.json")
+    same(f"identity of the parts in {config}", parts.name, told["identity"], config)
+    same(f"stretches in {config}", written["stretches"], told["stretches"], "evaluation.json")
+    if differs := changed(_sent(evidence), parts.code):
+        raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
+    same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
+         "provenance.json")  # fmt: skip
+    if is_script(evidence):
+        _check_script(evidence, parts)
+    else:
+        _check_settings(evidence, parts)
+        check_parts(evidence, parts)
+    return f"{len(parts.code)} files of code, {len(parts.settings)} settings"
+
+
+def _check_settings(evidence: Evidence, parts: Parts) -> None:
+    """Those of the recipe; a run may only have set the parameter MaxSteps."""
+    uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
+    recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
+    loop = recipe["train"]["loop"]
+    shares = told(Data.model_validate(recipe["data"]).mixture)
+    same("mixture of the training", parts.mixture, shares, "recipe.json")
+    wanted = loop | {"max_steps": parts.settings["max_steps"]}
+    for name, value in parts.settings.items():
+        same(f"{name} of the training", value, wanted.get(name), "recipe.json")
+
+
+def described(evidence: Evidence) -> dict[str, Any]:
+    """What the artifact says of the model."""
+    config = DESCRIPTION if is_script(evidence) else CONFIG
+    return json.loads(evidence.model_file(config))
+
+
+def _check_script(evidence: Evidence, parts: Parts) -> None:
+    """What the definition knew of the script's training, which the recipe and the job say too."""
+    train = evidence.recipe["train"]
+    for name in ("arguments", "channels", "launcher"):
+        same(f"{name} of the training", parts.settings[name], train[name], "recipe.json")
+    same("image of the training", parts.settings["image"],
+         evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
+
+
+def is_script(evidence: Evidence) -> bool:
+    """Whether the model is a script's of one's own."""
+    return evidence.provenance["workload"] == NAME
+
+
+def _sent(evidence: Evidence) -> dict[str, str]:
+    """File → SHA-256 of the code that step Train was sent, and that shapes weights.
+
+    Of a script's folder that is all of it; the other folder holds AWS's drivers.
+    """
+    for uri in evidence.provenance["code"]["Train"]:
+        files = evidence.folder(uri)
+        if is_script(evidence):
+            if DRIVERS not in files:
+                return {name: sha256(content).hexdigest() for name, content in files.items()}
+        elif JOB in files:
+            return material(files, str(evidence.provenance["workload"]))
+    raise Mismatch(f"no folder of step Train's code in S3 holds {JOB}, or a script")
+
+
+def begun_with(evidence: Evidence) -> str:
+    """The base is the recipe's, in the evaluation, the record and the customer metadata."""
+    start, found = _asked(evidence), _evaluated(evidence)
+    if start is None:
+        same("the base", found, None, "recipe.json")
+        return "the training began with no model"
+    if found is None:  # its hash is in the training's identity nevertheless
+        raise Unchecked("evaluation.json names no base: the version that wrote it did not")
+    same("the base", evidence.provenance.get("base"), found, "evaluation.json")
+    same("the base's place", found["uri"], start.uri or found["uri"], "recipe.json")
+    same("the base's package", found["model_package"], start.model_package, "recipe.json")
+    if start.model_sha256:
+        same("SHA-256 of the base", found["sha256"], start.model_sha256, "recipe.json")
+    same("customer metadata base_sha256", evidence.metadata.get("base_sha256", "missing"),
+         found["sha256"], "evaluation.json")  # fmt: skip
+    same("customer metadata base", evidence.metadata.get(BASE, "missing"),
+         found["model_package"] or found["uri"], "evaluation.json")  # fmt: skip
+    return f"{found['sha256'][:SHOWN]}, {found['model_package'] or found['uri']}"
+
+
+def untouched(evidence: Evidence) -> str:
+    """The base in S3 has the hash still: training and evaluation left it as it was."""
+    found = _evaluated(evidence)
+    if found is None:
+        return "the training began with no model"
+    try:
+        now = _sha256(evidence, found["uri"])
+    except Absent as why:
+        raise Unchecked(f"{why}: only a package of adapters alone needs it still") from None
+    same(f"SHA-256 of {found['uri']}", now, found["sha256"], "evaluation.json")
+    return f"{now[:SHOWN]}, {found['uri']}"
+
+
+def check_parts(evidence: Evidence, parts: Parts) -> None:
+    """Raises: Mismatch: the training itself says that it began with, or trained, something else."""
+    train, found = evidence.recipe["train"], _evaluated(evidence)
+    tuning = Tuning(adapters=train.get("adapters"), freeze=train.get("freeze") or ())
+    same("tuning of the training", parts.tuning, tuning.part, "recipe.json")
+    begun = parts.start or {}
+    sha256 = begun.get("hugging_face") or begun.get("model")
+    if found is not None:
+        same("what the training began with", sha256, found["sha256"], "evaluation.json")
+
+
+def _asked(evidence: Evidence) -> StartFrom | None:
+    asked = evidence.recipe["train"].get("start_from")
+    start = StartFrom.model_validate(asked) if asked else None
+    return None if start is None or start.checkpoint else start
+
+
+def _evaluated(evidence: Evidence) -> dict[str, Any] | None:
+    model = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]
+    found: dict[str, Any] | None = model.get(BASE)
+    return found
+
+
+def _sha256(evidence: Evidence, uri: str) -> str:
+    """As ``training.finetuning.base_model.sha256``, of what lies in S3."""
+    if uri.endswith(ARCHIVE):
+        return evidence.sha256(uri)
+    there = evidence.listed(uri)
+    if {*OURS} & {*there}:
+        return together({name: evidence.sha256(f"{uri}{name}") for name in there})
+    index = (
+        evidence.read(f"{uri}{hugging_face_folder.INDEX}")
+        if hugging_face_folder.INDEX in there
+        else None
+    )
+    try:
+        names = hugging_face_folder.named(json.loads(index) if index else None, [*there])
+    except (ValueError, DataError) as error:
+        raise Mismatch(f"{uri}: {error}") from None
+    return hugging_face_folder.together({name: evidence.sha256(f"{uri}{name}") for name in names})

@@ -1,0 +1,226 @@
+"""All checks of a package, one after the other, and what each found."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.registry import data_checks, recompute, record_checks, training_checks
+from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.record_checks import Mismatch, Unchecked, difference
+from trainyard.common.errors import ServiceError
+from trainyard.language.evaluation import evaluate, read_json, told_by
+from trainyard.language.expressions import ExpressionError, Value, lookup
+from trainyard.language.steps import property_file
+
+# Anybody who may update a package can edit it. The execution's own account cannot be edited: the
+# service keeps its definition, parameters, jobs, and which package a step of it has registered.
+# So the request is made again from these, and compared field by field.
+
+
+BY_SERVICE = (
+    *("ModelPackageName", "ModelPackageVersion", "ModelPackageArn", "CreationTime", "CreatedBy"),
+    *("ModelPackageStatus", "ModelPackageStatusDetails", "LastModifiedTime", "LastModifiedBy"),
+    *("CertifyForMarketplace", "SkipModelValidation", "MetadataProperties", "ManagedStorageType"),
+    *("ResponseMetadata", "Tags", "ModelPackageRegistrationType"),
+)
+"""Fields of DescribeModelPackage's answer that the service fills in."""
+BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
+"""Fields in which an approval is told."""
+OF_CONTAINER = ("ImageDigest", "ModelDataETag", "IsCheckpoint")
+"""What the service adds to a container: the digest that an image's tag had, the artifact's ETag."""
+
+
+def execution(evidence: Evidence) -> str:
+    """The execution that the package names has registered this very package."""
+    arn = evidence.metadata["execution"]
+    made = [
+        body["Arn"]
+        for step in evidence.steps.values()
+        for kind, body in step.metadata.items()
+        if kind == "RegisterModel"
+    ]
+    if evidence.package["ModelPackageArn"] not in made:
+        raise Mismatch(f"{arn} has registered {', '.join(made) or 'nothing'}, not this package")
+    return arn.rpartition("/")[2]
+
+
+def request(evidence: Evidence) -> str:
+    """Every field and every key is what the execution asked for; there is none besides."""
+    [step] = [s for s in evidence.declared.values() if s["Type"] == "RegisterModel"]
+    try:
+        asked = evaluate(step["Arguments"], Ran(evidence))
+    except ExpressionError as error:
+        raise Mismatch(
+            f"the request of step {step['Name']} cannot be made again: {error}"
+        ) from None
+    found, expected = comparable(evidence.package), comparable(asked)
+    if where := difference(expected, found):
+        raise Mismatch(f"the package's {where}; the latter is what the run registered")
+    return f"{len(expected)} fields"
+
+
+def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a registration decides, cards opened."""
+    kept = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
+    whole = json.loads(json.dumps(kept, default=str))
+    for container in whole.get("InferenceSpecification", {}).get("Containers", ()):
+        for name in OF_CONTAINER:
+            container.pop(name, None)
+    if isinstance(card := whole.get("ModelCard"), dict):
+        card["ModelCardContent"] = json.loads(card["ModelCardContent"])
+    return whole
+
+
+class Ran:
+    """Values of an execution that is over: a :class:`trainyard.language.evaluation.Scope`."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+
+    def parameter(self, name: str) -> Value:
+        """Its value in this execution."""
+        found = self._evidence.parameters
+        if name not in found:
+            raise ExpressionError(f"there is no parameter {name!r}")
+        return found[name]
+
+    def variable(self, name: str) -> str:
+        """Those that name the execution; times are told by no service."""
+        known = told_by(self._evidence.metadata["execution"])
+        if name not in known:
+            raise ExpressionError(f"Execution.{name} is not known after the run")
+        return known[name]
+
+    def property(self, step: str, path: str) -> Any:
+        """What the service says of the step's job."""
+        try:
+            return lookup(self._evidence.job(step), path, f"Get 'Steps.{step}.{path}'")
+        except Absent as why:
+            raise ExpressionError(str(why)) from None
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        """As the file lies there now."""
+        folder, file = property_file(self._evidence.declared[step], name)
+        return self.s3_file(f"{self.property(step, folder)}/{file}", path)
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        """As the object is now."""
+        try:
+            return read_json(self._evidence.read(uri), path, uri)
+        except Absent as why:
+            raise ExpressionError(str(why)) from None
+
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+FOUNDATION = ("package", "provenance")
+"""Without these nothing is known to compare with."""
+
+Check = Callable[[Evidence], str]
+QUICK: Mapping[str, Check] = {
+    "package": record_checks.package,
+    "provenance": record_checks.provenance,
+    "execution": execution,
+    "evaluation": record_checks.evaluation,
+    "gate": record_checks.gate,
+    "customer metadata": record_checks.metadata,
+    "metrics": record_checks.metrics,
+    "artifact": record_checks.artifact_place,
+    "definition": record_checks.definition,
+    "definition's record": record_checks.origin,
+    "demands": record_checks.demands,
+    "record": data_checks.outputs,
+    "registration": request,
+    "code": record_checks.code,
+    "training": training_checks.history,
+    "base": training_checks.begun_with,
+}
+"""What costs some small reads; in the order of trust."""
+BYTES: Mapping[str, Check] = {
+    "artifact's bytes": data_checks.artifact,
+    "artifact's training": training_checks.artifact,
+    "base's bytes": training_checks.untouched,
+    "scores": data_checks.scores,
+}
+"""Every byte of what would be deployed, and of what the verdict rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    name: str
+    status: Literal["ok", "mismatch", "unchecked"]
+    detail: str
+
+
+def verify(
+    arn: str, checkout: Path | None = None, *, quick: bool = False, deep: bool = False
+) -> list[Finding]:
+    """Check the package ``arn``, in the order of trust: the first mismatch is the one to look at.
+
+    Args:
+        checkout: what to compare code and recipe with; None for the one that this runs in, whose
+            being at another commit is no fault of the package's.
+        quick: only what costs a few small reads.
+        deep: every byte of the dataset too.
+
+    Raises:
+        ServiceError: there is no such package, or AWS cannot be reached.
+    """
+    evidence = Evidence(arn)
+    _ = evidence.package  # what is not there is no finding
+    return list(run_checks(evidence, chosen(checkout, quick=quick, deep=deep)))
+
+
+def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
+    """The checks that ``verify`` makes, in their order."""
+    if quick:
+        return QUICK
+    splits = {f"{name} split": data_checks.split(name, deep=deep) for name in ("train", "test")}
+    local = recompute.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
+    return {**QUICK, **BYTES, **splits, **local}
+
+
+def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
+    """What an approval rests on: every byte of the artifact, of the evidence and of the test split.
+
+    Of the train split, which nobody reads again, the manifests and every file's name and size;
+    ``deep``: every byte too.
+    """
+    splits = {
+        "test split": data_checks.split("test", deep=True),
+        "train split": data_checks.split("train", deep=deep),
+    }
+    return run_checks(evidence, {**QUICK, **BYTES, **splits})
+
+
+def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:
+    """Run the checks in their order."""
+    missing = ""
+    for name, check in chosen.items():
+        if missing:
+            yield Finding(name, "unchecked", f"rests on {missing}")
+            continue
+        found = _found(evidence, name, check)
+        if name in FOUNDATION and found.status != "ok":
+            missing = name
+        yield found
+
+
+def _found(evidence: Evidence, name: str, check: Check) -> Finding:
+    """What is not there, or not of the form that it should have, is a mismatch."""
+    try:
+        return Finding(name, "ok", check(evidence))
+    except Unchecked as why:
+        return Finding(name, "unchecked", str(why))
+    except (Mismatch, Absent, ServiceError) as why:
+        return Finding(name, "mismatch", str(why))
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as why:
+        return Finding(name, "mismatch", f"is not of the form that it should have: {why!r}")
+
+
+def first_mismatch(findings: Iterable[Finding]) -> Finding | None:
+    """None when everything that was checked is right."""
+    return next((finding for finding in findings if finding.status == "mismatch"), None)

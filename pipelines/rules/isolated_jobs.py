@@ -1,0 +1,22 @@
+"""Our jobs in containers that reach no network."""
+
+from collections.abc import Iterator
+
+from trainyard.validate.rules.images import aws_image
+from trainyard.validate.rules.job_view import Job, containers
+from trainyard.validate.rules.rule import Violation, rule
+
+
+@rule(
+    "error",
+    over=containers,
+    why="pip reaches no index from an isolated container: the job dies as it starts",
+    fix="turn EnableNetworkIsolation off, or name an image that holds the step's requirements.txt",
+    source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",
+)
+def packages_from_isolation(job: Job) -> Iterator[Violation]:
+    where = f"{job.network_at}EnableNetworkIsolation"
+    entry = str(job.raw("AppSpecification.ContainerEntrypoint"))
+    installs = job.has_drivers or "steps/container.sh" in entry
+    if job.get(where) is True and installs and aws_image(job.image):
+        yield job.at(where, f"{job.image} lacks packages that the job installs as it starts")

@@ -1,0 +1,43 @@
+"""Our shard step: what its processes need, and that its instances share the work."""
+
+from collections.abc import Iterator
+
+from trainyard.validate.rules.job_view import Job, as_list, known_text, processing
+from trainyard.validate.rules.machines import divides_work
+from trainyard.validate.rules.rule import Violation, rule
+
+ENTRY = ["/opt/ml/processing/input/code/steps/container.sh", "shard"]
+"""Our shard step's entry point, without the shell before it."""
+SHARD_MEMORY = 12
+"""Memory of a core that writes shards ÷ shard_mb, measured: steps/shard/config.py."""
+
+
+@divides_work
+def shards(job: Job) -> bool:
+    """Whether it is our shard step: its instances read the same data, and pack parts of it."""
+    return as_list(job.get("AppSpecification.ContainerEntrypoint"))[-2:] == ENTRY
+
+
+@rule(
+    "warning",
+    over=processing,
+    why="the processes that write shards run out of memory and are killed",
+    fix="lower shard_mb or processes, or choose an instance type with more memory",
+    source="steps/shard/config.py: a core needs about 12 times shard_mb",
+)
+def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
+    arguments = [
+        known_text(a) or "" for a in as_list(job.get("AppSpecification.ContainerArguments"))
+    ]
+    flags = dict(zip(arguments, arguments[1:], strict=False))
+    if not job.machine or "--shard_mb" not in flags:
+        return
+    try:
+        cores = int(flags.get("--processes", job.machine.vcpus))
+        needed = cores * SHARD_MEMORY * float(flags["--shard_mb"]) / 1024
+    except ValueError:  # the step says so itself
+        return
+    if needed > job.machine.memory_gib:
+        problem = f"{cores} processes × {SHARD_MEMORY} × {flags['--shard_mb']} MB = {needed:.0f} "
+        problem += f"GB; {job.machine.name} has {job.machine.memory_gib:g}"
+        yield job.at("AppSpecification.ContainerArguments", problem)

@@ -1,0 +1,67 @@
+"""Whether Trainyard's loop fits into the memory of the devices that it is given.
+
+What is foreseen can be wrong, so nobody is kept from trying: these rules warn.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pipelines.advice.memory_fit import needed, remedy
+from pipelines.advice.traced_shapes import StaleShapes
+from pipelines.advice.training_setting import of_request
+from pipelines.rules.trainyard_jobs import our_training
+from trainyard.common.errors import ForesightError
+from trainyard.foresight.memory import foresee
+from trainyard.validate.rules.job_view import Job, member
+from trainyard.validate.rules.rule import Violation, rule
+
+SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: how far it is from what was measured"
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="the training dies of CUDA out of memory, at its first steps or as it saves",
+    fix="change what is kept in memory",
+    source=SOURCE,
+)
+def training_runs_out_of_memory(job: Job) -> Iterator[Violation]:
+    yield from _short(job, "no")
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="it is too close to say whether the training dies of CUDA out of memory",
+    fix="try some steps of it first, or change what is kept in memory",
+    source=SOURCE,
+)
+def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
+    yield from _short(job, "unsure")
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="whether the training fits, how long it takes and what it costs are not foreseen, though "
+    "its model was traced once",
+    fix="trace it anew, as the message says, and commit the file; or delete it",
+    source="pipelines/advice/traced_shapes.py; docs/foresight.md: In the verbs",
+)
+def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
+    try:
+        of_request(job)
+    except StaleShapes as error:
+        yield job.at(member(job.hyperparameters_at, "workload"), str(error))
+    except ForesightError:  # nothing was traced of it
+        return
+
+
+def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
+    try:
+        ours = of_request(job)
+    except ForesightError:  # nothing is claimed of it
+        return
+    memory = foresee(ours.setting, ours.shapes)
+    if memory.fits == fits:
+        yield job.at(job.resource("InstanceType"), needed(ours, memory), remedy(ours))

@@ -1,0 +1,92 @@
+"""What a terminal shows of our runs: the gate's checks, and how far the training is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from conditions.gate_documents import Gate
+from pipelines.run_report.run_documents import (
+    against,
+    demanded,
+    is_ours,
+    limits,
+    measured,
+    read_gate,
+)
+from pipelines.run_report.training_pace import Paces
+from trainyard.runs.execution import Execution
+from trainyard.runs.run_display import Display, Steps, latest, metrics_table, training_metrics
+
+
+def gate_table(execution: Execution, steps: Steps) -> Table | None:
+    """The checks of the run's verdict; None while there is none."""
+    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
+        return None
+    gate = read_gate(execution, steps)
+    return checks_table(gate) if gate else None
+
+
+def checks_table(gate: Gate) -> Table:
+    """A row for each check in gate.json."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("gate")
+    table.add_column("value", justify="right")
+    if some := any(limits(check) for check in gate["checks"]):
+        table.add_column("limits", justify="right")
+    table.add_column("demanded", justify="right")
+    table.add_column("")
+    for check in gate["checks"]:
+        verdict = ("pass", "green") if check["passed"] else ("reject", "red")
+        table.add_row(
+            check["name"],
+            measured(check, gate),
+            *([limits(check)] if some else []),
+            demanded(check),
+            Text(*verdict),
+        )
+    return table
+
+
+def baselines_table(execution: Execution, steps: Steps) -> Table | None:
+    """Whether the model beats each baseline on the same rows; None where nobody can tell."""
+    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
+        return None
+    gate = read_gate(execution, steps)
+    return against_table(gate) if gate and gate.get("against_baselines") else None
+
+
+def against_table(gate: Gate) -> Table:
+    """A row for each baseline and metric in gate.json that has limits."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("beats, on the same rows")
+    for name in ("metric", "model", "baseline", "better by", "limits"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    table.add_column("")
+    for row in gate["against_baselines"]:
+        numbers = (f"{row[name]:.4f}" for name in ("model", "other"))
+        improvement = (f"{row['value']:+.4f}", limits(row))
+        table.add_row(row["baseline"], row["metric"], *numbers, *improvement, against(row))
+    return table
+
+
+def script_table(execution: Execution, steps: Steps) -> Table | None:
+    """The latest metrics of a script of one's own, by its expressions; of our loop, nothing."""
+    found = training_metrics(execution, steps)
+    return None if any(map(is_ours, found.values())) else metrics_table(execution, steps)
+
+
+def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
+    """(optimizer steps done, all of them) of our training job; None before its first metric."""
+    done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
+    return (done, int(total)) if done is not None and total.isdigit() else None
+
+
+PACES = Paces()
+DISPLAY = Display(
+    watch="python -m pipelines.watch",
+    tables=(script_table, PACES.table, gate_table, baselines_table),
+    progress=steps_done,
+    warns=PACES.said,
+)

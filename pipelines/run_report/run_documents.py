@@ -1,0 +1,117 @@
+"""What our steps leave in a run, and its words: evaluation.json, gate.json, metric lines."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from conditions.check_table import GateCheck, checks
+from conditions.demands import NONE
+from conditions.gate_documents import Gate
+from steps.evaluate.evaluation_document import Evaluation
+from trainyard.runs.execution import Execution
+from trainyard.runs.metric_lines import definitions, found
+from trainyard.runs.run_display import Steps
+
+PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+
+
+def read_gate(execution: Execution, steps: Steps) -> Gate | None:
+    """gate.json; None where the run has none."""
+    return execution.output_json(steps["Gate"], "gate", "gate.json") if "Gate" in steps else None
+
+
+def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
+    """evaluation.json; None where the run has none."""
+    if "Evaluate" not in steps:
+        return None
+    return execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+
+
+def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
+    """The metric lines of the training job; see ``history``."""
+    return history(execution.all_lines(steps["Train"])) if "Train" in steps else []
+
+
+def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
+    """Metric → its values in the order of the log, of a script of one's own; else none."""
+    job = steps["Train"].job if "Train" in steps else None
+    if job is None:
+        return {}
+    known = definitions(execution.training_job(job[1]))
+    if is_ours(one.name for one in known):
+        return {}
+    values: dict[str, list[float]] = {one.name: [] for one in known}
+    for line in execution.all_lines(steps["Train"]):
+        if one := found(known, line):
+            for name, value in one.values.items():
+                values[name].append(value)
+    return {name: some for name, some in values.items() if some}
+
+
+def is_ours(metrics: Iterable[str]) -> bool:
+    """Whether a training job with such metrics runs Trainyard's loop."""
+    return "train:step" in metrics
+
+
+def history(lines: Iterable[str]) -> list[dict[str, float]]:
+    """The metric lines among a training job's log lines: those that begin with ``step=``.
+
+    Each is name → value. A step that a resumed job logged twice counts once, as it was logged last.
+    """
+    kept: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
+    for line in lines:
+        if line.startswith("step="):
+            metrics = {name: float(value) for name, value in PAIR.findall(line)}
+            kept[metrics["step"], frozenset(metrics)] = metrics
+    return sorted(kept.values(), key=lambda metrics: metrics["step"])
+
+
+Row = Mapping[str, Any]
+"""A check in gate.json."""
+
+
+@cache
+def entry(kind: str | None) -> GateCheck | None:
+    """The first entry of the table of this kind."""
+    return next((check for check in checks() if check.kind == kind), None)
+
+
+def measured(row: Row, gate: Mapping[str, Any]) -> str:
+    """The value of a check, or why it has none."""
+    against = [check.kind for check in checks() if "champion" in check.needs]
+    if row["value"] is None and row.get("kind") in against and gate.get("champion") == NONE:
+        return f"no champion, cold_start: {gate.get('cold_start')}"
+    return _number(row["value"])
+
+
+def demanded(row: Row) -> str:
+    """What a check demands of its value, or of one of its limits."""
+    usual = "at most" if row["direction"] == "lower" else "at least"
+    return f"{_limit(row) or usual} {_number(row['threshold'])}"
+
+
+def limits(row: Row) -> str:
+    """``low to high``; empty where a check has none."""
+    low, high = row.get("low"), row.get("high")
+    if low is None and high is None:
+        return ""
+    if _limit(row) == "high at most":  # it has no lower one
+        return f"at most {_number(high)}"
+    return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
+
+
+def against(row: Row) -> str:
+    """Whether the model beats a baseline, as far as the rows can tell (``AgainstBaseline``)."""
+    if row["low"] is not None and row["low"] > 0:
+        return "yes"
+    return "no, it is worse" if row["high"] is not None and row["high"] < 0 else "not shown"
+
+
+def _limit(row: Row) -> str | None:
+    found = entry(row.get("kind"))
+    return found.limit if found else None
+
+
+def _number(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.4f}"

@@ -1,0 +1,74 @@
+"""The panels of a run's page that only our runs have: the gate, the test split, the training."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.run_report.run_documents import (
+    against,
+    demanded,
+    measured,
+    read_evaluation,
+    read_gate,
+    read_metrics,
+    read_training,
+)
+from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
+from pipelines.run_report.training_pace import read_pace
+from trainyard.console.panels import Panel, templates
+from trainyard.runs.training_speed import figure
+
+Known = Mapping[str, Any]
+TEMPLATES = templates(
+    Path(__file__).parent, demanded=demanded, measured=measured, against=against, figure=figure
+)
+
+
+def _gate(known: Known) -> str:
+    gate, evaluation = known["gate"], known["evaluation"]
+    if not gate:
+        return ""
+    pictures = {name: draw(gate, evaluation) for name, draw in GATE_PICTURES.items()}
+    return _filled("gate", gate=gate, pictures=pictures)
+
+
+def _evaluation(known: Known) -> str:
+    found = known["evaluation"]
+    return _filled("evaluation", evaluation=found) if found else ""
+
+
+def _training(known: Known) -> str:
+    drawn = {what: draw(known["training"]) for what, draw in TRAINING_PICTURES.items()}
+    metrics = ", ".join(known["metrics"])
+    drawn[f"{metrics} as the script printed it"] = curves(known["metrics"])
+    pictures = {what: picture for what, picture in drawn.items() if picture}
+    return _filled("training", pictures=pictures) if pictures else ""
+
+
+def _pace(known: Known) -> str:
+    pace = known["pace"]
+    return _filled("pace", pace=pace) if pace else ""
+
+
+def _filled(name: str, **known: Any) -> str:
+    return TEMPLATES.get_template(f"{name}.html.j2").render(known)
+
+
+PANELS = (
+    Panel(
+        reads={"gate": read_gate, "evaluation": read_evaluation},
+        html=_gate,
+        steps=("Gate",),
+        packages=True,
+    ),
+    Panel(
+        reads={"evaluation": read_evaluation}, html=_evaluation, steps=("Evaluate",), packages=True
+    ),
+    Panel(
+        reads={"training": read_training, "metrics": read_metrics},
+        html=_training,
+        steps=("Train",),
+    ),
+    Panel(reads={"pace": read_pace}, html=_pace, steps=("Train",)),
+)
+"""In the order in which they stand on the page."""

@@ -1,0 +1,331 @@
+"""The pictures of a run's page, as SVG text: the gate's, the test split's and the training's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
+from itertools import cycle
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from conditions.check_table import Picture, checks
+from conditions.gate_documents import Gate
+from pipelines.run_report.run_documents import entry
+from steps.evaluate.evaluation_document import Evaluation
+
+MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
+
+
+def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
+    """SVG of a figure of ``size`` inches with one plot."""
+    return picture_of(lambda figure: draw(figure.add_subplot()), size)
+
+
+def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
+    """SVG of a figure of ``size`` inches, without the XML prologue, which HTML has no place for."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
+SLICES = 10
+"""Drawn for each metric, the worst first."""
+LINES = ("--", "-.", ":")
+"""Line styles of what is demanded of an improvement, by the kind of check."""
+FARTHEST = 2.0
+"""Times what is demanded; what is farther off is drawn there."""
+
+Row = tuple[str, dict[str, Any], str]
+"""Label, what has ``value``, ``low`` and ``high``, colour."""
+
+
+def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
+    """For each metric with a threshold: the model, champion, baselines, and what was demanded."""
+    shown = [check for check in _shown(gate, "metrics") if check["threshold"] is not None]
+    metrics = _metrics(shown)
+    if not metrics or not evaluation:
+        return None
+    champion = gate.get("champion_metrics") or {}
+    names = ["model", *(["champion"] if champion else []), *evaluation["baselines"]]
+
+    def draw(figure: Figure) -> None:
+        rows = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, metric in zip(rows, metrics, strict=True):
+            values = {name: _value(evaluation, name, metric) for name in names}
+            values |= {"champion": champion.get(metric)} if champion else {}
+            error = evaluation["metrics"].get(metric, {}).get("standard_error")
+            _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
+            _draw_demands(axes, [check for check in shown if check["metric"] == metric])
+            axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
+
+    return picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
+
+
+def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
+    """How much better the challenger is than the champion, in all and on the worst slices.
+
+    A panel for each metric; the champion is the line at 0, better is to the right.
+    """
+    shown = _shown(gate, "champion")
+    panels = {metric: _rows(gate, shown, metric) for metric in _metrics(shown)}
+    panels = {metric: rows for metric, rows in panels.items() if rows}
+    if not panels:
+        return None
+    heights = [len(rows) + 2.5 for rows in panels.values()]
+
+    def draw(figure: Figure) -> None:
+        plots = figure.subplots(len(panels), height_ratios=heights, squeeze=False)[:, 0]
+        for axes, (metric, rows) in zip(plots, panels.items(), strict=True):
+            _draw_rows(axes, rows)
+            _draw_limits(axes, [check for check in shown if check["metric"] == metric])
+            name = metric.replace("_", " ")
+            axes.set(xlabel=f"improvement of {name} over the champion's (right is better)")
+
+    return picture_of(draw, (7, 0.34 * sum(heights)))
+
+
+def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
+    """The checks that are about no metric, each as a multiple of what is demanded of it."""
+    rows = [
+        (_told(check), times, GOOD if check["passed"] else BAD)
+        for check in _shown(gate, "budgets")
+        if (times := _times_demanded(check))
+    ]
+    if not rows:
+        return None
+
+    def draw(axes: Axes) -> None:
+        _draw_rows(axes, rows)
+        axes.axvline(1, color=OTHER, ls="--")
+        axes.set(xlim=(0, FARTHEST * 1.05), xlabel="times what is demanded (left of 1 passes)")
+
+    return picture(draw, (7, 0.9 + 0.3 * len(rows)))
+
+
+def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
+    """Points, not bars: a bar has to begin at 0, where one cannot see 0.489 from 0.500."""
+    for row, (name, value) in enumerate(values.items()):
+        colour = MODEL if name == "model" else OTHER
+        interval = INTERVAL * error if name == "model" and error is not None else None
+        axes.errorbar(value, row, xerr=interval, fmt="o", color=colour, capsize=3)
+        axes.annotate(
+            f"{value:.4f}",
+            (value, row),
+            (0, 7),
+            textcoords="offset points",
+            ha="center",
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},  # readable across a line
+        )
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_ylim(len(values) - 0.5, -0.7)
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.12)
+
+
+def _draw_demands(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+    for check, style in zip(shown, cycle(("--", ":", "-.")), strict=False):
+        bound = "at most" if check["direction"] == "lower" else "at least"
+        label = f"{check['name']}: {bound} {check['threshold']:.3f}"
+        axes.axvline(
+            check["threshold"], color=GOOD if check["passed"] else BAD, ls=style, label=label
+        )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+
+
+def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
+    if name == "model":
+        return evaluation["metrics"].get(metric, {}).get("value")
+    return evaluation["baselines"].get(name, {}).get(metric)
+
+
+def _shown(gate: Gate, name: Picture) -> list[dict[str, Any]]:
+    """The checks that a picture shows, as far as they could be made.
+
+    A gate.json of an early version names no kinds: it had thresholds alone.
+    """
+    kinds = _kinds(name)
+    made = [check for check in gate["checks"] if check["value"] is not None]
+    return [check for check in made if check.get("kind", "threshold") in kinds]
+
+
+def _kinds(name: Picture) -> list[str]:
+    return list(dict.fromkeys(check.kind for check in checks() if check.picture == name))
+
+
+def _metrics(shown: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(check["metric"] for check in shown))
+
+
+def _rows(gate: Gate, shown: Sequence[dict[str, Any]], metric: str) -> list[Row]:
+    of_metric = [check for check in shown if check["metric"] == metric]
+    by_slice = {check.kind for check in checks() if "slices" in check.needs}
+    whole = [check for check in of_metric if check["kind"] not in by_slice]
+    rows = [("all examples", whole[0], MODEL)] if whole else []
+    parts = [part for part in gate.get("slices", ()) if part["metric"] == metric]
+    tested = [part for part in parts if part["value"] is not None][:SLICES]
+    return rows + [(part["slice"], part, OTHER if part["passed"] else BAD) for part in tested]
+
+
+def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
+    for place, (_, found, colour) in enumerate(rows):
+        value = found["value"]
+        ends = [value if found[end] is None else found[end] for end in ("low", "high")]
+        spread = [[value - ends[0]], [ends[1] - value]]
+        axes.errorbar(value, place, xerr=spread, fmt="o", color=colour, capsize=3)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+    axes.axvline(0, color=OTHER, lw=1)
+    lines = dict(zip(_kinds("champion"), cycle(LINES), strict=False))
+    for check in shown:
+        colour, name = GOOD if check["passed"] else BAD, check["kind"].replace("_", " ")
+        label = f"{name}: {check['threshold']:+g}"
+        axes.axvline(check["threshold"], color=colour, ls=lines[check["kind"]], label=label)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+
+
+def _told(check: dict[str, Any]) -> str:
+    name = entry(check["kind"]).label.format(metric=check["metric"].replace("_", " "))
+    sign = "≤" if check["direction"] == "lower" else "≥"
+    return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"
+
+
+def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
+    """Value and limits over the threshold, or under it where more is better; at most FARTHEST."""
+    threshold = check["threshold"]
+    if threshold is None:
+        return None
+
+    def times(value: float | None) -> float | None:
+        if value is None:
+            return None
+        above, below = (value, threshold) if check["direction"] == "lower" else (threshold, value)
+        if not below:
+            return FARTHEST if above else 0.0
+        return min(FARTHEST, above / below)
+
+    ends = sorted(end for end in map(times, (check["low"], check["high"])) if end is not None)
+    value = times(check["value"])
+    return {
+        "value": value,
+        "low": min([value, *ends]),
+        "high": max([value, *ends]),
+    }
+
+
+GATE_PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = {
+    "metrics": metrics_picture,
+    "champion": champion_picture,
+    "budgets": budgets_picture,
+}
+
+
+History = Sequence[dict[str, float]]
+"""Metric lines of the training job: name → value, each with its ``step``."""
+
+
+def loss_curve(history: History) -> str | None:
+    """Training and validation loss against the optimizer step."""
+    train = _series(history, "loss")
+    validation = _series(history, "validation_loss")
+    if not train:
+        return None
+
+    def draw(axes: Axes) -> None:
+        axes.plot(*zip(*train, strict=True), color=MODEL, label="train")
+        if validation:
+            axes.plot(*zip(*validation, strict=True), "o-", color=BAD, label="validation", ms=4)
+        axes.set(xlabel="optimizer step", ylabel="loss (nats per unit)")
+        axes.legend(frameon=False)
+
+    return picture(draw, (7, 3.4))
+
+
+def throughput(history: History) -> str | None:
+    """Samples per second of all ranks together against the optimizer step."""
+    points = _series(history, "samples_per_second")
+    if not points:
+        return None
+
+    def draw(axes: Axes) -> None:
+        axes.plot(*zip(*points, strict=True), color=MODEL)
+        axes.set(xlabel="optimizer step", ylabel="samples per second, all ranks")
+        axes.set_ylim(bottom=0)
+
+    return picture(draw, (7, 2.6))
+
+
+def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
+    """Each metric of a script against the line in which it stood, one below the other."""
+    if not metrics:
+        return None
+
+    def draw(figure: Figure) -> None:
+        every = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, (name, values) in zip(every, metrics.items(), strict=True):
+            axes.plot(range(1, len(values) + 1), values, ".-", color=MODEL, ms=4)
+            axes.set_ylabel(name)
+        every[-1].set_xlabel("times that the script printed it")
+
+    return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
+
+
+def inputs(history: History) -> str | None:
+    """Epochs of each input of a mixture, and its own validation loss, against the step."""
+    epochs, losses = _of_inputs(history, "epochs."), _of_inputs(history, "validation_loss.")
+    if not epochs:
+        return None
+
+    def draw(axes: Axes) -> None:
+        right = axes.twinx()
+        for number, (name, points) in enumerate(epochs.items()):
+            axes.plot(*zip(*points, strict=True), color=f"C{number}", label=name)
+            if name in losses:
+                right.plot(*zip(*losses[name], strict=True), "o--", color=f"C{number}", ms=3)
+        axes.set(xlabel="optimizer step", ylabel="epochs of each input (lines)")
+        right.set(ylabel="its validation loss (dashed)")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False)
+
+    return picture(draw, (7, 3.4))
+
+
+def _of_inputs(history: History, prefix: str) -> dict[str, list[tuple[float, float]]]:
+    """Input → (step, value), of the metrics that begin with ``prefix``."""
+    names = {name for line in history for name in line if name.startswith(prefix)}
+    return {name.removeprefix(prefix): _series(history, name) for name in sorted(names)}
+
+
+def _series(history: History, metric: str) -> list[tuple[float, float]]:
+    return [(line["step"], line[metric]) for line in history if metric in line]
+
+
+TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
+    "loss of training and validation against the optimizer step": loss_curve,
+    "samples per second against the optimizer step": throughput,
+    "epochs of each input, and its validation loss, against the optimizer step": inputs,
+}
+"""Description → picture, in the order in which they stand on the page."""
+
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: small, sharp, searchable
+    "svg.hashsalt": "trainyard",  # else ids are random and the page never the same twice
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#64748b",
+    "axes.grid": True,
+    "grid.color": "#e2e8f0",
+    "axes.axisbelow": True,
+}

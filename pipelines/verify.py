@@ -1,0 +1,60 @@
+"""Compute again what a model package's record says, and name the first thing that does not match.
+
+python -m pipelines.verify MODEL_PACKAGE_ARN [--checkout DIR] [--deep | --quick] [--json]
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from pipelines.registry.verification import Finding, first_mismatch, verify
+from trainyard.local_state import served
+from trainyard.terminal import console, run
+
+MARKS = {"ok": ("✓", "green"), "mismatch": ("✗", "bold red"), "unchecked": ("–", "yellow")}
+
+
+@served()
+def main(
+    package: Annotated[str, typer.Argument(metavar="MODEL_PACKAGE_ARN")],
+    checkout: Annotated[
+        Path | None,
+        typer.Option(help="A checkout at the package's commit; else the one that this runs in."),
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Hash every byte of the dataset.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what costs small reads.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check a registered model against its provenance; exit 0 only when nothing mismatches."""
+    findings = verify(package, checkout, quick=quick, deep=deep)
+    wrong = first_mismatch(findings)
+    if as_json:
+        print(json.dumps({"package": package, "findings": [asdict(f) for f in findings]}, indent=1))
+    else:
+        console.print(lines(findings))
+        console.print(Text(verdict(findings, wrong)))
+    raise typer.Exit(1 if wrong else 0)
+
+
+def lines(findings: list[Finding]) -> Text:
+    """One line a check: ✓, ✗, or – for what cannot be computed here, and why."""
+    width = max(len(finding.name) for finding in findings)
+    rows = [Text.assemble(MARKS[f.status], f"  {f.name:{width}}  ", f.detail) for f in findings]
+    return Text("\n").join(rows)
+
+
+def verdict(findings: list[Finding], wrong: Finding | None) -> str:
+    """The last line."""
+    if wrong:
+        return f"{wrong.name} does not match: {wrong.detail}"
+    left = sum(finding.status == "unchecked" for finding in findings)
+    beside = f"; {left} could not be computed here" if left else ""
+    return f"{len(findings) - left} of {len(findings)} checks match{beside}"
+
+
+if __name__ == "__main__":
+    run(main)

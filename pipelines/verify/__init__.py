@@ -1,1 +1,0 @@
-"""Is a registered model what its record says? Everything that can be computed again is."""

@@ -1,0 +1,83 @@
+"""Which examples and groups of the test split stand in the train split, too.
+
+Ids of 64 bits go into files by some of their bits, PARTS of each split, so that equal ids meet in
+files of equal number: memory holds 1/PARTS of the test split's ids, 8 bytes each (10^9 examples:
+125 MB), and a piece of the train split's.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from steps.evaluate.evaluation_document import Leakage
+from training.data.example_hashes import mixed
+from training.scores import Block
+
+PARTS = 64
+PIECE = 1 << 20  # ids that are read at once
+
+
+def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
+    """Counts: test ``examples`` and ``groups`` found in train, and how many were looked for.
+
+    ``examples`` counts rows, ``groups`` distinct ones. Where the data have no groups, an example is
+    a group of its own.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        sides = {side: Path(name) / side for side in ("train", "test")}
+        for side, blocks in (("train", train), ("test", test)):
+            _spill(sides[side], blocks)
+        rows, leaked, _, _ = _overlap(sides, "example")
+        _, _, groups, leaked_groups = _overlap(sides, "group")
+    return {
+        "examples": leaked,
+        "groups": leaked_groups,
+        "checked_examples": rows,
+        "checked_groups": groups,
+    }
+
+
+def _spill(folder: Path, blocks: Iterable[Block]) -> None:
+    """Write the ids into files."""
+    for kind in ("example", "group"):
+        (folder / kind).mkdir(parents=True)
+    with ExitStack() as stack:
+        files = {
+            kind: [stack.enter_context(_part(folder, kind, n).open("wb")) for n in range(PARTS)]
+            for kind in ("example", "group")
+        }
+        for block in blocks:
+            for kind, parts in files.items():
+                ids = block.get(kind, block["example"])
+                number = (mixed(ids.view(np.uint64)) % np.uint64(PARTS)).astype(np.int64)
+                cuts = np.cumsum(np.bincount(number, minlength=PARTS))[:-1]
+                for file, chosen in zip(
+                    parts, np.split(ids[np.argsort(number, kind="stable")], cuts), strict=True
+                ):
+                    file.write(chosen.tobytes())
+
+
+def _overlap(sides: dict[str, Path], kind: str) -> list[int]:
+    """Counts in the test split: rows, those in train, distinct ids, those of them in train."""
+    total = np.zeros(4, np.int64)
+    for part in range(PARTS):
+        ids = np.fromfile(_part(sides["test"], kind, part), np.int64)
+        distinct, rows = np.unique(ids, return_counts=True)
+        hit = np.zeros(len(distinct), bool)
+        for piece in _pieces(_part(sides["train"], kind, part)):
+            hit |= np.isin(distinct, piece)
+        total += [rows.sum(), rows[hit].sum(), len(distinct), hit.sum()]
+    return total.tolist()
+
+
+def _pieces(path: Path) -> Iterator[np.ndarray]:
+    with path.open("rb") as file:
+        while len(piece := np.fromfile(file, np.int64, PIECE)):
+            yield piece
+
+
+def _part(folder: Path, kind: str, number: int) -> Path:
+    return folder / kind / f"{number}.ids"

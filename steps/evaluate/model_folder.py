@@ -1,0 +1,45 @@
+"""A model in a folder, archived or not: its evidence, and its files. Without torch."""
+
+import gzip
+import tarfile
+import zlib
+from pathlib import Path
+
+from steps.evaluate.evaluation_document import Artifact
+from training.finetuning import model_files
+from training.finetuning.model_files import ARCHIVE
+from trainyard.common import safe_unpack
+from trainyard.common.errors import DataError
+
+
+def files_of(folder: Path, target: Path) -> Path:
+    """Where the model's files lie: in ``target``, unpacked there from a model.tar.gz, or here.
+
+    Raises:
+        DataError: there is no model, or its archive is damaged.
+    """
+    if archive := model_files.archive_in(folder):
+        unpack(archive, target)
+        return target
+    if not folder.is_dir() or not any(folder.iterdir()):
+        raise DataError(f"{folder / ARCHIVE}: is missing; the train step left no model")
+    return folder
+
+
+def evidence(folder: Path) -> Artifact:
+    """``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
+    size, digest = model_files.registered(folder)
+    return {"bytes": size, "sha256": digest}
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Put the model's files into ``folder``.
+
+    Raises:
+        DataError: the archive is damaged, or a file of it would lie elsewhere.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            safe_unpack.unpack(tar, folder)
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DataError(f"{archive}: cannot be unpacked: {error}") from None

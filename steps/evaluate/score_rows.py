@@ -1,0 +1,233 @@
+"""The rows of a model's scores, from as many processes as there are GPUs.
+
+Each process opens the model on a GPU of its own, scores a share of the split's batches, and leaves
+its rows in a file; the job reads the files one after the other, so no more is in its memory than
+with one process. The rows are the same, bit for bit, whatever the number of processes: shares are
+cut between batches, and on CPUs each process computes with THREADS threads, or with fewer on a
+smaller machine, since how a product is shared by threads may change its last bits.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from steps.evaluate.model_archive import Source, Trained
+from steps.evaluate.score_table import read_part, write_part
+from training.cpu_cores import ON_THIS_MACHINE, cores, fit_threads
+from training.data.dataset import Dataset, Share
+from training.scores import Block
+from training.workloads import load, takes_share
+from trainyard.common.errors import TrainyardError
+from trainyard.common.parent_death import die_with_parent
+
+log = logging.getLogger(__name__)
+
+THREADS = 4
+WORTH = 10**12
+"""Operations that make a further process worth its start: some ten seconds of four cores."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is scored, in words that another process understands, too."""
+
+    name: str
+    """Of the table."""
+    workload: str
+    config: Mapping[str, Any]
+    assets: Path
+    """The files of the challenger, whose workload says what the slices are."""
+    source: Source
+    """Of the model."""
+    test: Path
+    slices: tuple[str, ...] = ()
+
+
+def rows(
+    scoring: Scoring,
+    challenger: Trained,
+    model: Callable[[], nn.Module],
+    test: Dataset,
+    folder: Path,
+    asked: int | None,
+) -> Iterator[Block]:
+    """All rows in their order. ``model`` is called where this process scores by itself.
+
+    Args:
+        folder: is made; files of the processes lie there for a while.
+        asked: processes; None for as many as are of use.
+
+    Raises:
+        TrainyardError: a process failed, with its reason; all are ended.
+    """
+    workload = challenger.workload
+    if not takes_share(workload):
+        log.info("%s: one process, since scores() of its workload takes no share", scoring.name)
+        yield from workload.scores(placed(model()), test, scoring.slices)
+        return
+    count = asked or of_use(challenger.model, test)
+    log.info("%s: processes: %d, samples: %d", scoring.name, count, len(test))
+    if count == 1:
+        with _threads():
+            yield from workload.scores(placed(model()), test, scoring.slices)
+        return
+    yield from _shared(scoring, folder, count)
+
+
+def _shared(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
+    """The rows, from ``count`` processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
+        files = [Path(parts) / f"{index}.arrow" for index in range(count)]
+        tasks = [(scoring, Share(index, count), file) for index, file in enumerate(files)]
+        with closing(in_order(f"{scoring.name}: process", _score, tasks, files)) as written:
+            for file in written:
+                yield from read_part(file)
+                file.unlink()
+
+
+def of_use(model: nn.Module, test: Dataset) -> int:
+    """One process a GPU, or for every THREADS cores; fewer where there is little to compute.
+
+    Two operations for each parameter and stored byte are a guess that no small split exceeds.
+    """
+    most = torch.cuda.device_count() or cores() // THREADS
+    operations = 2 * sum(one.numel() for one in model.parameters()) * test.bytes
+    return max(1, min(most, -(-operations // WORTH)))
+
+
+def placed(model: nn.Module, index: int = 0) -> nn.Module:
+    """The model on a GPU, which is the current one then, or on the CPU without one."""
+    if not (there := torch.cuda.device_count()):
+        return model
+    torch.cuda.set_device(index % there)
+    return model.to("cuda")
+
+
+@contextmanager
+def _threads() -> Iterator[None]:
+    """On CPUs the threads that every process computes with, however many processes there are."""
+    before = torch.get_num_threads()
+    if not torch.cuda.is_available():
+        torch.set_num_threads(min(before, THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _score(scoring: Scoring, share: Share, file: Path) -> None:
+    """What a process of the crew does."""
+    # Threads that decode take their part of the cores; those of torch do not depend on the count.
+    fit_threads({})
+    os.environ[ON_THIS_MACHINE[0]] = str(share.count)
+    workload = load(scoring.workload, scoring.config, scoring.assets)
+    model = placed(scoring.source.model(workload, scoring.workload), share.index)
+    with _threads():
+        found = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
+        write_part(file, found)
+
+
+SPAWN = multiprocessing.get_context("spawn")  # a fork would copy locks of torch's threads
+
+Result = TypeVar("Result")
+
+
+def in_order(
+    what: str,
+    work: Callable[..., None],
+    tasks: Sequence[tuple[Any, ...]],
+    results: Sequence[Result],
+) -> Generator[Result, None, None]:
+    """``work(*task)`` in a process for each task; each one's result when it and those before it
+    are done.
+
+    Args:
+        what: a process is called, with its number from 1.
+        work: of a module, and its arguments can be pickled.
+
+    Raises:
+        TrainyardError: of the first that fails, with the process's name, or that it died.
+        RuntimeError: a defect; holds the process's traceback.
+    """
+    crew: list[_Process] = []
+    try:
+        for number, task in enumerate(tasks, 1):
+            crew.append(_Process(f"{what} {number} of {len(tasks)}", work, task))
+        for process, result in zip(crew, results, strict=True):
+            while not process.done:
+                _hear(crew)
+            yield result
+    finally:
+        for process in crew:
+            process.end()
+
+
+class _Process:
+    """A process, and the pipe that it tells its end through."""
+
+    def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+        self.name, self.done = name, False
+        self.pipe, theirs = SPAWN.Pipe(duplex=False)
+        self._process = SPAWN.Process(target=_serve, args=(theirs, work, task), daemon=True)
+        self._process.start()
+        theirs.close()  # else the pipe would not end with the process
+
+    def hear(self) -> None:
+        """Its last word. Raises: what it failed with."""
+        try:
+            failed = self.pipe.recv()
+        except (EOFError, OSError):
+            raise TrainyardError(self._obituary()) from None
+        if isinstance(failed, TrainyardError):
+            raise type(failed)(f"{self.name}: {failed}")
+        if failed is not None:
+            raise RuntimeError(f"{self.name}: {failed}")
+        self.done = True
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+    def _obituary(self) -> str:
+        self._process.join()
+        status = self._process.exitcode or 0
+        end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return (
+            f"{self.name} died ({end}). SIGKILL most often means out of memory: take an instance "
+            "type with more of it, or lower evaluate.processes"
+        )
+
+
+def _hear(crew: Sequence[_Process]) -> None:
+    """Wait until one of them has something to say, or is dead."""
+    busy = {process.pipe: process for process in crew if not process.done}
+    for pipe in wait(list(busy)):
+        busy[pipe].hear()
+
+
+def _serve(pipe: Any, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+    try:
+        work(*task)
+        pipe.send(None)
+    except TrainyardError as error:
+        pipe.send(error)
+    except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
+        pipe.send(traceback.format_exc())

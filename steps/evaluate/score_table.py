@@ -1,0 +1,162 @@
+"""Scores of every example as a Parquet file: written block by block, read block by block.
+
+A row group holds GROUP rows at most, so neither writing nor reading takes more memory for more
+examples. ``training.scores`` names the columns.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from steps.evaluate.evaluation_document import Artifact
+from training.scores import Block
+from trainyard.common import atomic_file
+from trainyard.common.errors import DataError
+from trainyard.common.hashes import file_sha256
+
+FORMAT = 1
+GROUP = 131_072
+FEW = 4096
+METADATA = b"trainyard"
+TYPES = {"example": pa.int64(), "group": pa.int64(), "probability": pa.float64()}
+TYPES["label"] = pa.uint8()
+
+
+def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
+    """The file appears under its name with all rows, or not at all.
+
+    ``header`` goes into the file's metadata as JSON, under ``trainyard``, with the format's number;
+    of its ``metrics`` those that have columns.
+
+    Raises:
+        DataError: there is no row.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file.Draft(path) as file:
+        _write(file, path, blocks, header)
+
+
+class Scores:
+    """A file's blocks, as often as they are asked for: what the metrics are computed from."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[Block]:
+        with pq.ParquetFile(self._path) as file:
+            columns = [n for n in file.schema_arrow.names if not n.startswith("slice.")]
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=columns)
+                yield {name: table.column(name).to_numpy() for name in columns}
+
+
+def write_part(path: Path, blocks: Iterable[Block]) -> None:
+    """Rows for ``read_part``, perhaps none; in Arrow's format, which keeps every bit."""
+    with pa.OSFile(str(path), "wb") as file:
+        writer = None
+        for block in _gathered(blocks):
+            batch = pa.record_batch({n: _plain(n, values) for n, values in block.items()})
+            writer = writer or pa.ipc.new_stream(file, batch.schema)
+            writer.write_batch(batch)
+        if writer:
+            writer.close()
+
+
+def read_part(path: Path) -> Iterator[Block]:
+    """The rows of ``write_part``, in blocks."""
+    if not path.stat().st_size:
+        return
+    with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as batches:
+        for batch in batches:
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            yield {name: column.to_numpy(zero_copy_only=False) for name, column in columns}
+
+
+def tables(folder: Path) -> dict[str, Artifact]:
+    """Name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record binds."""
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        for path in sorted(folder.glob("*.parquet"))
+    }
+
+
+def _write(file: Any, path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
+    groups = _row_groups(blocks)
+    first = next(groups, None)
+    if first is None:
+        raise DataError(f"{path.name}: the test split gave no example to score")
+    schema = first.schema.with_metadata({METADATA: _described(header, first.schema.names)})
+    with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+        for table in chain([first], groups):
+            writer.write_table(table, row_group_size=GROUP)
+
+
+def _described(header: Mapping[str, Any], columns: Sequence[str]) -> bytes:
+    metrics = {m: better for m, better in header["metrics"].items() if f"{m}.sum" in columns}
+    return json.dumps({"format": FORMAT, **header, "metrics": metrics}).encode()
+
+
+def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
+    """The blocks in tables of GROUP rows, the last one shorter."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for block in _gathered(blocks):
+        batch = pa.record_batch({name: _column(name, values) for name, values in block.items()})
+        while rows + len(batch) >= GROUP:
+            taken = GROUP - rows
+            yield _joined([*waiting, batch.slice(0, taken)])
+            waiting, rows, batch = [], 0, batch.slice(taken)
+        if len(batch):
+            waiting.append(batch)
+            rows += len(batch)
+    if waiting:
+        yield _joined(waiting)
+
+
+def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks of FEW rows, the last one shorter: Arrow takes some kilobytes for each, however small.
+
+    How the rows come in blocks leaves no trace in the file: equal rows are equal bytes.
+    """
+    waiting: list[Block] = []
+    rows = 0
+    for block in blocks:
+        size = len(block["example"])
+        begin = 0
+        while rows + size - begin >= FEW:
+            stop = begin + FEW - rows
+            yield _together([*waiting, _cut(block, begin, stop)])
+            waiting, rows, begin = [], 0, stop
+        if begin < size:
+            waiting.append(_cut(block, begin, size))
+            rows += size - begin
+    if rows:
+        yield _together(waiting)
+
+
+def _cut(block: Block, begin: int, stop: int) -> Block:
+    return {name: values[begin:stop] for name, values in block.items()}
+
+
+def _together(blocks: Sequence[Block]) -> Block:
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+
+
+def _column(name: str, values: np.ndarray) -> pa.Array:
+    array = _plain(name, values)
+    return array.dictionary_encode() if name.startswith("slice.") else array
+
+
+def _plain(name: str, values: np.ndarray) -> pa.Array:
+    kind = pa.string() if name.startswith("slice.") else TYPES.get(name, pa.float64())
+    return pa.array(values, kind)

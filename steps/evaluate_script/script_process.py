@@ -1,0 +1,125 @@
+"""Somebody's evaluation script, run on one model in a process of its own.
+
+It sees what a training of AWS's sees: SM_MODEL_DIR, the unpacked archive; SM_CHANNEL_<NAME>, a
+folder a channel; SM_OUTPUT_DATA_DIR, where it writes scores; its arguments as ``--name value``.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import DataError
+
+LAST = 20
+"""Lines of a script that failed which its error shows."""
+LONGEST = 900
+"""Characters of them: SageMaker cuts a failure reason at 1,024."""
+
+
+HERE = Path(__file__).parents[2]
+"""The folder of our own code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A sample request: a file in the script's folder, and its MIME types."""
+
+    file: str
+    content_type: str
+    accept: str
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is run: ``entry``, relative to ``folder``, with ``arguments``."""
+
+    folder: Path
+    entry: str
+    arguments: Sequence[str]
+    channels: Mapping[str, Path]
+
+    def run(self, model: Path, output: Path) -> None:
+        """Run it on the model in folder ``model``; it writes below ``output``, which is made.
+
+        Raises:
+            DataError: there is no such file, or it failed; its last lines are in the error.
+        """
+        if not (self.folder / self.entry).is_file():
+            raise DataError(f"evaluate.script: {self.folder} holds no {self.entry}")
+        output.mkdir(parents=True)
+        self._python(self.entry, [self.entry, *self.arguments], self._environment(model, output))
+
+    def answer(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
+        """Time the inference script in the archive, unpacked in ``model``.
+
+        Raises:
+            DataError: there is none, or it failed; its last lines are in the error.
+        """
+        if not (model / "code/inference.py").is_file():
+            raise DataError(
+                "code/inference.py: is not in the model's archive, and gate.max_latency_p95_ms is "
+                "set; set inference.script"
+            )
+        words = [str(model), request.file, request.content_type, request.accept, str(out)]
+        environment = self._environment(model, out.parent)
+        environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
+        served = str(HERE / "steps/evaluate_script/served_latency.py")
+        self._python("inference.py", ["-P", served, *words], environment)
+        return json.loads(out.read_bytes())
+
+    def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run Python in the script's folder; what it prints is printed."""
+        last: deque[str] = deque(maxlen=LAST)
+        with subprocess.Popen(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None  # a pipe
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                last.append(line)
+        if process.returncode:
+            said = "".join(last).strip()[-LONGEST:] or "it printed nothing"
+            raise DataError(f"{name}: {_ended(process.returncode)}; its last lines:\n{said}")
+
+    def _environment(self, model: Path, output: Path) -> dict[str, str]:
+        channels = {f"SM_CHANNEL_{name.upper()}": str(at) for name, at in self.channels.items()}
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(self._python_path()),
+            "PYTHONUNBUFFERED": "1",
+            "SM_MODEL_DIR": str(model),
+            "SM_OUTPUT_DATA_DIR": str(output),
+            "SM_CHANNELS": json.dumps(sorted(self.channels)),
+            **channels,
+        }
+
+    def _python_path(self) -> list[str]:
+        """The folder, in which lies what reads the shards, and what there was.
+
+        Without what the image lacked of our own job's packages (``steps/container.sh``).
+        """
+        parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        apart = os.environ.get("PACKAGES_APART")
+        return [str(self.folder), *(part for part in parts if part and part != apart)]
+
+
+def _ended(status: int) -> str:
+    if status > 0:
+        return f"ended with exit status {status}"
+    name = signal.Signals(-status).name
+    more = " (out of memory? a larger evaluate.instance_type has more)" * (name == "SIGKILL")
+    return f"was ended by {name}{more}"

@@ -1,0 +1,103 @@
+"""What a script says beside its rows: metrics that are no means, and what was trained on.
+
+metrics.json          metric → value, of metrics that no row has: an area under a curve, say
+train_examples.jsonl  or .parquet: ``example`` and, where the scores have it, ``group``
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from steps.evaluate.evaluation_document import Leakage, Metric
+from steps.evaluate.leaked_examples import leakage
+from steps.evaluate.score_table import Scores
+from steps.evaluate_script.script_columns import named
+from steps.evaluate_script.script_files import found, pieces
+from training.scores import Block
+from trainyard.common.errors import DataError, nearest
+
+TRAIN_EXAMPLES = "train_examples"
+
+
+def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
+    """The metrics of metrics.json; there need not be any.
+
+    Raises:
+        DataError: one is none of ``wanted``, or no finite number.
+    """
+    file = output / "metrics.json"
+    given = _object(file)
+    for name in given:
+        if name not in wanted:
+            raise DataError(
+                f"{file.name}: {name} is no metric of evaluate.metrics that the rows lack; "
+                f"{nearest(name, list(wanted))}"
+            )
+    return {
+        name: {"value": _number(f"{file.name}: {name}", value), "standard_error": None}
+        for name, value in given.items()
+    }
+
+
+def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool) -> Leakage:
+    """What of the scores' examples and groups is among what was trained on; null if untold.
+
+    Args:
+        scores: the gate's table.
+        demanded: of ``examples`` and ``groups``, what the recipe's gate bounds.
+        grouped: whether the scores have groups of their own.
+
+    Raises:
+        DataError: what is demanded was not told.
+    """
+    file = found(output, TRAIN_EXAMPLES)
+    if file is None:
+        if demanded:
+            raise DataError(
+                f"gate.max_leaked_{demanded[0]} is set, and evaluate.script wrote no "
+                f'{TRAIN_EXAMPLES}.jsonl: write one, a line {{"example": …}} for each example '
+                "that was trained on, or remove the field"
+            )
+        return {"examples": None, "groups": None, "checked_examples": None, "checked_groups": None}
+    counts = leakage(_trained_on(file), Scores(scores))
+    first = next(pieces(file), None)
+    if grouped == (first is not None and "group" in first.columns):
+        return counts
+    if "groups" in demanded:
+        lacks, has = (file.name, "the scores") if grouped else ("the scores", file.name)
+        raise DataError(
+            f"gate.max_leaked_groups is set, and {lacks} has no column group as {has} has; write "
+            "it in both"
+        )
+    return {**counts, "groups": None, "checked_groups": None}
+
+
+def _trained_on(file: Path) -> Iterator[Block]:
+    for piece in pieces(file):
+        if more := sorted(piece.columns.keys() - {"example", "group"}):
+            raise DataError(f"{file.name}: unknown column {more[0]}; expected example, group")
+        yield named(piece)
+
+
+def _object(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        told = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file.name}: is no JSON: {error}") from None
+    if not isinstance(told, dict):
+        raise DataError(f"{file.name}: is {str(told)[:60]!r}; expected a JSON object")
+    return told
+
+
+def _number(where: str, value: Any) -> float:
+    right = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        if right and math.isfinite(value):
+            return float(value)
+    except OverflowError:
+        pass
+    raise DataError(f"{where}: is {value!r}; expected a finite number")

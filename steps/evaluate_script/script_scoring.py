@@ -1,0 +1,251 @@
+"""One model scored by the script: its archive opened, the script run, the gate's tables written.
+
+A script may write its rows in any order, and as many as it likes: they go into PARTS files by the
+highest bits of ``example``, and each file is sorted alone. Memory holds 1/PARTS of the rows.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steps.evaluate.evaluation_document import Artifact, Metric
+from steps.evaluate.model_folder import evidence, files_of
+from steps.evaluate.score_table import TYPES, Scores, write
+from steps.evaluate_script import script_report
+from steps.evaluate_script.script_columns import ROW, scored
+from steps.evaluate_script.script_files import found, pieces, row_name
+from steps.evaluate_script.script_process import Script
+from training.scores import Block, Metrics, ratios
+from trainyard.common.errors import DataError, nearest
+
+BITS = 6
+PARTS = 1 << BITS
+
+
+class SameExampleError(DataError):
+    """Two rows name one example: ``rows`` are their numbers."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"rows {first} and {second} name one example")
+        self.rows = (first, second)
+
+
+def ordered(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
+    """The rows in the order of ``example``, without ROW.
+
+    Args:
+        scratch: a folder on a disk that holds all rows once more.
+
+    Raises:
+        SameExampleError: one stands twice.
+    """
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        parts = [Path(name) / f"{part}.rows" for part in range(PARTS)]
+        _spill(blocks, parts)
+        yield from map(_sorted, filter(Path.exists, parts))
+
+
+def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
+    with ExitStack() as stack:
+        writers: dict[int, pa.RecordBatchStreamWriter] = {}
+        for block in blocks:
+            number = block["example"].view(np.uint64) >> np.uint64(64 - BITS)
+            order = np.argsort(number, kind="stable")
+            batch = pa.record_batch({n: _column(n, values[order]) for n, values in block.items()})
+            begin = 0
+            for part, rows in enumerate(np.bincount(number.astype(np.int64), minlength=PARTS)):
+                if rows and part not in writers:
+                    file = stack.enter_context(parts[part].open("wb"))
+                    writer = pa.ipc.new_stream(file, batch.schema)
+                    writers[part] = stack.enter_context(writer)
+                if rows:
+                    writers[part].write_batch(batch.slice(begin, rows))
+                begin += rows
+
+
+def _sorted(path: Path) -> Block:
+    with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
+        table = stream.read_all()
+    block = {name: table.column(name).to_numpy() for name in table.column_names}
+    order = np.argsort(block["example"].view(np.uint64), kind="stable")
+    block = {name: values[order] for name, values in block.items()}
+    rows, example = block.pop(ROW), block["example"]
+    if (same := np.flatnonzero(example[1:] == example[:-1])).size:
+        raise SameExampleError(int(rows[same[0]]), int(rows[same[0] + 1]))
+    return block
+
+
+def _column(name: str, values: np.ndarray) -> pa.Array:
+    if name.startswith("slice."):
+        return pa.array(values, pa.string())
+    return pa.array(values, pa.int64() if name == ROW else TYPES.get(name, pa.float64()))
+
+
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A model that the script has been run on."""
+
+    files: Path
+    """The folder with its files."""
+    output: Path
+    """What the script wrote."""
+    table: Path
+    """The gate's."""
+    artifact: Artifact
+    metrics: dict[str, Metric]
+    means: tuple[str, ...]
+    """The metrics that its rows have."""
+    grouped: bool
+    """Whether its rows have groups of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """What both models are scored with."""
+
+    root: Path
+    """/opt/ml"""
+    script: Script
+    metrics: Mapping[str, str]
+    """Metric → which values are better."""
+    slices: Sequence[str]
+    """Those that the rows must have."""
+    champion: str | None
+    """Its ARN; None where there is none."""
+    test_fingerprint: str
+
+    def of(self, name: str, archive_folder: Path) -> Scored:
+        """Run the script on the model whose archive lies in the folder.
+
+        Args:
+            name: ``challenger`` or ``champion``: the table's.
+
+        Raises:
+            DataError: the archive is damaged, the script failed, or its rows are not what they
+                should be.
+        """
+        print(f"scoring the {name}", flush=True)
+        work = self.root / "processing/work" / name
+        work.mkdir(parents=True)
+        files, output = files_of(archive_folder, work / "model"), work / "output"
+        artifact = evidence(archive_folder)
+        self.script.run(files, output)
+        source = found(output, "scores")
+        if source is None:
+            raise DataError(
+                f"{self.script.entry}: left no scores.jsonl and no scores.parquet in "
+                "$SM_OUTPUT_DATA_DIR; write one, a row an example"
+            )
+        given = _columns(source)
+        means = tuple(metric for metric in self.metrics if {metric, f"{metric}.sum"} & {*given})
+        others = script_report.metrics(
+            output, [metric for metric in self.metrics if metric not in means]
+        )
+        _check_complete(source.name, self.metrics, {*means, *others}, given)
+        table = self._table(name)
+        measured: dict[str, Any] = {**self._written(source, table, artifact["sha256"]), **others}
+        return Scored(
+            files=files,
+            output=output,
+            table=table,
+            artifact=artifact,
+            metrics={metric: measured[metric] for metric in self.metrics},
+            means=means,
+            grouped="group" in given,
+        )
+
+    def baselines(
+        self, challenger: Scored, names: Iterable[str]
+    ) -> dict[str, dict[str, float | None]]:
+        """Baseline → metric → value, of those that the script wrote beside the challenger's rows.
+
+        Raises:
+            DataError: one of ``names`` is not there, or its rows lack a metric.
+        """
+        values: dict[str, dict[str, float | None]] = {}
+        for name in names:
+            source = found(challenger.output, f"{BASELINE}.{name}")
+            if source is None:
+                raise DataError(
+                    f"{self.script.entry}: left no {BASELINE}.{name}.jsonl or .parquet in "
+                    "$SM_OUTPUT_DATA_DIR, and evaluate.baselines lists it; write one like "
+                    "scores.jsonl, or remove it there and in gate.below_baseline"
+                )
+            _check_complete(source.name, challenger.means, _means(_columns(source)), ())
+            measured = self._written(source, self._table(f"{BASELINE}-{name}"), None)
+            values[name] = {metric: one["value"] for metric, one in measured.items()}
+        return values
+
+    def _table(self, name: str) -> Path:
+        return self.root / f"processing/output/scores/{name}.parquet"
+
+    def _written(self, source: Path, table: Path, artifact: str | None) -> Metrics:
+        """Write the gate's table of the script's rows; the metrics are read off it.
+
+        ``artifact``: SHA-256 of the model's archive.
+        """
+        header = {
+            "model": table.stem,
+            "champion": self.champion,
+            "test_fingerprint": self.test_fingerprint,
+            "artifact_sha256": artifact,
+            "metrics": dict(self.metrics),
+            "groups_ordered": False,
+        }
+        blocks = (scored(piece, list(self.metrics), self.slices) for piece in pieces(source))
+        try:
+            write(table, ordered(blocks, source.parent), header)
+        except SameExampleError as error:
+            rows = " and ".join(map(str, sorted(error.rows)))
+            names = " and ".join(sorted({repr(_example(source, row)) for row in error.rows}))
+            raise DataError(
+                f"{source.name}: {row_name(source)}s {rows}: column example: both are {names}; one "
+                "row an example: add up what belongs to one, or name its parts differently"
+            ) from None
+        return ratios(Scores(table))
+
+
+def _example(source: Path, row: int) -> Any:
+    """The example of a row that is known to be there."""
+    return next(
+        piece.columns["example"][piece.numbers.index(row)]
+        for piece in pieces(source)
+        if row in piece.numbers
+    )
+
+
+def _columns(source: Path) -> list[str]:
+    first = next(pieces(source), None)
+    if first is None:
+        raise DataError(f"{source.name}: holds no row; the test data gave no example to score")
+    return list(first.columns)
+
+
+def _means(columns: Iterable[str]) -> set[str]:
+    return {name.removesuffix(".sum") for name in columns}
+
+
+def _check_complete(
+    file: str, metrics: Iterable[str], there: Iterable[str], given: Sequence[str]
+) -> None:
+    """``given``: the columns, of which one may be a metric's misspelt name."""
+    for metric in metrics:
+        if metric not in there:
+            raise DataError(
+                f"{file}: has no column {metric}, which evaluate.metrics lists, nor {metric}.sum "
+                f"and {metric}.weight"
+                + (
+                    f", and metrics.json has no {metric}; {nearest(metric, list(given))}"
+                    if given
+                    else ", as the model's rows have"
+                )
+            )

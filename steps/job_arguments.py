@@ -1,0 +1,90 @@
+"""A job's settings on its command line: the step writes them there, the job reads them.
+
+Both derive from the fields of one model, a module that travels with the job: a new field of a
+recipe is declared there, and used. (The gate, whose image has no pydantic, does the same with
+``conditions.check_table``.)
+"""
+
+import argparse
+from typing import Any, TypeVar, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class Settings(BaseModel):
+    """Settings that come from outside: unknown fields are errors, and nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
+    """``--name value …`` for each field of ``kind``, in their order.
+
+    None, False and an empty tuple are left out where they are the default.
+    """
+    found: list[str] = []
+    for name, field in kind.model_fields.items():
+        value = getattr(settings, name)
+        if value == field.default and value in (None, False, ()):
+            continue
+        values = value if isinstance(value, tuple) else () if value is True else (value,)
+        found += [f"--{name}", *map(str, values)]
+    return found
+
+
+def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
+    """Let the parser take every field of ``kind``, as a string or as several."""
+    for name, field in kind.model_fields.items():
+        how: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
+        if field.annotation is bool:
+            how |= {"nargs": "?", "const": "true"}
+        elif _several(field.annotation):
+            how |= {"nargs": "*"}
+        parser.add_argument(f"--{name}", **how)
+
+
+def typed(
+    parser: argparse.ArgumentParser, arguments: list[str], kind: type[BaseModel]
+) -> argparse.Namespace:
+    """What the parser reads with the fields of ``kind``, these as JSON has them; a wrong one ends
+    the process as argparse does."""
+    add(parser, kind)
+    options = parser.parse_args(arguments)
+    try:
+        vars(options).update(read(options, kind).model_dump(mode="json"))
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def read(options: argparse.Namespace, kind: type[Kind], what: str = "argument") -> Kind:
+    """The settings that the options hold, typed.
+
+    Raises:
+        ValueError: one is wrong or missing; names it, its value and what was expected. ``what`` is
+            the word for one.
+    """
+    given = {name: getattr(options, name) for name in kind.model_fields}
+    try:
+        return kind.model_validate({n: value for n, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise ValueError("\n".join(_said(one, what) for one in error.errors())) from None
+
+
+def _several(annotation: Any) -> bool:
+    """Whether values of this type are tuples, or None."""
+    return any(get_origin(t) is tuple for t in (annotation, *getattr(annotation, "__args__", ())))
+
+
+def _said(problem: Any, what: str) -> str:
+    """One problem of pydantic's; a check across several fields names them itself."""
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return f"{what}s: {message}"
+    name = problem["loc"][0]
+    if problem["type"] == "missing":
+        return f"{what} {name}: is missing; add --{name}"
+    return f"{what} {name}: is {problem['input']!r}; expected: {message}"

@@ -1,0 +1,146 @@
+"""One unit becomes shards: gather its records from all runs, drop duplicates, pack, write.
+
+What it gives depends on the distinct records that fall into its range of hashes, and on the plan.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steps.shard import shard_progress, sorted_runs, split_summary
+from steps.shard.duplicate_records import firsts
+from steps.shard.readers.batch import encoded
+from steps.shard.shard_object import ShardObject
+from steps.shard.shard_plan import SPLITS, Plan
+from steps.shard.shard_progress import Packed, Part
+from steps.shard.survey import STEM, Survey, paths, ranges
+from training.data.shard_writer import ShardWriter
+from trainyard.common.errors import DataError, TrainingError
+
+
+def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+    """Gather the unit's records, and begin to write its last shards.
+
+    The function that is returned waits until all of them are on the disk, and writes the progress
+    record, which comes last. Another thread may call it.
+    ``advance`` is called with the bytes that each batch of records takes in memory.
+
+    Raises:
+        DataError: a value is out of range. The message begins with the unit's name.
+    """
+    whole = sum(_survey(plan.progress, unit.corpus).bytes.values())
+    outlets = [_Outlet(unit, plan, split) for split in SPLITS]
+    try:
+        for batch, splits in gathered(unit, plan):
+            advance(batch.nbytes)
+            for number, outlet in enumerate(outlets):
+                outlet.add(_of(batch, splits == number))
+        for outlet in outlets:
+            outlet.finish()
+    except DataError as error:
+        raise DataError(f"{unit.name}: {error}") from None
+
+    def finish() -> None:
+        parts = {split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)}
+        if plan.summary:
+            parts |= split_summary.parts(unit, plan, parts["train"], unit.bytes / max(whole, 1))
+        shard_progress.write(Packed(identity=unit.identity, splits=parts), unit.stem, plan)
+
+    return finish
+
+
+def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """(columns of the packing, index into SPLITS of each record), in the order of the hashes."""
+    survey = _survey(plan.progress, unit.corpus)
+    files = paths(survey, plan)
+    folder = np.array([not unit.folder or name.split("/")[0] == unit.folder
+                       for name in survey.names])  # fmt: skip
+    if not plan.identity:  # else a record elsewhere may stand for one of this folder
+        files = [(path, rank) for path, rank in files if folder[rank]]
+    first = unit.number * unit.slots
+    for low, high in ranges(unit.count * unit.slots, first, first + unit.slots):
+        part = sorted_runs.part(files, low, high)
+        if part is None:
+            continue
+        keys = part.keys
+        kept = folder[part.ranks]
+        if plan.identity:
+            kept &= firsts(keys.order, keys.tie, part.ranks)
+        if kept.any():
+            places = np.argsort(keys.order[kept], kind="stable")
+            records = part.content(kept).take(pa.array(places))
+            yield _as_read(records, plan), keys.split[kept][places]
+        del part, keys
+        sorted_runs.forget(files)
+
+
+class _Outlet:
+    """What one unit gives to one split."""
+
+    def __init__(self, unit: ShardObject, plan: Plan, split: str) -> None:
+        self._packer = plan.packing.packer()
+        fields = plan.packing.fields
+        self._writer = ShardWriter(plan.output / split, unit.stem, fields, plan.shard_bytes)
+        self._records = 0
+
+    def add(self, records: pa.RecordBatch) -> None:
+        if len(records):
+            self._records += len(records)
+            self._writer.add(self._packer.add(records))
+
+    def finish(self) -> None:
+        """No more records come: the last shards are on their way to the disk."""
+        if self._records:
+            self._writer.add(self._packer.flush())
+        self._writer.finish()
+
+    def close(self) -> Part:
+        """What it gave, once it is on the disk."""
+        shards = self._writer.close()
+        return Part(
+            records=self._records,
+            samples=self._writer.samples,
+            statistics=_as_json(self._packer.statistics()),
+            shards=shards,
+        )
+
+
+@functools.lru_cache(1)
+def _survey(folder: Path, corpus: str) -> Survey:
+    """Read once by each process, not for each unit."""
+    sorted_runs.opened.cache_clear()
+    found = shard_progress.read(Survey, STEM, {"corpus": corpus}, folder)
+    if found is None:
+        raise TrainingError(f"{folder}: the survey was removed while units were packed; run again")
+    return found
+
+
+def _as_read(records: pa.RecordBatch, plan: Plan) -> pa.RecordBatch:
+    """With categories as dictionaries again."""
+    columns = plan.packing.columns
+    arrays = [
+        encoded(array, columns[name].kind)
+        for name, array in zip(records.schema.names, records.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, records.schema.names)
+
+
+def _of(records: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
+    return records if mask.all() else records.filter(pa.array(mask))
+
+
+def _as_json(statistics: dict[str, Any]) -> dict[str, Any]:
+    """As it will be read again.
+
+    Raises:
+        TrainingError: the workload counted something that JSON cannot hold.
+    """
+    try:
+        return json.loads(json.dumps(statistics, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"the workload's statistics() are no JSON: {error}") from None

@@ -1,0 +1,152 @@
+"""One raw object becomes sorted runs: read, quarantine, hash, split, sort, write.
+
+What it gives depends on the object and the plan, and on nothing else: not on the other objects,
+the number of processes or an earlier run that was killed.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from steps.shard import shard_progress
+from steps.shard.quarantine import Quarantine
+from steps.shard.raw_objects import RawObject
+from steps.shard.readers import read
+from steps.shard.readers.batch import plain
+from steps.shard.record_hashes import column_hashes, record_hashes
+from steps.shard.shard_plan import SPLITS, Plan
+from steps.shard.shard_progress import Read
+from steps.shard.sorted_runs import Keys, RunWriter
+from training.data.example_hashes import mixed
+from trainyard.common.errors import DataError
+
+RUN_BYTES = 64 * 10**6
+"""The largest run, or one batch of the reader more; a run is in memory twice while it is sorted."""
+
+
+def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+    """Read ``raw`` and write its runs.
+
+    The function that is returned waits until the quarantine file is on the disk, and writes the
+    progress record, which comes last. Another thread may call it.
+    ``advance`` is called with the bytes that each batch of records takes in memory.
+
+    Raises:
+        DataError: the object cannot be read, or is mostly bad. The message begins with its name.
+    """
+    folder = plan.output / "quarantine" if raw.own else None
+    quarantine = Quarantine(folder, raw.unit, raw.files or raw.name, plan.max_bad_share)
+    limit, unique = min(RUN_BYTES, plan.shard_bytes), bool(plan.identity)
+    writer = RunWriter(plan.scratch, raw.unit, limit=limit, unique=unique)
+    records = Records(raw, plan, quarantine)
+    try:
+        for keys, batch in records:
+            advance(batch.nbytes)
+            writer.add(keys, batch)
+        runs = writer.close()
+    except DataError as error:
+        quarantine.discard()
+        known = f"{raw.path}/" if raw.files else str(raw.path)
+        raise DataError(str(error).replace(known, "" if raw.files else raw.name)) from None
+
+    def finish() -> None:
+        quarantine.close()
+        done = Read(
+            identity=shard_progress.identity(raw, plan),
+            records=records.count,
+            duplicates=writer.duplicates,
+            quarantined=quarantine.count,
+            reasons=quarantine.reasons,
+            quarantine=quarantine.sha256(),
+            content=records.content,
+            runs=runs,
+        )
+        shard_progress.write(done, raw.unit, plan)
+
+    return finish
+
+
+class Records:
+    """The good records of one object, batch by batch, with their keys."""
+
+    def __init__(self, raw: RawObject, plan: Plan, quarantine: Quarantine) -> None:
+        self.count = 0
+        """Records so far, good and bad ones."""
+        self._raw, self._plan, self._quarantine = raw, plan, quarantine
+        self._content = hashlib.sha256()
+
+    @property
+    def content(self) -> str:
+        """SHA-256 over the good records, in their order: of a copy of the object it is the same."""
+        return self._content.hexdigest()
+
+    def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
+        """(keys, columns of the packing with categories as plain strings)."""
+        columns = self._plan.columns
+        for batch in read(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
+            self.count += len(batch.records) + len(batch.bad)
+            self._quarantine.add(batch.bad, self.count)
+            if len(batch.records):
+                keys = self._keys(batch.records)
+                self._content.update(np.ascontiguousarray(keys.tie, "<u8"))
+                records = batch.records.select(list(self._plan.packing.columns))
+                columns_ = [plain(column) for column in records.columns]
+                yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)
+
+    def _keys(self, records: pa.RecordBatch) -> Keys:
+        plan = self._plan
+        hashes = {name: column_hashes(records.column(name)) for name in plan.columns}
+        tie = record_hashes(list(hashes.values()))
+        same = record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
+        key = tie if plan.key is None else hashes[plan.key]
+        return Keys(
+            # Mixed, since the split follows from a hash, too: of the test split's records all
+            # would be low ones.
+            order=mixed(same),
+            tie=tie,
+            size=_sizes(records.select(list(plan.packing.columns))),
+            split=split_numbers(key, plan.validation_share, plan.test_share),
+        )
+
+
+def _sizes(records: pa.RecordBatch) -> np.ndarray:
+    """Bytes of each record's content, whatever holds it: of strings and bytes, 8 for a number."""
+    sizes = np.zeros(len(records), np.uint32)
+    for column in records.columns:
+        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+            sizes += 8
+        elif pa.types.is_list(column.type):
+            widths = pc.list_value_length(column).fill_null(0)
+            sizes += 8 * widths.to_numpy(zero_copy_only=False).astype(np.uint32)
+        elif pa.types.is_dictionary(column.type):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+            sizes += lengths.fill_null(0).to_numpy().astype(np.uint32)
+        else:
+            lengths = pc.binary_length(column).fill_null(0)
+            sizes += lengths.to_numpy(zero_copy_only=False).astype(np.uint32)
+    return sizes
+
+
+def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
+    """Index into SPLITS for each hash (uint64), uint8.
+
+    The lowest hashes are the test split, the next ones validation: a larger test share takes from
+    the others and never gives back.
+    """
+    test = int(test_share * 2.0**64)
+    validation = int((test_share + validation_share) * 2.0**64)
+    if not 0 <= test <= validation < 2**64:
+        raise ValueError(f"shares {validation_share} and {test_share} leave nothing to train on")
+    out = np.zeros(len(hashes), np.uint8)
+    out[hashes < np.uint64(validation)] = 1
+    out[hashes < np.uint64(test)] = 2
+    return out
+
+
+def split_of(key: str | float, validation_share: float, test_share: float) -> str:
+    """The split of every record whose key is ``key``."""
+    hashes = column_hashes(pa.array([key]))
+    return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

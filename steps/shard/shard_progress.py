@@ -1,0 +1,199 @@
+"""Records of what is done, so that a run goes on where another was killed.
+
+One for each raw object that was read, one of the survey, one for each unit that was packed. All
+are of one instance: on a file system that several share, each has a folder of its own.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from steps.shard.raw_objects import RawObject
+from steps.shard.shard_object import ShardObject
+from steps.shard.shard_plan import Plan
+from training.data.manifest import Shards
+from trainyard.common import atomic_file
+from trainyard.common.hashes import file_sha256
+
+log = logging.getLogger(__name__)
+
+
+class Record(BaseModel):
+    """A record of any kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    identity: dict[str, str | int | bool]
+    """What it was made of: it counts for the same only."""
+
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+class RunFile(BaseModel):
+    """A sorted run that was written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    records: int
+    bytes: int
+    """How many bytes the records' content has, as ``Keys.size`` counts it."""
+    sha256: str
+
+
+class Read(Record):
+    """What was found in one raw object."""
+
+    records: int
+    """Good, equal and bad ones."""
+    duplicates: int
+    """Records that equal another one of the same run."""
+    quarantined: int
+    reasons: list[str]
+    """Why the first of them were quarantined."""
+    quarantine: str | None
+    """SHA-256 of the quarantine file, if there is one."""
+    content: str
+    """SHA-256 over the good records, in their order."""
+    runs: list[RunFile]
+
+
+class Part(BaseModel):
+    """What a unit gave to one split."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    records: int
+    samples: int
+    statistics: dict[str, Any]
+    shards: Shards
+
+
+class Packed(Record):
+    """What became of one unit."""
+
+    splits: dict[str, Part]
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """(path below the output folder, SHA-256) of every file that was written."""
+        for split, part in self.splits.items():
+            for row, file in enumerate(part.shards.file):
+                yield f"{split}/{file}", part.shards.sha256[row]
+                for field, values in part.shards.values.items():
+                    name = f"{file.removesuffix('.npy')}.{field}.npy"
+                    yield f"{split}/{name}", values.sha256[row]
+
+
+def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
+    """What a record must have been made of to count for ``raw`` now."""
+    return {
+        "source": raw.name,
+        "bytes": raw.bytes,
+        "modified": raw.modified,
+        "own": raw.own,
+        "settings": plan.settings,
+        "code": plan.code,
+    }
+
+
+def write(record: Record, stem: str, plan: Plan) -> None:
+    """All files that it names must have been written: the record comes last."""
+    body = record.model_dump_json()
+    atomic_file.write(plan.progress / f"{stem}.json", f"{_seal(body)}\n{body}")
+
+
+def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:
+    """The record, or None when there is none that is whole and of this identity."""
+    try:
+        content = (folder / f"{stem}.json").read_text(encoding="utf-8")
+        seal, _, body = content.partition("\n")
+        record = kind.model_validate_json(body)
+    except (FileNotFoundError, ValidationError, UnicodeDecodeError):
+        return None
+    return record if seal == _seal(body) and record.identity == identity else None
+
+
+def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Read]:
+    """The objects that an earlier run has read; nobody asks here whether their runs are there."""
+    found = {raw: read(Read, raw.unit, identity(raw, plan), plan.progress) for raw in objects}
+    return {
+        raw: one
+        for raw, one in found.items()
+        if one and (not one.quarantine or _is(_quarantine(raw, plan), one.quarantine))
+    }
+
+
+def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dict[RawObject, Read]:
+    """Those of the objects whose sorted runs are what was written; every one is hashed, in threads:
+    hashing does not hold Python's lock."""
+
+    def whole(one: Read) -> bool:
+        return all(_is(plan.scratch / run.name, run.sha256) for run in one.runs)
+
+    if done:
+        log.info(
+            "%d raw objects are done already: looking at the runs that they were left as", len(done)
+        )
+    with ThreadPoolExecutor(processes) as pool:
+        found = zip(done.items(), pool.map(whole, done.values()), strict=True)
+        return dict(item for item, good in found if good)
+
+
+def already_packed(
+    units: Sequence[ShardObject], plan: Plan, processes: int
+) -> dict[ShardObject, Packed]:
+    """The units that an earlier run packed, and whose files still are what it wrote."""
+
+    def checked(unit: ShardObject) -> Packed | None:
+        one = read(Packed, unit.stem, unit.identity, plan.progress)
+        if one is None or set(one.splits) != set(plan.tables):  # asked for no summary, say
+            return None
+        whole = all(_is(plan.output / name, sha256) for name, sha256 in one.files())
+        return one if whole else None
+
+    with ThreadPoolExecutor(processes) as pool:
+        found = zip(units, pool.map(checked, units), strict=True)
+        return {unit: one for unit, one in found if one is not None}
+
+
+def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
+    """Delete whatever there is of these objects, whole or half; each folder is listed once."""
+    own = {raw.unit for raw in objects if raw.own}
+    _remove({raw.unit for raw in objects}, [plan.scratch, plan.progress])
+    _remove(own, [plan.output / "quarantine"])
+
+
+def remove_half_packed(units: Iterable[ShardObject], plan: Plan) -> None:
+    """The same of units."""
+    folders = [plan.progress, *(plan.output / table for table in plan.tables)]
+    _remove({unit.stem for unit in units}, folders)
+
+
+def _remove(stems: set[str], folders: Iterable[Path]) -> None:
+    for folder in folders:
+        for entry in os.scandir(folder):
+            if entry.name.lstrip(".")[:16] in stems:
+                # One that was believed dead may delete its own temporary file just now.
+                Path(entry.path).unlink(missing_ok=True)
+
+
+def _quarantine(raw: RawObject, plan: Plan) -> Path:
+    return plan.output / "quarantine" / f"{raw.unit}.jsonl"
+
+
+def _is(path: Path, sha256: str) -> bool:
+    try:
+        return file_sha256(path) == sha256
+    except FileNotFoundError:
+        return False
+
+
+def _seal(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

@@ -1,0 +1,181 @@
+"""Sorted runs: where the records of a raw object lie between being read and being packed.
+
+A run is an Arrow IPC file of one batch: for each record its keys, then the columns that the
+workload packs, by ascending ``order``. ``order`` is a hash of the record, so the records of any
+range of hashes lie side by side in every run, whatever raw objects they came from.
+"""
+
+import functools
+import hashlib
+import mmap
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from steps.shard.duplicate_records import firsts
+from steps.shard.shard_progress import RunFile
+from steps.shard.survey import END
+from trainyard.common import atomic_file
+
+KEYS = ("order", "tie", "size", "split")
+
+FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+MAPS = 8192 if FILES == resource.RLIM_INFINITY else min(8192, FILES // 4)
+"""Runs that are mapped at once: Python's mmap keeps the file open."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What is known of each record beside its content; arrays of one length."""
+
+    order: np.ndarray
+    """Hash of the columns in which duplicates are equal, or of all columns, uint64."""
+    tie: np.ndarray
+    """Hash of all columns, uint64."""
+    size: np.ndarray
+    """Bytes of its content: those of its strings, 8 for a number; uint32."""
+    split: np.ndarray
+    """Index into SPLITS, uint8."""
+
+
+class RunWriter:
+    """Collects the records of one raw object, and writes a run whenever ``limit`` bytes wait.
+
+    Nothing is flushed to the disk: a run is looked at with its hash before another process than
+    the one that wrote it takes it over.
+    """
+
+    def __init__(self, folder: Path, stem: str, *, limit: int, unique: bool) -> None:
+        self.duplicates = 0
+        """Records that were left out, because an equal one stands in the same run."""
+        self._folder, self._stem, self._limit, self._unique = folder, stem, limit, unique
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._runs: list[RunFile] = []
+
+    def add(self, keys: Keys, records: pa.RecordBatch) -> None:
+        """Records, categories as plain strings."""
+        arrays = [pa.array(getattr(keys, name)) for name in KEYS]
+        names = [*KEYS, *records.schema.names]
+        self._waiting.append(pa.RecordBatch.from_arrays([*arrays, *records.columns], names))
+        self._bytes += self._waiting[-1].nbytes
+        if self._bytes >= self._limit:
+            self._write()
+
+    def close(self) -> list[RunFile]:
+        """Write what is left; all runs."""
+        if self._waiting:
+            self._write()
+        return self._runs
+
+    def _write(self) -> None:
+        records = pa.concat_batches(self._waiting)
+        self._waiting, self._bytes = [], 0
+        order, tie = _numpy(records, 0), _numpy(records, 1)
+        places = np.argsort(order, kind="stable")
+        if self._unique:
+            kept = firsts(order, tie, np.zeros(len(order), np.uint8))
+            self.duplicates += len(order) - int(kept.sum())
+            places = places[kept[places]]
+        records = records.take(pa.array(places))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, records.schema) as file:
+            file.write_batch(records)
+        content = sink.getvalue()
+        name = f"{self._stem}-{len(self._runs):05d}.arrow"
+        atomic_file.begin(self._folder / name, memoryview(content)).finish(durable=False)
+        self._runs.append(
+            RunFile(
+                name=name,
+                records=len(records),
+                bytes=int(_numpy(records, 2).sum(dtype=np.int64)),
+                sha256=hashlib.sha256(content).hexdigest(),
+            )
+        )
+
+
+class Run:
+    """A run that is open, as a map of its file."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._records = pa.ipc.open_file(pa.py_buffer(self._map)).get_batch(0)
+        self._order = _numpy(self._records, 0)
+        self.records = len(self._order)
+
+    def between(self, low: int, high: int) -> pa.RecordBatch:
+        """Keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no copy."""
+        start = int(np.searchsorted(self._order, np.uint64(low)))
+        if high == END:
+            return self._records.slice(start)
+        stop = int(np.searchsorted(self._order, np.uint64(high)))
+        return self._records.slice(start, stop - start)
+
+    def forget(self) -> None:
+        """What was read of the file leaves this process's memory; it can be read again."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+
+opened = functools.lru_cache(MAPS)(Run)
+"""A run stays open as long as no more than ``MAPS`` others were opened after it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of some runs in one range of ``order``, as they lie there."""
+
+    pieces: Sequence[pa.RecordBatch]
+    ranks: np.ndarray
+    """The rank of each record's raw object, int64."""
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(
+            *(
+                np.concatenate([_numpy(piece, column) for piece in self.pieces])
+                for column in range(len(KEYS))
+            )
+        )
+
+    def content(self, kept: np.ndarray) -> pa.RecordBatch:
+        """The content of the records that are ``kept`` (bool), as they lie."""
+        cuts = np.cumsum([len(piece) for piece in self.pieces])[:-1]
+        taken = [
+            piece if mask.all() else piece.filter(pa.array(mask))
+            for piece, mask in zip(self.pieces, np.split(kept, cuts), strict=True)
+        ]
+        together = pa.concat_batches(taken)
+        return pa.RecordBatch.from_arrays(
+            together.columns[len(KEYS) :], together.schema.names[len(KEYS) :]
+        )
+
+
+def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
+    """What the runs (path, rank of the raw object) hold in this range; None if nothing.
+
+    Of more runs than may be mapped at once, it is a copy.
+    """
+    pieces, counts, ranks = [], [], []
+    for path, rank in runs:
+        piece = opened(path).between(low, high)
+        if len(piece):
+            copied = piece.take(pa.array(np.arange(len(piece)))) if len(runs) > MAPS else piece
+            pieces.append(copied)
+            counts.append(len(piece))
+            ranks.append(rank)
+    return Part(pieces, np.repeat(np.array(ranks, np.int64), counts)) if pieces else None
+
+
+def forget(runs: Sequence[tuple[Path, int]]) -> None:
+    """What ``part`` has read of the runs leaves memory; not before its result is done with."""
+    for path, _ in runs if len(runs) <= MAPS else ():
+        opened(path).forget()
+
+
+def _numpy(records: pa.RecordBatch, column: int) -> np.ndarray:
+    return records.column(column).to_numpy()

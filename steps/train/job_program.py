@@ -1,0 +1,242 @@
+"""What runs in the training job: Trainyard's loop, or a script of one's own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
+from sagemaker.core.workflow.execution_variables import ExecutionVariables
+from sagemaker.core.workflow.functions import Join
+from sagemaker.mlops.workflow.steps import ProcessingStep
+from sagemaker.train.configs import (
+    Channel,
+    DataSource,
+    FileSystemDataSource,
+    S3DataSource,
+    SourceCode,
+)
+from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
+
+from steps.context import StepContext
+from steps.processing import output_uri
+from steps.train.config import TrainStepConfig
+from steps.train.train_script import Project, hyperparameter
+from training.config import TrainConfig
+from training.identity import Parts
+from training.starting_weights import CHANNEL
+from training.watching.metric_line import METRICS
+from trainyard.common.errors import DefinitionError
+
+
+def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
+    """Every node gets all of the prefix. ``Channel``, not ``InputData``: the latter forces File
+    over FastFile."""
+    return Channel(
+        channel_name=name,
+        input_mode=input_mode,
+        data_source=DataSource(
+            s3_data_source=S3DataSource(
+                s3_data_type="S3Prefix",
+                s3_uri=uri,
+                s3_data_distribution_type="FullyReplicated",
+            )
+        ),
+    )
+
+
+def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
+    """What the weights begin with, if not fresh ones."""
+    if config.start_from is None:
+        return
+    if config.start_from.uri is None:
+        raise DefinitionError(
+            f"train.start_from.model_package {config.start_from.model_package}: its model.tar.gz "
+            "was not looked up; set train.start_from.model to its S3 URI"
+        )
+    yield s3_channel(CHANNEL, config.start_from.uri, "File")
+
+
+def split_channel(config: TrainStepConfig, shard: ProcessingStep, split: str) -> Channel:
+    """The shards of ``split``, from S3 or from the mounted file system that mirrors it."""
+    if config.fsx:
+        return Channel(
+            channel_name=split,
+            input_mode="File",
+            data_source=DataSource(
+                file_system_data_source=FileSystemDataSource(
+                    file_system_id=config.fsx.file_system_id,
+                    file_system_type="FSxLustre",
+                    file_system_access_mode="ro",
+                    directory_path=_lustre_path(config.fsx.directory_path, split),
+                )
+            ),
+        )
+    return s3_channel(split, output_uri(shard, split), config.input_mode)
+
+
+def _lustre_path(folder: str, split: str) -> PipelineVariable:
+    """Where the association shows ``<root>/runs/<execution id>/shard/<split>``."""
+    execution = ExecutionVariables.PIPELINE_EXECUTION_ID
+    return Join(on="/", values=[f"{folder}/runs", execution, "shard", split])
+
+
+CODE = "/opt/ml/input/data/code"
+SPLITS = ("train", "validation")
+DRIVERS = {
+    "torchrun": "torchrun_driver.py",
+    "mpi": "mpi_driver.py",
+    "none": "basic_script_driver.py",
+}
+"""Launcher → AWS's driver of SDK 3.27, in container_drivers/distributed_drivers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """The part of a training job's request that depends on what is trained."""
+
+    source_code: SourceCode
+    distributed: DistributedConfig
+    environment: Mapping[str, str]
+    hyperparameters: Mapping[str, str | PipelineVariable]
+    metrics: Sequence[tuple[str, str]]
+    """(name, regular expression with one group) of each metric that is read off the log."""
+    channels: Sequence[Channel]
+    description: str
+
+
+class ScriptDriver(DistributedConfig):
+    """Runs AWS's driver, or the user's own, and adds to the artifact: ``steps/train/driver``.
+
+    The fields travel to the container as distributed.json, where AWS's drivers read the first two.
+    """
+
+    process_count_per_node: int | None = None
+    mpi_additional_options: list[str] | None = None
+    launcher: str
+    driver: str
+    """File of the driver that starts the processes: AWS's, or in the user's folder."""
+    inference: str | None = None
+    """File in the user's folder that becomes code/inference.py in the model's archive."""
+    parts: dict[str, Any]
+    """What the definition knows of ``training.identity.Parts``."""
+
+    @property
+    def driver_dir(self) -> str:
+        return str(Path(__file__).parent / "driver")
+
+    @property
+    def driver_script(self) -> str:
+        return "script_driver.py"
+
+
+def loop_program(
+    context: StepContext,
+    config: TrainStepConfig,
+    shard: ProcessingStep | None,
+    workload: Mapping[str, str],
+) -> Program:
+    """Trainyard's own loop on the shards: channels ``train`` and ``validation``.
+
+    ``workload``: the hyperparameters that say what is trained.
+    """
+    assert config.loop is not None and shard is not None  # noqa: S101 (``Recipe`` has looked)
+    return Program(
+        source_code=SourceCode(
+            source_dir=context.code("train"),
+            entry_script="steps/train/job.py",
+            requirements="requirements.txt",
+        ),
+        distributed=_distributed(config, config.loop),
+        environment={**config.launcher_environment, **config.environment, "PYTHONPATH": CODE},
+        hyperparameters=_hyperparameters(context, config, config.loop, workload),
+        metrics=METRICS,
+        channels=[
+            *(split_channel(config, shard, split) for split in SPLITS),
+            *start_channel(config),
+        ],
+        description=f"Distributed training, strategy {config.loop.strategy}",
+    )
+
+
+def script_program(
+    context: StepContext,
+    config: TrainStepConfig,
+    project: Project,
+    shard: ProcessingStep | None,
+    parts: Parts,
+) -> Program:
+    """A script of one's own in its own folder, on its channels, and on the shards' if there are.
+
+    ``parts``: what its weights depend on as far as the definition knows.
+    """
+    options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
+    splits = [split_channel(config, shard, name) for name in SPLITS] if shard else []
+    return Program(
+        source_code=SourceCode(
+            source_dir=context.code("train"),
+            entry_script=project.script,
+            requirements=project.requirements,
+        ),
+        distributed=ScriptDriver(
+            process_count_per_node=options[0] or None,
+            mpi_additional_options=options[1] or None,
+            launcher=config.launcher,
+            driver=project.driver or DRIVERS[config.launcher],
+            inference=project.inference,
+            parts={name: value for name, value in parts.told.items() if name != "code"},
+        ),
+        environment={
+            **config.launcher_environment,
+            **({"PYTHONPATH": CODE} if shard else {}),  # the shards' reader lies there
+            **config.environment,
+        },
+        hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
+        metrics=list(config.metrics.items()),
+        channels=[
+            *splits,
+            *(s3_channel(name, uri, config.input_mode) for name, uri in config.channels.items()),
+        ],
+        description=f"Training by {project.script}, launcher {config.launcher}",
+    )
+
+
+def _distributed(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:
+    """How AWS's drivers start the ranks."""
+    processes = config.processes_per_node or None
+    if config.launcher == "mpi":
+        count, options = _mpi_options(config)
+        return MPI(process_count_per_node=count or None, mpi_additional_options=options or None)
+    if loop.strategy == "smp":
+        smp = SMP(hybrid_shard_degree=loop.shard_degree)
+        return Torchrun(process_count_per_node=processes, smp=smp)
+    return Torchrun(process_count_per_node=processes)
+
+
+def _mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:
+    """(processes, options of mpirun).
+
+    The MPI driver of SDK 3.27 passes the processes of one node as mpirun's ``-np``, which is all of
+    them: on several nodes it would start the first one's only. So it is given all, and the mapping
+    says how many of them go to each node.
+    """
+    processes, nodes = config.processes_per_node, config.instance_count
+    if nodes == 1:
+        return processes, []
+    return processes * nodes, ["--map-by", f"ppr:{processes}:node"]
+
+
+def _hyperparameters(
+    context: StepContext,
+    config: TrainStepConfig,
+    settings: TrainConfig,
+    workload: Mapping[str, str],
+) -> dict[str, str | PipelineVariable]:
+    """All strings: the service refuses anything else, a bare ``Get`` of a number too (#4867)."""
+    loop = {name: str(value) for name, value in settings.model_dump(mode="json").items()}
+    start = config.start_from
+    begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}
+    begun["watch"] = config.watching.model_dump_json(exclude_defaults=True)
+    if config.tuning.part is not None:
+        begun["tuning"] = config.tuning.model_dump_json(exclude_defaults=True)
+    return {**loop, "max_steps": context.text("MaxSteps"), **workload, **begun}

@@ -1,0 +1,141 @@
+"""The table of the gate's checks: one module makes a check, from the recipe to the report."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conditions.check_table import GateCheck, checks, fields
+from conditions.demands import Demands
+from conditions.gate_check import at_most
+from conditions.gate_evidence import Evidence
+from pipelines.run_report.run_documents import demanded, limits, measured
+from steps.gate.config import GateConfig
+from tests.conftest import CHECKOUT
+from trainyard.common.errors import GateError
+
+ROW = {"kind": "other", "metric": "m", "value": 1.0, "most": 2.0, "demand": "", "missing": ""}
+
+TOY = """
+from conditions.gate_check import at_most, measured
+from conditions.check_table import Field, GateCheck
+
+CHECKS = (
+    GateCheck(
+        kind="toy",
+        fields=(Field(name="max_parameters", of=int, ge=1, doc="Parameters of the model."),),
+        judge=lambda evidence, demands: [
+            at_most(
+                kind="toy",
+                metric="parameters",
+                value=measured(evidence.evaluation, "model", "parameters"),
+                most=demands["max_parameters"],
+                demand=f"the recipe demands at most {demands['max_parameters']}",
+                missing="model.parameters is missing from the evaluation",
+            )
+        ],
+        picture="budgets",
+    ),
+)
+"""
+USED = """
+import json, sys
+from pathlib import Path
+from conditions.gate_arguments import arguments
+from pipelines.recipe.read_recipe import load
+from pipelines.run_report.gate_lines import checks_table
+from pipelines.run_report import pictures
+from pipelines.run_report.run_panels import PANELS
+from steps.gate import job
+from trainyard.common.errors import RecipeError
+from trainyard.terminal import console
+
+root = Path(sys.argv[1])
+def load_with(most):
+    return load(Path("recipes/laptop.yaml"), [f"gate={{max_parameters: {most}}}"]).gate
+
+gate = load_with(5)
+try:
+    load_with(0)
+except RecipeError as error:
+    print(error)
+told = arguments(gate.values, primary_metric="loss", directions={"loss": "lower"},
+                 champion="none", look=0)
+print(*told, gate.kinds, gate.packages)
+evaluation = {"model": {"parameters": 7}, "dataset": {"fingerprint": "f"}}
+folder = root / "processing/input/evaluation"
+folder.mkdir(parents=True)
+(folder / "evaluation.json").write_text(json.dumps(evaluation))
+found = job.judge(job.parse([*told, "--root", str(root)]))
+print(found["verdict"], found["reason"], found["kinds"]["toy"])
+console.print(checks_table(found))
+print(PANELS[0].html({"gate": found, "evaluation": None}))
+print(pictures.GATE_PICTURES["budgets"](found, None))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with one module more."""
+    for name in ("pipelines", "steps", "training", "trainyard", "recipes"):
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    shutil.copytree(CHECKOUT / "conditions", tmp_path / "conditions")
+    (tmp_path / "conditions/checks/toy.py").write_text(TOY)
+    return tmp_path
+
+
+def test_a_new_module_is_a_check_in_recipe_arguments_verdict_summary_and_report(
+    checkout: Path, run_python
+):
+    script = checkout / "used.py"
+    script.write_text(USED)
+    done = run_python(
+        str(script), str(checkout / "ml"), cwd=checkout, env={"PYTHONPATH": str(checkout)}
+    )
+    assert not done.returncode, done.stderr
+    for shown in (
+        "gate.max_parameters",  # a wrong value, by its name
+        "--primary_metric loss --direction lower --max_parameters 5 ('toy',) ()",
+        "reject parameters is 7, the recipe demands at most 5 reject",
+        "max_parameters  7.0000  at most 5.0000  reject",
+        "parameters: 7 ≤ 5",  # in the picture of the budgets
+    ):
+        assert shown in done.stdout, done.stdout[:2000]
+
+
+def test_every_field_is_told_in_the_documents():
+    told = (CHECKOUT / "docs/gate.md").read_text(encoding="utf-8")
+    missing = [f.name for f in fields() if f.form != "thresholds" and f"`{f.name}" not in told]
+    assert not missing, "docs/gate.md, The checks: say when each passes"
+
+
+def test_every_field_of_the_table_is_a_field_of_the_recipe_with_its_words():
+    for field in fields():
+        if field.form != "thresholds":
+            assert GateConfig.model_fields[field.name].description == field.doc
+
+
+def test_entries_agree_with_each_other():
+    names = [field.name for field in fields()]
+    assert len(names) == len(set(names))
+    for check in checks():
+        if check.needs & {"champion", "slices", "predictions"}:
+            assert "scores" in check.needs, f"{check.kind}: is not read without scores"
+        if check.picture == "champion":
+            assert check.margins and check.limit
+
+
+def test_a_check_that_nothing_could_reject_is_refused():
+    with pytest.raises(GateError, match="toy: needs scores and has no expected"):
+        GateCheck(kind="toy", judge=lambda *_: [], needs=frozenset({"scores"}))
+    evidence, demands = Evidence(evaluation={}), Demands(values={})
+    with pytest.raises(GateError, match=r"toy: made rows of kinds \[\]; expected its own"):
+        GateCheck(kind="toy", judge=lambda *_: []).made(evidence, demands)
+    other = GateCheck(kind="toy", judge=lambda *_: [at_most(**ROW)])
+    with pytest.raises(GateError, match="kinds \\['other'\\]"):
+        other.made(evidence, demands)
+
+
+def test_a_row_of_a_kind_that_the_table_lacks_is_told_by_its_direction():
+    row = {"kind": "of tomorrow", "direction": "higher", "value": 1.0, "threshold": None}
+    assert (demanded(row), measured(row, {}), limits(row)) == ("at least missing", "1.0000", "")

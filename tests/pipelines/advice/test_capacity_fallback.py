@@ -1,0 +1,145 @@
+"""A training that finds no capacity goes on on the recipe's other types, and on nothing else."""
+
+import json
+
+import pytest
+import typer
+
+from pipelines.advice.capacity_fallback import TYPE, fallbacks, remarks
+from pipelines.recipe.read_recipe import load
+from pipelines.start import main
+from tests.pipelines.upserting import clean_aws
+from tests.trainyard.emulator.harness import pipeline, process_step, s3_input, train_step
+from tests.trainyard.plan.pictures import HERE
+from trainyard.common.errors import PlanError, RecipeError
+from trainyard.plan.cache_prediction import Outcome
+from trainyard.plan.execution_history import History
+from trainyard.plan.prices import load as prices
+
+RECIPE = HERE / "recipe.yaml"
+FIRST, SECOND, THIRD = "ml.g5.xlarge", "ml.g6.xlarge", "ml.g4dn.xlarge"
+P5 = "train.instance_type=ml.p5.48xlarge"
+ROLE = "arn:aws:iam::123456789012:role/pipeline"
+PARAMETER = {"Name": TYPE, "Type": "String", "DefaultValue": FIRST}
+MACHINES = {"InstanceType": {"Get": f"Parameters.{TYPE}"}, "InstanceCount": 1, "VolumeSizeInGB": 1}
+
+
+def document(script: str) -> dict:
+    """Shard, Train on the parameter's type, and a step that reads the recipe's record."""
+    record = {"ProcessingInputs": [s3_input("provenance", "s3://bkt/code/record")]}
+    return pipeline(
+        [
+            process_step("Shard", "exit 0"),
+            train_step("Train", script, arguments={"ResourceConfig": MACHINES})
+            | {"DependsOn": ["Shard"]},
+            process_step("Judge", "exit 0", depends_on=("Train",), arguments=record),
+        ],
+        Parameters=[PARAMETER],
+    )
+
+
+@pytest.fixture
+def deployed(emulator, monkeypatch: pytest.MonkeyPatch):
+    """Makes the pipeline whose training runs a script, and whose recipe has two other types."""
+    s3, sagemaker = clean_aws(emulator.env, monkeypatch)
+    emulator.app.aws.without_capacity = frozenset({FIRST, SECOND})
+
+    def deploy(name: str, script: str = "exit 0", budget: float | None = None):
+        recipe = {"train": {"fallback_instance_types": [SECOND, THIRD]}}
+        recipe |= {"budget": {"usd_per_run": budget}}
+        body = json.dumps(recipe).encode()
+        s3.put_object(Bucket="bkt", Key="code/record/recipe.json", Body=body)
+        text = json.dumps(document(script))
+        sagemaker.create_pipeline(
+            PipelineName=name, PipelineDefinition=text, RoleArn=ROLE, ClientRequestToken="t" * 32
+        )
+        return lambda: types(sagemaker, name)
+
+    return deploy
+
+
+def types(sagemaker, name: str) -> list[str]:
+    """What the training of each execution was to run on, the oldest first."""
+    found = []
+    answer = sagemaker.list_pipeline_executions(PipelineName=name, SortOrder="Ascending")
+    for run in answer["PipelineExecutionSummaries"]:
+        given = sagemaker.list_pipeline_parameters_for_execution(
+            PipelineExecutionArn=run["PipelineExecutionArn"]
+        )["PipelineParameters"]
+        found.append({p["Name"]: p["Value"] for p in given}.get(TYPE, FIRST))
+    return found
+
+
+@pytest.mark.slow
+def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys):
+    tried = deployed("third")
+    with pytest.raises(typer.Exit) as ended:
+        main(pipeline="third", wait=True)
+    assert ended.value.exit_code == 0
+    assert tried() == [FIRST, SECOND, THIRD]
+    said = capsys.readouterr().out
+    assert said.count("no capacity: the training on") == 2
+    assert "reused  Shard" in said  # what was made before is not made again
+
+
+@pytest.mark.slow
+def test_what_fails_for_another_reason_is_not_tried_elsewhere(deployed, emulator):
+    tried = deployed("broken", "exit 3")
+    emulator.app.aws.without_capacity = frozenset()
+    with pytest.raises(typer.Exit) as ended:
+        main(pipeline="broken", wait=True)
+    assert ended.value.exit_code == 1 and tried() == [FIRST]
+
+
+def test_a_type_beyond_the_budget_is_not_started(deployed):
+    """The same budget that a recipe has for its own type."""
+    tried = deployed("dear", budget=0.001)
+    with pytest.raises(PlanError, match="budget:"):
+        main(pipeline="dear", parameter=[f"{TYPE}={SECOND}"], wait=True)
+    assert tried() == []
+
+
+def test_a_plan_says_what_each_type_may_cost():
+    charged = Outcome(step="Train", type="Training", answer="runs", why="")
+    table, asked = prices("us-east-1"), [FIRST, THIRD, "ml.none.xlarge"]
+    found = list(remarks(document("exit 0"), {}, asked, [charged], History(None, None), table))
+    hour = table.hourly("training", FIRST).usd  # which is the time limit of the harness
+    assert found[0].startswith(f"without capacity, on {FIRST} (start --wait): at most ~$")
+    assert float(found[0].partition("$")[2].split()[0]) == pytest.approx(hour, abs=0.01)
+    assert "at most an unknown sum" in found[2]
+
+
+def test_a_recipe_without_other_types_has_none():
+    assert fallbacks(None) == fallbacks({}) == fallbacks({"train": None}) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("[ml.m5.large]", "an image for cpu"),
+        ("[ml.nope.large]", "ml.nope.large: no such type"),
+        ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge stands there, or is used, twice"),
+    ],
+)
+def test_a_type_that_cannot_stand_in_is_told(given: str, why: str):
+    with pytest.raises(RecipeError, match=why):
+        load(RECIPE, [P5, f"train.fallback_instance_types={given}"])
+
+
+def test_the_parameter_has_to_be_one():
+    with pytest.raises(RecipeError, match=r"list it in pipeline\.overridable"):
+        load(
+            RECIPE,
+            [
+                P5,
+                "train.fallback_instance_types=[ml.p4d.24xlarge]",
+                "pipeline.overridable=[MaxSteps]",
+            ],
+        )
+
+
+def test_a_training_plan_is_for_one_type_and_not_for_spot():
+    plan = "train.training_plan=arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-in-may"
+    assert load(RECIPE, [plan]).train.training_plan.endswith("p5-in-may")
+    with pytest.raises(RecipeError, match="training_plan: its machines are reserved"):
+        load(RECIPE, [plan, "train.spot=true", "train.max_wait_minutes=2000"])

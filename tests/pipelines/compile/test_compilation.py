@@ -1,0 +1,143 @@
+"""Content-addressed code: same content, same key; nothing that does not belong travels."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.compile.compilation import Asset, read_folder, step_code
+from tests.conditions.evidence import CHAMPION, Evidence
+from trainyard.common.errors import DefinitionError
+
+pytestmark = pytest.mark.long
+
+CHECKOUT = Path(__file__).parents[3]
+STEPS = ("shard", "train", "evaluate", "gate")
+folders = st.dictionaries(st.text("abc/.", min_size=1, max_size=4), st.binary(max_size=8))
+
+
+@given(folders, folders)
+def test_equal_folders_and_only_those_have_equal_hashes(one, other):
+    def key(files):
+        return Asset("bucket", "prefix", files).key
+
+    assert (key(one) == key(other)) == (one == other)
+    assert key(one) == key(dict(reversed(one.items())))
+
+
+@given(folders.filter(lambda files: any(files.values())), st.data())
+def test_one_changed_byte_changes_the_hash(files, data):
+    name = data.draw(st.sampled_from(sorted(name for name in files if files[name])))
+    changed = bytes([files[name][0] ^ 1]) + files[name][1:]
+    before, after = (Asset("b", "p", f) for f in (files, files | {name: changed}))
+    assert before.key != after.key
+
+
+def test_time_place_and_litter_do_not_change_the_hash(tmp_path: Path):
+    first, second = tmp_path / "first", tmp_path / "somewhere" / "else"
+    (first / "room").mkdir(parents=True)
+    (first / "room" / "module.py").write_text("x = 1\n")
+    shutil.copytree(first, second)
+    os.utime(second / "room" / "module.py", (0, 0))
+    (second / "room" / "__pycache__").mkdir()
+    (second / "room" / "__pycache__" / "module.cpython-311.pyc").write_bytes(b"compiled")
+    assert read_folder(first) == read_folder(second) == {"room/module.py": b"x = 1\n"}
+
+
+def test_a_step_carries_its_own_job_and_no_other_step():
+    for step in STEPS:
+        jobs = {name for name in step_code(CHECKOUT, step, None) if name.endswith("job.py")}
+        assert jobs == {f"steps/{step}/job.py"}
+
+
+def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
+    carried = set(step_code(CHECKOUT, "shard", None))
+    assert {"steps/shard/shard_object.py", "steps/shard/readers/__init__.py",
+            "training/data/shard_writer.py",
+            "training/workloads/language_model/packing.py"} <= carried  # fmt: skip
+    declaring = {f"steps/shard/{name}.py" for name in ("step", "config", "inspect", "histograms")}
+    training = {
+        f"training/{name}.py" for name in ("loop", "checkpoint", "config", "strategies/ddp")
+    }
+    assert not carried & (declaring | training)
+    assert all((CHECKOUT / name).is_file() for name in declaring | training)
+
+
+def test_no_job_carries_what_measures_jobs():
+    """Or a change in the scaling report would train again."""
+    assert (CHECKOUT / "training/scaling.py").is_file()
+    for step in STEPS:
+        assert "training/scaling.py" not in step_code(CHECKOUT, step, None)
+
+
+def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():
+    assert not any(name.startswith("training/") for name in step_code(CHECKOUT, "gate", None))
+    for step in STEPS:
+        for name, content in step_code(CHECKOUT, step, None).items():
+            assert not name.endswith("step.py")
+            assert not re.search(rb"(import|from) sagemaker\b", content)
+
+
+def carried(folder: Path, step: str) -> dict[str, str]:
+    """Write a step's code into ``folder``; an environment with nothing else of ours to import."""
+    for name, content in step_code(CHECKOUT, step, None).items():
+        path = folder / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    # In an editable installation a finder would bring in what the folder lacks.
+    blocker = (
+        "import sys\n"
+        "sys.meta_path[:] = [f for f in sys.meta_path if '__editable__' not in "
+        "getattr(f, '__module__', '')]\n"
+    )
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(blocker)
+    return {"PYTHONPATH": f"{folder}/code:{folder}/site"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
+    """Outside the checkout the job prints its help."""
+    env = carried(tmp_path, step)
+    done = run_python(f"code/steps/{step}/job.py", "--help", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_carried_shard_job_shards(tmp_path: Path, run_python):
+    """With workers, which import what the job itself does not."""
+    env = carried(tmp_path, "shard")
+    (tmp_path / "raw").mkdir()
+    for name in "ab":
+        lines = [f'{{"key": "{number}", "text": "{name} {number}"}}\n' for number in range(50)]
+        (tmp_path / f"raw/{name}.jsonl").write_text("".join(lines))
+    done = run_python(
+        "code/steps/shard/job.py", "--workload", "language_model", "--key", "key",
+        "--input", "raw", "--output", "out", "--root", "root", "--processes", "2",
+        cwd=tmp_path, env=env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "out/train/manifest-algo-1.json").is_file()
+
+
+def test_the_carried_gate_job_judges_scores(tmp_path: Path, run_python):
+    env = carried(tmp_path, "gate")
+    Evidence().write(tmp_path / "root")
+    done = run_python(
+        "code/steps/gate/job.py", "--primary_metric", "loss", "--direction", "lower",
+        "--superiority", "loss", "lower", "0", "--max_calibration_error", "0.2",
+        "--champion", CHAMPION, "--look", "1", "--root", "root",
+        cwd=tmp_path, env=env,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith("pass: "), done.stdout + done.stderr
+
+
+def test_users_own_workload_travels_with_the_code(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    assert "mine/__init__.py" in step_code(CHECKOUT, "train", tmp_path)
+    with pytest.raises(DefinitionError, match="workload.source: .*nowhere is no folder"):
+        step_code(CHECKOUT, "train", tmp_path / "nowhere")

@@ -1,0 +1,77 @@
+"""AWS's images, by the SDK's table, and what trains under each, by ours."""
+
+from pathlib import Path
+
+import pytest
+from sagemaker.core import image_uris
+
+from pipelines.compile.job_images import inference_image, training_image
+from pipelines.recipe.read_recipe import load
+from training.strategy_table import OLDEST_TORCH, release
+from trainyard.common.errors import RecipeError
+
+PROD = Path("recipes/prod.yaml")
+REGION = "us-east-1"
+TRAINING = image_uris.config_for_framework("pytorch")["training"]["versions"]
+VERSIONS = [version for version, one in TRAINING.items() if one["py_versions"][-1] >= "py311"]
+PIPELINE = ("train.loop.compile=false", "train.loop.shard_degree=0",
+            "train.loop.pipeline_parallel=2", "train.loop.micro_batch=1")  # fmt: skip
+FLOAT8 = ("train.loop.float8=tensorwise", "train.instance_type=ml.p5.48xlarge")
+
+
+def test_each_image_has_its_own_python():
+    recipe = load(PROD)
+    assert "/pytorch-training:2.10.0-gpu-py313" in training_image(recipe, REGION)
+    assert "/pytorch-inference:2.6.0-gpu-py312" in inference_image(recipe, REGION)
+    older = load(PROD, ["images.pytorch_version=2.8.0", "images.inference_version=2.5.1"])
+    assert "/pytorch-training:2.8.0-gpu-py312" in training_image(older, REGION)
+    assert "/pytorch-inference:2.5.1-gpu-py311" in inference_image(older, REGION)
+
+
+def test_the_defaults_are_the_newest_that_the_sdk_knows():
+    images = load(PROD).images
+    inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]
+    assert images.pytorch_version == max(TRAINING, key=release)
+    assert images.inference_version == max(inference, key=release)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("pytorch_version=2.11.0", "images.pytorch_version: is '2.11.0'; .* 2.9.0, 2.10.0: choose"),
+        ("python_version=py312", "images.python_version: is 'py312'; AWS's PyTorch 2.10.0 training "
+         "image has py313: set it"),
+        ("inference_version=2.8.0", "images.inference_version: is '2.8.0'; .* 2.6.0: choose"),
+        ("inference_version=2.2.0", "images.inference_version: is '2.2.0'; .* Python 3.11"),
+        ("inference_python_version=py313", "images.inference_python_version: is 'py313'; .* py312"),
+    ],
+)  # fmt: skip
+def test_an_image_that_aws_does_not_have_is_named_with_those_it_has(override, expected):
+    recipe = load(PROD, [f"images.{override}"])
+    with pytest.raises(RecipeError, match=expected):
+        training_image(recipe, REGION)
+        inference_image(recipe, REGION)
+
+
+def accepted(version: str, *overrides: str) -> bool:
+    try:
+        load(PROD, [f"images.pytorch_version={version}", *overrides])
+    except RecipeError as error:
+        assert f"images.pytorch_version: is '{version}'" in str(error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_recipe_passes_with_just_the_images_under_which_it_trains(version):
+    """The training's tests run what passes here under the images' torch: make test-torch."""
+    assert accepted(version, *PIPELINE) == (release(version) >= release(OLDEST_TORCH))
+    assert accepted(version, *FLOAT8) == (release(version) >= (2, 10, 0))
+
+
+def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
+    own = "111122223333.dkr.ecr.us-east-1.amazonaws.com/own:2.8.0"
+    load(PROD, [*FLOAT8, f"images.training={own}"])
+    aws = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
+    with pytest.raises(RecipeError, match="images.training: is .*tensorwise needs"):
+        load(PROD, [*FLOAT8, f"images.training={aws}"])

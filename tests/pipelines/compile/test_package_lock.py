@@ -1,0 +1,201 @@
+"""The lock: it covers what pyproject.toml and the jobs ask for, and nothing gets past it."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pipelines.compile.compilation import step_code
+from pipelines.compile.package_lock import PACKAGES, Entry, closure, read
+from steps.gate.config import PACKAGES as OF_GATE
+from steps.installed import differences
+from steps.train.library_support import REQUIREMENTS
+from tests.conftest import CHECKOUT
+from training.config import TrainConfig
+from training.watching.trackers import packages
+from trainyard.common.errors import DefinitionError
+
+FILES = ("locks/torch.txt", "locks/cuda.txt", "locks/uv.txt", PACKAGES)
+RUN = "locks/run.txt"
+IMAGE = "locks/image.txt"
+HASH = "sha256:" + "0" * 64
+
+
+def whole() -> list[Entry]:
+    return [entry for name in FILES for entry in read((CHECKOUT / name).read_text(), name)]
+
+
+def asked(extra: str | None = None) -> Iterator[Requirement]:
+    """What pyproject.toml depends on, with ``extra`` and the extras that it names."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    for requirement in map(Requirement, lines):
+        if requirement.name == project["name"]:
+            yield from chain.from_iterable(map(asked, requirement.extras))
+        else:
+            yield requirement
+
+
+def needs(entry: Entry) -> Iterator[Requirement]:
+    """What the installed package depends on in this environment, extras left out."""
+    try:
+        lines = requires(entry.name) or ()
+    except PackageNotFoundError:  # for another platform
+        return
+    for requirement in map(Requirement, lines):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def fits(requirement: Requirement, entries: list[Entry]) -> bool:
+    name = canonicalize_name(requirement.name)
+    versions = [entry.version for entry in entries if entry.name == name]
+    return bool(versions) and all(requirement.specifier.contains(v, True) for v in versions)
+
+
+def test_the_lock_covers_what_the_project_asks_for():
+    entries = whole()
+    assert not [str(r) for r in (*asked(), *asked("dev")) if not fits(r, entries)], "make lock"
+
+
+def test_the_training_image_holds_the_part_of_the_lock_that_jobs_import():
+    image = read((CHECKOUT / IMAGE).read_text(), IMAGE)
+    assert set(e.line for e in image) < set(e.line for e in whole()), "make lock"
+    entries = [*image, *(e for e in whole() if e.name in ("torch", "uv"))]
+    assert not [str(r) for r in asked("image") if not fits(r, entries)], "make lock"
+    assert not {"pytest", "sagemaker", "cfn-lint"} & {e.name for e in image}
+
+
+def test_what_make_run_installs_is_the_part_of_the_lock_that_it_needs():
+    """And no more: neither tests nor a checker, a tracker or a strategy that a recipe may want."""
+    run = read((CHECKOUT / RUN).read_text(), RUN)
+    assert set(e.line for e in run) < set(e.line for e in whole()), "make lock"
+    entries = [*run, *(e for e in whole() if e.name in ("torch", "uv"))]
+    assert not [str(r) for r in asked("run") if not fits(r, entries)], "make lock"
+    lacking = {(e.name, str(r)) for e in run for r in needs(e) if not fits(r, entries)}
+    assert not lacking, "make lock"
+    assert not {"ruff", "mypy", "awscli", "tensorboard", "deepspeed"} & {e.name for e in run}
+
+
+def test_the_lock_covers_what_its_packages_depend_on():
+    entries = whole()
+    lacking = {(e.name, str(r)) for e in entries for r in needs(e) if not fits(r, entries)}
+    assert not lacking, "make lock"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_this_environment_is_the_lock(name: str):
+    """Or `make test` tests other packages than a job gets; the CUDA libraries are there or not."""
+    found = [line for line in differences(CHECKOUT / name) if name != "locks/cuda.txt"]
+    assert not found, "make .venv/installed"
+
+
+@pytest.mark.parametrize("name", [*FILES, RUN])
+def test_the_lock_names_no_index(name: str):
+    assert not re.search("://|--(extra-)?index|--find-links", (CHECKOUT / name).read_text())
+
+
+def test_torch_has_the_hashes_of_builds_with_cuda_and_of_those_for_the_cpu():
+    [torch] = read((CHECKOUT / "locks/torch.txt").read_text(), "torch")
+    known = {  # from PyTorch's index for the CPU: CPython 3.11, 3.12, 3.13, x86-64
+        "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
+        "4ca4a9394b0c771238a4f73590fdbbc4debad85ed0fa63d026ae1b085da7d6e2",
+        "3fbf9c9d1f3c10c2d59d04aca426dee9ccc6ceb32d255c61e93acc3b4f75fae6",
+    }
+    assert torch.version != "2.13.0" or {f"sha256:{value}" for value in known} < set(torch.hashes)
+    assert len(torch.hashes) > 24  # the ordinary builds of one version
+
+
+def every_wish() -> set[str]:
+    """What a recipe can make the train step ask for."""
+    config = TrainConfig.model_construct(tensorboard=True)
+    uris = ("local", "http://mlflow", "arn:aws:sagemaker:eu-west-1:1:mlflow")
+    trackers = (packages(config, uri).values() for uri in uris)
+    return {*chain.from_iterable(trackers), *chain.from_iterable(REQUIREMENTS.values())}
+
+
+@pytest.mark.parametrize("step", ["shard", "train", "evaluate", "gate"])
+def test_a_job_installs_all_that_it_needs_from_the_lock_but_torch(step: str):
+    """pip refuses what is not in the file, since hashes are; torch it finds in the image."""
+    wished = {"train": sorted(every_wish()), "gate": OF_GATE}.get(step, ())
+    text = step_code(CHECKOUT, step, None, wished)["requirements.txt"].decode()
+    entries = list(read(text, step))
+    lacking = {str(r) for e in entries for r in needs(e) if not fits(r, entries)}
+    assert {canonicalize_name(Requirement(line).name) for line in lacking} <= {"torch"}
+    known = {(e.name, e.version): e.hashes for e in read((CHECKOUT / PACKAGES).read_text(), "")}
+    assert all(known[e.name, e.version] == e.hashes for e in entries)
+
+
+def test_another_package_changes_no_job():
+    entries = read((CHECKOUT / PACKAGES).read_text(), "")
+    before = [entry.line for entry in closure(entries, OF_GATE, "gate")]
+    more = Entry("more", "1", Requirement("more==1"), (HASH,), frozenset({"ruff"}))
+    assert [entry.line for entry in closure([*entries, more], OF_GATE, "gate")] == before
+
+
+@pytest.mark.parametrize(
+    ("root", "found"), [("numpy>=999", r"has \d+\.\d+\.\d+"), ("no-such-package", "nothing of it")]
+)
+def test_what_the_lock_has_not_is_refused(root: str, found: str):
+    entries = read((CHECKOUT / PACKAGES).read_text(), "")
+    with pytest.raises(DefinitionError, match=f"step train asks for {root}.*{found}.*make lock"):
+        closure(entries, [root], "step train")
+
+
+@pytest.mark.parametrize(
+    "line", ["einops", "einops>=0.8", f"einops>=0.8 --hash={HASH}", "einops==0.8.2",
+             "einops==0.8.2 --hash=md5:0", "-r other.txt", f"./einops.whl --hash={HASH}",
+             "einops==0.8.2 --hash=sha256:12", f"einops==0.8.2 --hash={HASH} --no-deps"],
+)  # fmt: skip
+def test_what_nobody_could_install_again_is_refused(line: str):
+    with pytest.raises(DefinitionError, match="mine: .* is no name==version with --hash=sha256"):
+        read(f"# mine\n{line}\n", "mine")
+
+
+def test_a_users_own_requirements_are_added_and_may_not_contradict(tmp_path: Path):
+    (tmp_path / "requirements.txt").write_text(f"einops==0.8.2 --hash={HASH}\n")
+    files = step_code(CHECKOUT, "train", tmp_path)
+    usual = step_code(CHECKOUT, "train", None)["requirements.txt"].decode()
+    assert files["requirements.txt"].decode() == f"{usual}einops==0.8.2 \\\n    --hash={HASH}\n"
+    (tmp_path / "requirements.txt").write_text(f"numpy==1.0.0 --hash={HASH}\n")
+    with pytest.raises(DefinitionError, match="requirements.txt: numpy is 1.0.0, locks/packages"):
+        step_code(CHECKOUT, "train", tmp_path)
+
+
+ENTRIES = st.builds(
+    lambda name, numbers, marker, hashes: Entry(
+        name,
+        (version := ".".join(map(str, numbers))),
+        Requirement(f"{name}=={version}{marker}"),
+        tuple(f"sha256:{value:064x}" for value in hashes),
+        frozenset(),
+    ),
+    st.sampled_from(["a", "scikit-learn", "x2-y3"]),
+    st.lists(st.integers(0, 2030), min_size=1, max_size=4),
+    st.sampled_from(["", '; python_version < "3.12"', '; sys_platform == "linux"']),
+    st.lists(st.integers(0, 2**256 - 1), min_size=1, max_size=3),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(ENTRIES, max_size=5))
+def test_what_is_written_is_read_again(entries: list[Entry]):
+    text = "".join(entry.line for entry in entries)
+    assert [(e.name, e.line) for e in read(text, "it")] == [(e.name, e.line) for e in entries]
+
+
+@pytest.mark.parametrize("text", [
+    f"a==1 \\\n    --hash={HASH}\n    # via\n    #   b\n    #   c-d (pyproject.toml)\n",
+    f"a==1 --hash={HASH}  # via b, C_d\n",
+])  # fmt: skip
+def test_who_wants_a_package_stands_in_the_comment_however_uv_writes_it(text: str):
+    [entry] = read(f"# head\n{text}", "it")
+    assert (entry.version, entry.hashes, entry.wanted_by) == ("1", (HASH,), {"b", "c-d"})

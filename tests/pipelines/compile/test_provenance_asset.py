@@ -1,0 +1,96 @@
+"""What a definition says of where its models come from, and what that costs the step cache."""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conditions.gate_documents import OriginRecord
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.compile.provenance_asset import blanked, changes_sha256
+from pipelines.definition import build
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
+from tests.documents import keys_that_differ
+from tests.pipelines.test_definition import steps
+
+
+def compiled(commit: str, *overrides: str) -> CompiledPipeline:
+    recipe = load(Path("recipes/laptop.yaml"), overrides)
+    return build(recipe, resolve(recipe.aws), commit=commit, source=None)
+
+
+@pytest.fixture(scope="module")
+def first() -> CompiledPipeline:
+    return compiled("a" * 40)
+
+
+@pytest.fixture(scope="module")
+def second() -> CompiledPipeline:
+    return compiled("b" * 40)
+
+
+def record(definition: CompiledPipeline) -> dict:
+    [asset] = [a for a in definition.assets if "provenance.json" in a.files]
+    return json.loads(asset.files["provenance.json"])
+
+
+def test_another_commit_of_the_same_code_changes_the_gates_input_and_nothing_else(first, second):
+    before, after = steps(json.loads(first.body)), steps(json.loads(second.body))
+    assert {name for name in before if before[name] != after[name]} == {"Gate"}
+    assert first.body == compiled("a" * 40).body
+    assert blanked(first.body) == blanked(second.body)
+    assert record(first) | {"commit": "b" * 40} == record(second)
+
+
+def test_the_record_has_the_keys_that_its_type_says(first):
+    assert not keys_that_differ(record(first), OriginRecord)
+
+
+def test_the_record_binds_the_definition_that_names_it(first):
+    [asset] = [a for a in first.assets if "provenance.json" in a.files]
+    assert asset.uri in first.body
+    expected = hashlib.sha256(blanked(first.body).encode()).hexdigest()
+    assert record(first)["definition_sha256"] == expected
+    recipe = hashlib.sha256(asset.files["recipe.json"]).hexdigest()
+    assert record(first)["recipe"]["sha256"] == recipe
+
+
+def test_the_record_names_every_steps_code_and_image(first):
+    found = record(first)
+    code = {uri: sha256 for assets in found["code"].values() for uri, sha256 in assets.items()}
+    no_code = {"provenance.json", "no-champion.json"}
+    others = [asset for asset in first.assets if not no_code & asset.files.keys()]
+    assert code == {asset.uri: asset.sha256 for asset in others}
+    assert len(found["code"]["Train"]) == 2  # ours and AWS's drivers
+    assert "pytorch-inference" in found["images"]["Register"]["uri"]
+
+
+def test_an_image_given_by_digest_is_bound_by_it():
+    digest = "sha256:" + "1" * 64
+    found = record(compiled("a", f"images.inference=example.com/mine@{digest}"))
+    assert found["images"]["Register"]["digest"] == digest
+    assert found["images"]["Gate"]["digest"] is None  # a tag can be moved
+
+
+def test_uncommitted_changes_have_a_hash_of_their_own(tmp_path):
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    assert changes_sha256(tmp_path) is None  # no repository
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-q", "-m", "a")
+    assert changes_sha256(tmp_path) is None
+    (tmp_path / "a").write_text("2")
+    edited = changes_sha256(tmp_path)
+    (tmp_path / "new").write_text("3")
+    with_new = changes_sha256(tmp_path)
+    (tmp_path / "new").write_text("4")
+    assert len({edited, with_new, changes_sha256(tmp_path), None}) == 4
+    (tmp_path / "new").write_text("3")
+    assert changes_sha256(tmp_path) == with_new

@@ -1,0 +1,49 @@
+"""A script's data in S3: what a job's input gets of a prefix, and whether it is what it was."""
+
+import boto3
+import pytest
+
+from pipelines.registry.data_checks import _check_channel
+from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.record_checks import Mismatch
+from steps.evaluate_script.job import channel
+
+pytestmark = pytest.mark.long
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/mine/1"
+
+
+@pytest.fixture(scope="module")
+def evidence(emulator):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in emulator.env.items():
+            patch.setenv(name, value)
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="channels")
+        for key in ("test/test", "many/a.csv", "many/deep/b.csv", "many/", "one.csv", "one.csvx"):
+            s3.put_object(Bucket="channels", Key=key, Body=key.encode())
+        yield Evidence(ARN)
+
+
+@pytest.mark.parametrize(
+    ("uri", "files"),
+    [
+        ("s3://channels/test", {"test": "test/test"}),
+        ("s3://channels/many/", {"a.csv": "many/a.csv", "deep/b.csv": "many/deep/b.csv"}),
+        ("s3://channels/one.csv", {"one.csv": "one.csv"}),
+    ],
+)
+def test_a_channel_is_what_the_job_was_given(uri, files, evidence, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    told = channel("test", tmp_path)
+    assert _check_channel(evidence, "channel test", uri, told, deep=True) == len(files)
+    (tmp_path / next(iter(files))).write_text(next(iter(files.values())).upper())
+    other = channel("test", tmp_path)
+    assert _check_channel(evidence, "channel test", uri, other, deep=False) == len(files)
+    with pytest.raises(Mismatch, match="SHA-256 of channel test"):
+        _check_channel(evidence, "channel test", uri, other, deep=True)
+    (tmp_path / "more.csv").write_text("")
+    with pytest.raises(Mismatch, match="number of files of channel test"):
+        _check_channel(evidence, "channel test", uri, channel("test", tmp_path), deep=False)

@@ -1,0 +1,136 @@
+"""Looks at a test split: one number for each training, whoever starts it and however often."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import pytest
+
+from conditions.alpha_spending import spent
+from pipelines.definition import build
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
+from pipelines.registry import ledger
+
+pytestmark = pytest.mark.long
+
+BUCKET = "trainyard-laptop"
+CHAMPION = {"ChampionArn": "arn:aws:sagemaker:us-east-1:123456789012:model-package/g/1"}
+
+
+def document(*overrides: str) -> dict:
+    recipe = load(Path("recipes/laptop.yaml"), overrides)
+    return json.loads(build(recipe, resolve(recipe.aws), commit="0" * 40, source=None).body)
+
+
+@pytest.fixture(scope="module")
+def first() -> dict:
+    return document()
+
+
+@pytest.fixture(scope="module")
+def client(emulator):
+    found = boto3.client("s3", endpoint_url=emulator.url, region_name="us-east-1",
+                         aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
+                         aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"])  # fmt: skip
+    found.create_bucket(Bucket=BUCKET)
+    return found
+
+
+@pytest.fixture
+def s3(client):
+    """The bucket, without a ledger."""
+    yield client
+    for item in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+        client.delete_object(Bucket=BUCKET, Key=item["Key"])
+
+
+def test_the_same_training_keeps_its_number_and_another_gets_the_next(s3, first):
+    assert ledger.look(s3, first, CHAMPION).counted is False
+    assert [ledger.take(s3, first, CHAMPION).number for _ in range(3)] == [1, 1, 1]
+    again = ledger.look(s3, first, CHAMPION)
+    assert (again.number, again.counted, again.level) == (1, True, spent(again.alpha, 1))
+    seed = document("train.loop.seed=1")
+    assert ledger.look(s3, seed, CHAMPION).number == 2  # looking takes nothing
+    assert ledger.take(s3, seed, CHAMPION).number == 2
+    assert ledger.take(s3, first, CHAMPION | {"MaxSteps": "7"}).number == 3
+    assert ledger.take(s3, first, CHAMPION).number == 1
+
+
+def test_what_changes_no_weights_is_no_other_look(s3, first):
+    assert ledger.take(s3, first, CHAMPION).number == 1
+    margins = document("gate.non_inferiority={bits_per_byte: 0.5}", "evaluate.baseline_units=9")
+    assert ledger.take(s3, margins, CHAMPION).number == 1
+    assert ledger.take(s3, first, CHAMPION | {"TrainInstanceType": "ml.m5.xlarge"}).number == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "number"),
+    [
+        ("train.loop.learning_rate=0.1", 2),  # another model on the same split
+        ("workload.config.dim=64", 2),
+        ("pipeline.name=another", 2),  # whose pipeline it is does not matter
+        ("shard.test_share=0.3", 1),  # another split
+        ("data.input=s3://elsewhere/raw", 1),
+    ],
+)
+def test_a_look_is_at_one_test_split(override, number, s3, first):
+    ledger.take(s3, first, CHAMPION)
+    extra = ["train.loop.seed=5"] if override.startswith("pipeline.") else []
+    assert ledger.take(s3, document(override, *extra), CHAMPION).number == number
+
+
+def test_another_champion_is_looked_at_for_the_first_time(s3, first):
+    ledger.take(s3, first, CHAMPION)
+    other = {"ChampionArn": CHAMPION["ChampionArn"].replace("/1", "/2")}
+    assert ledger.take(s3, first, other).number == 1
+
+
+def test_starts_at_once_get_a_number_each(s3, first):
+    """S3 decides: who is too late looks again."""
+    given = [CHAMPION | {"MaxSteps": str(steps)} for steps in range(1, 13)]
+    with ThreadPoolExecutor(12) as pool:
+        numbers = list(pool.map(lambda one: ledger.take(s3, first, one).number, given))
+    assert sorted(numbers) == list(range(1, 13))
+
+
+@pytest.mark.parametrize("champion", ["none", "unresolved"])
+def test_without_a_champion_nothing_is_spent(champion, s3, first):
+    assert ledger.take(s3, first, {"ChampionArn": champion}) is None
+    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET)
+
+
+def test_a_pipeline_that_compares_nothing_has_no_looks(s3):
+    plain = document("gate={max_bits_per_byte: 2.5}")
+    assert "Look" not in {parameter["Name"] for parameter in plain["Parameters"]}
+    assert ledger.take(s3, plain, CHAMPION) is None
+
+
+def test_somebody_elses_object_in_the_ledger_uses_its_number_up(s3, first):
+    found = ledger.take(s3, first, CHAMPION)
+    [item] = s3.list_objects_v2(Bucket=BUCKET)["Contents"]
+    s3.put_object(Bucket=BUCKET, Key=item["Key"].replace("000001", "000002"), Body=b"no json")
+    assert found.number == 1
+    assert ledger.take(s3, document("train.loop.seed=1"), CHAMPION).number == 3
+
+
+def of_script(*overrides: str) -> dict:
+    path = Path("tests/somebodys/recipe.yaml")
+    recipe = load(path, overrides)
+    account = resolve(recipe.aws)
+    return json.loads(build(recipe, account, commit="0" * 40, source=None, home=path.parent).body)
+
+
+def test_a_scripts_test_split_is_the_addresses_of_its_channels(s3):
+    """Another seed is another look at it; other margins are none; another test set is another."""
+    prefix = "aws.bucket=trainyard-laptop"
+    assert ledger.take(s3, of_script(prefix), CHAMPION).number == 1
+    margins = of_script(prefix, "gate.non_inferiority={log_loss: 0.5}")
+    assert ledger.take(s3, margins, CHAMPION).number == 1
+    train = "evaluate.channels={test: s3://somebodys/data/test, train: s3://somebodys/data/train}"
+    assert ledger.take(s3, of_script(prefix, train), CHAMPION).number == 1
+    slower = of_script(prefix, "train.arguments={slope: 0.5}")
+    assert ledger.take(s3, slower, CHAMPION).number == 2
+    other = of_script(prefix, "evaluate.channels={test: s3://somebodys/data/other}")
+    assert ledger.take(s3, other, CHAMPION).number == 1

@@ -1,0 +1,34 @@
+"""What is read of a training."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+from pipelines.run_report.run_documents import read_metrics
+from trainyard.runs.execution import Step
+
+
+def test_a_metrics_expression_means_what_it_means_to_jobs():
+    """Another dialect than Python's; one that is none, or takes too long, costs no other."""
+    regexes = {
+        "f1": r"f1=(?<value>[0-9.]+)",
+        "bad": "(",
+        "slow": "word=((a|aa)+)$",
+        "mae": "mae=([0-9.]+)",
+    }
+    given = [{"Name": name, "Regex": regex} for name, regex in regexes.items()]
+    lines = ["f1=0.5 mae=3", f"word={'a' * 60}!", "f1=1.0 mae=nothing"]
+    step = Step(
+        name="Train",
+        title="Train",
+        status="Succeeded",
+        started=datetime.now(UTC),
+        ended=None,
+        reason="",
+        cached=False,
+        metadata={"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/x"}},
+    )
+    service = SimpleNamespace(
+        training_job=lambda name: {"AlgorithmSpecification": {"MetricDefinitions": given}},
+        all_lines=lambda step: lines,
+    )
+    assert read_metrics(service, {"Train": step}) == {"f1": [0.5, 1.0], "mae": [3.0]}

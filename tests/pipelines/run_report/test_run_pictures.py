@@ -1,0 +1,80 @@
+"""The pictures of a run's page."""
+
+import copy
+
+import pytest
+
+from conditions.checks.threshold import against_threshold
+from conditions.verdict import verdict
+from pipelines.run_report.run_pictures import (
+    BAD,
+    FARTHEST,
+    _times_demanded,
+    budgets_picture,
+    champion_picture,
+    inputs,
+    loss_curve,
+)
+from steps.gate import job
+from tests.conditions.evidence import CHAMPION, Evidence
+
+DEMANDS = [
+    "--look", "1",
+    "--superiority", "loss", "lower", "0", "--slice_regression", "loss", "lower", "0.05",
+    "--max_calibration_error", "0.2", "--max_leaked_examples", "0", "--max_artifact_mb", "5",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory) -> dict:
+    root = Evidence(bad_slice=0.3).write(tmp_path_factory.mktemp("gate"))
+    words = ["--primary_metric", "loss", "--direction", "lower", "--champion", CHAMPION]
+    return job.judge(job.parse([*words, *DEMANDS, "--root", str(root)]))
+
+
+def test_the_champion_the_slices_and_what_was_demanded_are_drawn(gate):
+    picture = champion_picture(gate)
+    for shown in ("all examples", "kind=c", "superiority: +0", "slice regression: -0.05", BAD,
+                  "improvement of loss"):  # fmt: skip
+        assert shown in picture
+
+
+def test_budgets_are_drawn_as_multiples_of_what_is_demanded(gate):
+    picture = budgets_picture(gate)
+    for shown in ("artifact mb: 3 ≤ 5", "effective groups: ", "leaked examples: 0 ≤ 0"):
+        assert shown in picture
+
+
+@pytest.mark.parametrize(
+    ("direction", "value", "threshold", "expected"),
+    [("lower", 3, 5, 0.6), ("higher", 40, 20, 0.5), ("lower", 0, 0, 0), ("higher", 0, 20, FARTHEST),
+     ("lower", 0.1, 0, FARTHEST), ("lower", 99, 5, FARTHEST)],
+)  # fmt: skip
+def test_left_of_one_passes_whichever_way_is_better(direction, value, threshold, expected):
+    check = {"direction": direction, "value": value, "threshold": threshold, "low": None}
+    assert _times_demanded(check | {"high": None})["value"] == expected
+
+
+def test_where_nothing_was_compared_there_is_no_picture(gate):
+    without = verdict({}, [against_threshold({}, "loss", "lower", 1.0)])
+    old = {"checks": [{"name": "max_loss", "metric": "loss", "value": 1.0, "threshold": 2.0}]}
+    for found in (without, old):
+        assert champion_picture(found) is None and budgets_picture(found) is None
+
+
+def test_a_limit_that_is_infinite_is_drawn_as_none(gate):
+    changed = copy.deepcopy(gate)
+    for found in (*changed["checks"], *changed["slices"]):
+        found["low"] = found["high"] = None
+    assert champion_picture(changed) and budgets_picture(changed)
+
+
+def test_a_mixture_has_a_picture_of_its_inputs_and_other_data_have_none():
+    lines = [
+        {"step": 1, "loss": 2.0, "samples.web": 7, "epochs.web": 0.1, "epochs.tiny": 1.5},
+        {"step": 2, "validation_loss": 1.0, "validation_loss.web": 0.5},
+        {"step": 3, "loss": 1.0, "samples.web": 14, "epochs.web": 0.2, "epochs.tiny": 3.0},
+    ]
+    drawn = inputs(lines)
+    assert drawn and drawn != loss_curve(lines)
+    assert inputs([{"step": 1, "loss": 2.0}]) is None

@@ -1,0 +1,113 @@
+"""Hashes and splits: functions of the values alone, whatever batch or machine they come in."""
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas.util import hash_array
+
+from steps.shard.read_object import split_numbers, split_of
+from steps.shard.record_hashes import LONG, column_hashes, record_hashes
+from steps.shard.shard_plan import SPLITS
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+long_texts = st.integers(LONG - 3, LONG + 3).map(lambda size: "é" + "x" * (size - 2))
+strings = st.lists(st.none() | texts | long_texts, max_size=20)
+numbers = st.lists(st.none() | st.floats(), max_size=20)
+
+
+def test_known_values_keep_their_hashes():
+    """Of another version of pandas too: other hashes would be other splits of the same data."""
+    found = column_hashes(pa.array(["", "a", "file-7.py", "é", "x" * 1000, None], pa.string()))
+    assert [f"{value:016x}" for value in found] == [
+        "186da64456263a46", "c1999a454057bfd0", "1379b42be83d13cd", "eaa82851ccf8e8e7",
+        "03baa5944435f844", "9e3779b97f4a7c15",
+    ]  # fmt: skip
+    found = column_hashes(pa.array([1.0, -2.5, None]))
+    assert [f"{value:016x}" for value in found] == [
+        "2a20cd80798dae26",
+        "413ce7131314a95e",
+        "469bf2dcc1aa179b",
+    ]
+
+
+def test_long_strings_hash_by_sha256_from_512_bytes_on():
+    for size in (512, 5000):
+        text = "é" * (size // 2)
+        digest = hashlib.sha256(text.encode()).digest()
+        assert column_hashes(pa.array([text]))[0] == int.from_bytes(digest[:8], "little")
+        assert (
+            column_hashes(pa.array(["short", text, text]))[1:].tolist()
+            == [int.from_bytes(digest[:8], "little")] * 2
+        )
+    text = "x" * 511
+    assert column_hashes(pa.array([text]))[0] == hash_array(np.array([text], object))[0]
+
+
+@given(values=strings, other=strings)
+def test_a_string_has_its_hash_in_every_batch(values, other):
+    column = pa.array(values, pa.string())
+    alone = [column_hashes(pa.array([value], pa.string()))[0] for value in values]
+    assert column_hashes(column).tolist() == alone
+    # a slice of a longer array, as filters and readers make them
+    padded = pa.array([*other, *values, *other], pa.string()).slice(len(other), len(values))
+    assert column_hashes(padded).tolist() == alone
+    assert len(set(alone)) == len(set(values))
+
+
+@given(values=numbers)
+def test_a_number_has_its_hash_in_every_batch(values):
+    alone = [column_hashes(pa.array([value], pa.float64()))[0] for value in values]
+    assert column_hashes(pa.array(values, pa.float64())).tolist() == alone
+    missing = {hash_ for hash_, value in zip(alone, values, strict=True)
+               if value is None or np.isnan(value)}  # fmt: skip
+    assert len(missing) <= 1
+    assert column_hashes(pa.array([0.0, -0.0]))[0] == column_hashes(pa.array([-0.0]))[0]
+
+
+@given(
+    rows=st.lists(st.tuples(texts, st.floats(allow_nan=False), st.none() | texts), max_size=20),
+)
+def test_records_have_equal_hashes_when_they_are_equal_in_all_columns(rows):
+    schema = pa.schema({"a": pa.string(), "b": pa.float64(), "c": pa.string()})
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip("abc", row, strict=True)) for row in rows], schema=schema
+    )
+    hashes = record_hashes([column_hashes(column) for column in batch.columns])
+    distinct = len(set(rows))
+    assert len(set(hashes.tolist())) == distinct
+    assert dict(zip(rows, hashes, strict=True)) == dict(zip(rows[::-1], hashes[::-1], strict=True))
+
+
+def test_columns_do_not_stand_for_each_other():
+    batch = pa.RecordBatch.from_pylist([{"a": "x", "b": "y"}, {"a": "y", "b": "x"}])
+    a, b = (column_hashes(column) for column in batch.columns)
+    first, second = record_hashes([a, b])
+    assert first != second
+    assert record_hashes([a])[0] == record_hashes([b])[1] == a[0]
+
+
+@given(key=texts, a=st.floats(0, 0.24), b=st.floats(0, 0.24))
+def test_the_split_follows_from_the_key_alone(key, a, b):
+    assert split_of(key, a, b) == split_of(key, a, b) in SPLITS
+    assert split_of(key, 0, 0) == "train"
+    # a larger test share takes from the others and never gives back
+    if split_of(key, a, b) == "test":
+        assert split_of(key, a, b + 0.5) == "test"
+
+
+@pytest.mark.parametrize("key", [str, float, lambda n: f"{n}" + "x" * LONG, lambda n: f"{n:b}"])
+def test_the_shares_are_kept(key):
+    hashes = column_hashes(pa.array([key(number) for number in range(1, 20_001)]))
+    counts = np.bincount(split_numbers(hashes, 0.1, 0.3), minlength=3) / len(hashes)
+    assert dict(zip(SPLITS, counts, strict=True)) == pytest.approx(
+        {"train": 0.6, "validation": 0.1, "test": 0.3}, abs=0.01
+    )
+
+
+def test_shares_that_leave_nothing_are_refused():
+    with pytest.raises(ValueError, match="leave nothing to train on"):
+        split_of("a", 0.5, 0.5)

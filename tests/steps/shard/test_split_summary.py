@@ -1,0 +1,114 @@
+"""What the shard job writes for the evaluation, so that it need not read the train split."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from steps.shard import job, split_summary
+from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, five_objects, lines
+from training.data.dataset import Dataset
+from training.workloads import load_packing
+
+SUMMARY = "processing/output/summary"
+TABLES = ("", "examples", "sample")
+
+
+def sharded(
+    root: Path,
+    files: dict[str, bytes],
+    *options: str,
+    instances: int = 1,
+    arguments: list[str] = ARGUMENTS,
+) -> Path:
+    """The folder into which so many instances together wrote."""
+    hosts = [f"algo-{number + 1}" for number in range(instances)]
+    source = container(root / "raw", files, "", []) / "processing/input/raw"
+    for host in hosts:
+        place = container(root / host, {}, host, hosts)
+        job.main([*arguments, *options, "--input", str(source), "--output", str(root / "out"),
+                  "--root", str(place)])  # fmt: skip
+    return root / "out"
+
+
+def fingerprints(folder: Path) -> list[str]:
+    return [Dataset(folder / "summary" / table).fingerprint for table in TABLES]
+
+
+def names(dataset: Dataset) -> list[int]:
+    packing = load_packing("language_model", {"context_length": 8, "layers": 1, "heads": 1})
+    return sorted(n for block in packing.examples(dataset) for n in block["example"].tolist())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return sharded(tmp_path_factory.mktemp("whole"), five_objects(), "--summary")
+
+
+def test_it_names_every_example_of_the_train_split(whole):
+    table = Dataset(whole / "summary/examples")
+    named = table.read(np.arange(len(table)))["example"].tolist()
+    assert sorted(named) == names(Dataset(whole / "train"))
+    assert len(named) == Dataset(whole / "train").records
+
+
+def test_of_a_small_split_the_sample_is_all_in_the_same_order(whole):
+    train, sample = Dataset(whole / "train"), Dataset(whole / "summary/sample")
+    assert sample.fingerprint == train.fingerprint == Dataset(whole / "summary").fingerprint
+    everything = np.arange(len(train))
+    assert (sample.read(everything)["tokens"] == train.read(everything)["tokens"]).all()
+
+
+def test_it_holds_no_shard_of_the_split_but_its_manifests(whole):
+    assert [path.name for path in (whole / "summary").iterdir() if path.is_file()] == [
+        "manifest-algo-1.json"
+    ]
+    for split in ("train", "summary"):
+        assert (whole / split / "manifest-algo-1.json").read_bytes() == (
+            whole / "train/manifest-algo-1.json"
+        ).read_bytes()
+
+
+def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
+    monkeypatch.setattr(split_summary, "SAMPLE_BYTES", 3000)
+    one = sharded(tmp_path / "one", five_objects(), "--summary")
+    two = sharded(tmp_path / "two", {"a.jsonl": lines(RECORDS[::-1])}, "--summary", instances=2)
+    assert fingerprints(one) == fingerprints(two)
+    sample, train = Dataset(one / "summary/sample"), Dataset(one / "train")
+    size = int(sample.merged.bytes.sum())
+    assert 1000 < size < 2 * 3000 < int(train.merged.bytes.sum())
+    [rows, all_rows] = [
+        {row.tobytes() for row in d.read(np.arange(len(d)))["tokens"]} for d in (sample, train)
+    ]
+    assert rows < all_rows
+    assert len(np.unique(sample.merged.source)) == len(np.unique(train.merged.source))
+
+
+def test_it_changes_nothing_of_the_splits_and_a_rerun_adds_it(tmp_path, whole):
+    root = tmp_path / "later"
+    without = sharded(root, five_objects())
+    assert not (without / "summary").exists()
+    before = Dataset(without / "train").fingerprint
+    again = sharded(root, five_objects(), "--summary")
+    assert before == Dataset(again / "train").fingerprint == Dataset(whole / "train").fingerprint
+    assert fingerprints(again) == fingerprints(whole)
+
+
+def test_groups_are_named_too(tmp_path):
+    rows = [{"size": n % 7, "y": n % 2, "user": f"user {n % 40}"} for n in range(200)]
+    settings = {"numbers": ["size"], "label": "y", "label_above": 0.5, "group": "user"}
+    told = ["--workload", "tabular", "--workload_config", json.dumps(settings), "--key", "user"]
+    folder = sharded(tmp_path, {"a.jsonl": lines(rows)}, "--summary", arguments=told)
+    [named, train] = [
+        d.read(np.arange(len(d)))
+        for d in (Dataset(folder / "summary/examples"), Dataset(folder / "train"))
+    ]
+    assert len(named["example"]) == len(train["label"]) > 50
+    assert sorted(named["group"].tolist()) == sorted(train["group"].tolist())
+    assert len({*named["example"].tolist()}) == len({row.tobytes() for row in _rows(train)})
+
+
+def _rows(samples: dict[str, np.ndarray]) -> np.ndarray:
+    """One row of float64 a sample, over all its fields."""
+    return np.column_stack([samples[name] for name in sorted(samples)]).astype(np.float64)

@@ -1,0 +1,179 @@
+"""Strategies that depend on libraries: what AWS has no machine, image or launcher for is refused
+when the recipe is read; what is accepted reaches the definition."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.compile.compilation import Asset, CompiledPipeline
+from pipelines.compile.job_images import training_image
+from pipelines.compile.package_lock import read
+from pipelines.definition import build
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
+from steps.train.library_support import (
+    INSTANCE_TYPES,
+    LAUNCHERS,
+    SMP_IMAGES,
+    refuse_machines,
+)
+from trainyard.common.errors import RecipeError
+
+pytestmark = pytest.mark.long
+
+PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
+PLAIN = "train.loop.shard_degree=0"
+OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
+SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1"]
+STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "smddp", "smp"]
+
+
+def compiled(*overrides: str) -> CompiledPipeline:
+    recipe = load(PROD, [PLAIN, *overrides])
+    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+
+
+def train(definition: CompiledPipeline) -> dict:
+    body = json.loads(definition.body)
+    return next(step["Arguments"] for step in body["Steps"] if step["Name"] == "Train")
+
+
+def distributed(definition: CompiledPipeline) -> dict:
+    """What AWS's driver reads: how the ranks are started."""
+    [file] = [
+        content
+        for asset in definition.assets
+        for name, content in asset.files.items()
+        if name.endswith("distributed.json")
+    ]
+    return json.loads(file)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["train.loop.strategy=smp", "train.launcher=mpi"], "mpi cannot start .* to torchrun"),
+        (["train.loop.strategy=smddp", "train.instance_type=ml.g5.48xlarge"],
+         "instance_type ml.g5.48xlarge is not for strategy smddp, .* ml.p4d.24xlarge, ml.p4de"),
+        (["train.loop.strategy=smp", "train.instance_type=ml.g5.48xlarge"],
+         "instance_type ml.g5.48xlarge is not for strategy smp, .* ml.p5.48xlarge"),
+        (["train.loop.strategy=deepspeed", "train.instance_type=ml.m5.large"],
+         "instance_type ml.m5.large is not for strategy deepspeed, which needs GPUs"),
+        (["train.loop.strategy=smddp"],
+         "images.training: strategy smddp needs an image that you name, .* 2.4.1 or 2.5.1"),
+        (["train.loop.strategy=smp"], "images.pytorch_version: is '2.10.0'; .* for 2.4.1, 2.5.1:"),
+        (["train.launcher=mpi"], "launcher mpi on 4 instances needs processes_per_node"),
+        (["train.launcher=slurm"], "train.launcher: is 'slurm'; expected: .*'none' or 'own'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_when_the_recipe_is_read(overrides, expected):
+    with pytest.raises(RecipeError, match=expected):
+        load(PROD, [PLAIN, *overrides])
+
+
+@given(
+    st.sampled_from(STRATEGIES),
+    st.sampled_from(["torchrun", "mpi"]),
+    st.sampled_from(["ml.m5.large", "ml.g5.xlarge", "ml.p4d.24xlarge", "ml.p5.48xlarge"]),
+)
+def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher, instance_type):
+    refused = refuse_machines(strategy, launcher, instance_type)
+    needed = LAUNCHERS.get(strategy, launcher)
+    types = INSTANCE_TYPES.get(strategy, ("ml.",))
+    assert (refused is None) == (launcher == needed and instance_type.startswith(types))
+    if refused and launcher != needed:
+        assert f"set launcher to {needed}" in refused
+    elif refused:
+        assert instance_type in refused and types[0] in refused
+    assert refuse_machines(strategy, needed, types[0]) is None
+
+
+@pytest.mark.parametrize("version", SMP_IMAGES)
+def test_smp_has_its_own_image(version):
+    recipe = load(PROD, [*SMP, f"images.pytorch_version={version}"])
+    image = training_image(recipe, "us-east-1")
+    assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
+
+
+@pytest.mark.parametrize("version", SMP_IMAGES)
+def test_smddp_takes_the_image_of_smp(version):
+    image = training_image(load(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1")
+    load(PROD, [PLAIN, "train.loop.strategy=smddp", f"images.training={image}"])
+
+
+def test_smp_is_torchrun_with_parameters():
+    definition = compiled(*SMP, "train.loop.shard_degree=8")
+    given = json.loads(train(definition)["HyperParameters"]["mp_parameters"])
+    assert given == {"hybrid_shard_degree": 8}
+    assert distributed(definition)["smp"]["hybrid_shard_degree"] == 8
+
+
+def test_the_job_takes_the_hyperparameter_that_the_sdk_adds_for_smp():
+    from steps.train.job import parse, read_config
+
+    given = train(compiled(*SMP))["HyperParameters"] | {"max_steps": "10"}
+    options = parse([part for name, value in given.items() for part in (f"--{name}", value)])
+    assert read_config(options).strategy == "smp"
+
+
+def test_mpi_on_several_nodes_starts_all_ranks_and_as_many_on_each():
+    """AWS's driver gives mpirun process_count_per_node as the number of all."""
+    mpi = ["train.launcher=mpi", "train.processes_per_node=8", OWN]
+    several = distributed(compiled(*mpi))
+    assert several["process_count_per_node"] == 32
+    assert several["mpi_additional_options"] == ["--map-by", "ppr:8:node"]
+    one = distributed(compiled(*mpi, "train.instance_count=1"))
+    assert (one["process_count_per_node"], one["mpi_additional_options"]) == (8, None)
+
+
+OF_STRATEGIES = {"deepspeed", "mpi4py", "paramiko"}
+
+
+def locked(asset: Asset) -> list[str]:
+    return [entry.name for entry in read(asset.files["requirements.txt"].decode(), "")]
+
+
+THRESHOLDS = "gate={max_bits_per_byte: 0.95}"  # reads no scores, so it installs nothing
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], set()),
+        (["train.loop.strategy=deepspeed"], {"deepspeed"}),
+        (["train.launcher=mpi", "train.processes_per_node=8"], {"mpi4py", "paramiko"}),
+    ],
+)
+def test_only_the_train_step_installs_what_only_its_strategy_needs(overrides, expected):
+    further = {
+        name: set(locked(asset)) & OF_STRATEGIES
+        for asset in compiled("train.loop.tensorboard=false", THRESHOLDS, *overrides).assets
+        for name in asset.files
+        if name.endswith("/job.py") and "requirements.txt" in asset.files
+    }
+    assert further == {
+        "steps/train/job.py": expected,
+        "steps/shard/job.py": set(),
+        "steps/evaluate/job.py": set(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["train.loop.tensor_parallel=32", "workload.config.heads=16"],
+         "train.loop.tensor_parallel 32, .*: workload language_model: heads 16 cannot be shared"),
+        (["train.loop.pipeline_parallel=4", "workload.config.layers=3", "train.loop.micro_batch=4"],
+         "train.loop.pipeline_parallel 4: workload language_model: layers 3 are too few"),
+    ],
+)  # fmt: skip
+def test_a_split_that_the_model_is_not_made_for_is_refused_with_the_recipe(overrides, expected):
+    with pytest.raises(RecipeError, match=expected):
+        load(PROD, [PLAIN, *overrides])
+
+
+def test_a_split_that_the_model_is_made_for_is_not_refused():
+    assert load(PROD, [PLAIN, "train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8

@@ -1,0 +1,115 @@
+"""Other code starts anew, and a model says what it was trained with over all of its history."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.trainings import TOYS, history, losses
+from training.checkpoint.lineage import Lineage
+from training.identity import Parts
+
+
+@pytest.fixture
+def own(root, tmp_path: Path, monkeypatch) -> Path:
+    """The loss of a workload that a user may edit between two trainings."""
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(TOYS)])
+    shutil.copytree(TOYS / "toys", tmp_path / "source/toys")
+    monkeypatch.syspath_prepend(str(tmp_path / "source"))
+    forget()
+    yield tmp_path / "source/toys/ragged/workload.py"
+    forget()
+
+
+def forget() -> None:
+    """As in another process: what was imported is read again."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toys"]:
+        del sys.modules[name]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+    forget()
+
+
+def told(root: Path) -> dict:
+    return json.loads((root / "model/config.json").read_text())["training"]
+
+
+def weights(root: Path) -> bytes:
+    return (root / "model/model.safetensors").read_bytes()
+
+
+def test_a_changed_loss_starts_anew_in_a_folder_of_its_own_and_says_so(root, train, own, caplog):
+    caplog.set_level("INFO", logger="training")
+    train(root)
+    before, first, curve = told(root), weights(root), losses(root)
+    edit(own, "return total *", "return 2 * total *")
+    caplog.clear()
+    train(root)
+    assert weights(root) != first and losses(root)[1] == pytest.approx(2 * curve[1], rel=1e-5)
+    assert [line["step"] for line in history(root) if "loss" in line] == [*range(1, 11)]
+    assert told(root)["identity"] != before["identity"]
+    assert [s["since"] for s in told(root)["stretches"]] == [0]
+    said = "holds checkpoints of another training: code (~ toys/ragged/workload.py)"
+    assert said in caplog.text and before["identity"] in caplog.text
+
+    edit(own, "return 2 * total *", "return total *")
+    caplog.clear()
+    train(root)
+    assert "resumed from the checkpoint of step 10" in caplog.text
+    assert told(root) == before and weights(root) == first
+
+
+def test_checkpoints_of_other_code_under_this_ones_name_are_not_resumed(root, train, own, caplog):
+    caplog.set_level("WARNING", logger="training")
+    train(root)
+    mine = told(root)["identity"]
+    edit(own, "return total *", "return 2 * total *")
+    train(root)
+    folder = root / "checkpoints"
+    other = told(root)["identity"]
+    shutil.rmtree(folder / other)
+    (folder / mine).rename(folder / other)
+    train(root)
+    assert f"{other}/step-00000010 is not resumed: it is another training's: code (~" in caplog.text
+    assert losses(root).keys() == {*range(1, 11)}
+    assert [s["identity"] for s in told(root)["stretches"]] == [other]
+
+
+def test_a_checkpoint_that_does_not_say_what_made_it_is_not_resumed(root, train, caplog):
+    caplog.set_level("WARNING", logger="training")
+    train(root)
+    for marker in root.glob("checkpoints/*/step-*/complete.json"):
+        said = json.loads(marker.read_text())
+        marker.write_text(json.dumps(said | {"lineage": None}))
+    train(root)
+    assert "its marker does not say what it was trained with" in caplog.text
+    assert losses(root).keys() == {*range(1, 11)}
+
+
+def test_going_on_alike_adds_no_stretch(root, train):
+    train(root)
+    [newest] = root.glob("checkpoints/*/step-00000010")
+    shutil.rmtree(newest)
+    train(root, micro_batch=4)
+    assert [(s["since"], s["world_size"]) for s in told(root)["stretches"]] == [(0, 1)]
+
+
+def lineage(strategy: str, seed: int = 0) -> Lineage:
+    known = Parts(workload="w", workload_config={}, settings={"seed": seed}, code={})
+    return Lineage.begin(known, strategy, 2)
+
+
+def test_what_was_undone_by_a_resume_is_no_part_of_the_history():
+    """A stretch that began behind the checkpoint that is resumed left nothing in it."""
+    first, second = lineage("ddp"), lineage("fsdp")
+    both = second.after(20, first.after(0, first))
+    assert [(s.since, s.strategy) for s in both.stretches] == [(0, "ddp"), (20, "fsdp")]
+    assert [s.since for s in first.after(10, both).stretches] == [0]
+    assert [s.strategy for s in first.after(30, both).stretches] == ["ddp", "fsdp", "ddp"]

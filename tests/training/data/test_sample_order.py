@@ -1,0 +1,153 @@
+"""The order of samples: every one once an epoch, whatever the ranks, batches and interruptions."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from training.data.sample_order import FEW, Order, permutation, rank_positions, uniform, windowed
+
+shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=30)
+
+
+@st.composite
+def orders(draw) -> tuple[Order, int]:
+    """An order of either kind, and the samples in its epoch."""
+    sizes = np.array(draw(shard_sizes))
+    samples, seed = int(sizes.sum()), draw(st.integers(0, 2**32 - 1))
+    if draw(st.booleans()):
+        return uniform("f", seed, samples), samples
+    return windowed("f", seed, sizes, draw(st.integers(1, 2 * samples))), samples
+
+
+@given(orders(), st.data())
+def test_every_epoch_holds_every_sample_once_and_any_position_can_be_asked(made, data):
+    order, samples = made
+    epochs = order.at(range(3 * samples)).reshape(3, samples)
+    assert (np.sort(epochs, axis=1) == np.arange(samples)).all()
+    asked = data.draw(st.lists(st.integers(0, 3 * samples - 1)).map(sorted))
+    assert order.at(np.array(asked)).tolist() == epochs.ravel()[asked].tolist()
+    if samples > 30:
+        assert len({epoch.tobytes() for epoch in epochs}) == 3
+
+
+@given(st.integers(1, FEW), st.integers(0, 10**12), st.lists(st.integers(0, 500)).map(sorted))
+def test_epochs_that_are_computed_together_are_those_that_each_is_by_itself(samples, first, steps):
+    positions = first + np.array(steps, np.int64)
+    alone = [
+        permutation(f"f 3 {position // samples}", samples)(np.array([position % samples]))[0]
+        for position in positions.tolist()
+    ]
+    assert uniform("f", 3, samples).at(positions).tolist() == alone
+
+
+def test_fingerprint_seed_epoch_and_kind_all_change_the_order():
+    sizes = np.full(10, 100)
+    made = [
+        kind
+        for f in "ab"
+        for s in (0, 1)
+        for kind in (uniform(f, s, 1000), windowed(f, s, sizes, 1000))
+    ]
+    orders = [order.at(range(epoch, epoch + 1000)) for order in made for epoch in (0, 1000)]
+    assert len({order.tobytes() for order in orders}) == 16
+
+
+def read(order: Order, position: int, batches: int, batch: int, world: int, chunk: int = 10**6):
+    """What all ranks read in these global batches: (batches, world, share)."""
+    share = batch // world
+    part = {"global_batch": batch, "world": world}
+    streams = [
+        [
+            order.at(
+                rank_positions(position, k, min(chunk, batches * share - k), rank=rank, **part)
+            )
+            for k in range(0, batches * share, chunk)
+        ]
+        for rank in range(world)
+    ]
+    stream = [np.concatenate(chunks).reshape(batches, share) for chunks in streams]
+    return np.stack(stream, axis=1)
+
+
+@given(
+    made=orders(),
+    world=st.integers(1, 64),
+    share=st.integers(1, 12),
+    batches=st.integers(1, 5),
+    position=st.integers(0, 2000),
+    chunk=st.integers(1, 40),
+)
+def test_ranks_share_out_the_same_global_batches(made, world, share, batches, position, chunk):
+    """Together they read the sequence, each sample on one rank, however a rank cuts its reads."""
+    order, _ = made
+    together = read(order, position, batches, world * share, world, chunk)
+    expected = order.at(range(position, position + batches * world * share))
+    assert together.ravel().tolist() == expected.tolist()
+
+
+runs = st.lists(
+    st.tuples(st.integers(1, 64), st.integers(1, 10), st.integers(0, 6)), min_size=2, max_size=6
+)
+
+
+@settings(max_examples=60)
+@given(orders(), runs)
+def test_other_ranks_and_batches_go_on_exactly_where_the_last_stopped(made, runs):
+    """Runs of (world, samples a rank, batches), each with an order of its own from the position."""
+    order, samples = made
+    position, seen = 0, []
+    for world, share, batches in runs:
+        assume(position < 50 * samples)
+        if batches:
+            seen.append(read(order, position, batches, world * share, world).ravel())
+        position += batches * world * share
+    together = np.concatenate([*seen, np.empty(0, np.int64)])
+    assert together.tolist() == order.at(range(position)).tolist()
+    for epoch in range(position // samples):
+        here = together[epoch * samples :][:samples]
+        assert (np.sort(here) == np.arange(samples)).all()
+
+
+@given(shard_sizes, st.integers(1, 500), st.integers(0, 3), st.data())
+def test_a_windowed_order_needs_two_windows_of_shards_at_once(sizes, window, epoch, data):
+    sizes = np.array(sizes)
+    samples, begins = int(sizes.sum()), np.cumsum(sizes) - sizes
+    order = windowed("f", 0, sizes, window)
+    position = epoch * samples + data.draw(st.integers(0, samples - 1))
+    needed = order.shards_from(position)
+    following = order.at(range(position, position + min(window, samples) // 2 + 1))
+    shards = np.searchsorted(begins, following, side="right") - 1
+    if window > 2 * sizes.max():
+        assert set(shards) <= set(needed.tolist())
+    assert shards[0] in needed
+    end = (epoch + 1) * samples
+    [first_of_next] = np.searchsorted(begins, order.at(range(end, end + 1)), side="right") - 1
+    assert first_of_next in order.shards_from(end - 1)
+    # a window ends with the shard nearest to where it should
+    assert sizes[needed].sum() <= 2 * (2 * window + sizes.max())
+
+
+def pattern(shards: list[int]) -> tuple[int, ...]:
+    """The shards renamed in the order in which they come."""
+    names: dict[int, int] = {}
+    return tuple(names.setdefault(shard, len(names)) for shard in shards)
+
+
+def test_windows_are_shuffled_inside_and_shards_between_them():
+    sizes = np.full(1000, 50)
+    order = windowed("f", 0, sizes, 500).at(range(50_000)).reshape(100, 500)
+    shards = order // 50
+    assert {len(set(window)) for window in shards.tolist()} == {10}
+    assert all(len(set(window[:50])) > 7 for window in shards.tolist())
+    assert len({pattern(window) for window in shards.tolist()}) == 100
+    assert abs(np.corrcoef(np.arange(100), shards[:, 0])[0, 1]) < 0.4
+    other = windowed("f", 0, sizes, 500).at(range(50_000, 100_000)).reshape(100, 500) // 50
+    assert not {frozenset(w) for w in shards.tolist()} & {frozenset(w) for w in other.tolist()}
+
+
+@pytest.mark.parametrize("samples", [10**12, 10**15])
+def test_a_resume_anywhere_in_a_huge_dataset_is_as_quick_as_at_its_start(samples):
+    order = uniform("f", 0, samples)
+    found = order.at(range(samples * 7 // 2, samples * 7 // 2 + 100))
+    assert len(set(found.tolist())) == 100 and found.max() < samples

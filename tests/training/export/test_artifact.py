@@ -1,0 +1,76 @@
+"""The model as it is handed on."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.export.artifact import open_artifact, save
+from training.export.weight_location import Held
+from training.workloads import load
+from trainyard.common.errors import DataError
+
+SETTINGS = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
+    workload = load("language_model", SETTINGS)
+    model = workload.model()
+    description = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
+    save(tmp_path, Held(model.state_dict()), workload, description, [{"step": 1, "loss": 2.5}])
+    return tmp_path, model
+
+
+def test_the_model_reads_back_and_answers_the_same(saved):
+    folder, model = saved
+    _, found, description = open_artifact(folder)
+    tokens = torch.randint(0, 257, (2, 8))
+    assert torch.equal(found(tokens), model(tokens))
+    assert not found.training and description["steps"] == 3
+    assert json.loads((folder / "history.jsonl").read_text()) == {"step": 1, "loss": 2.5}
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json: is missing"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: is missing"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"not weights"), "weights are not those"),
+        (lambda f: edit(f, workload_config=SETTINGS | {"dim": 32}), "weights are not those"),
+        (lambda f: edit(f, workload_config=SETTINGS | {"layers": 2}), "weights are not those"),
+        (lambda f: (f / "config.json").write_bytes(b"{"), "config.json: is damaged"),
+        (lambda f: (f / "config.json").write_bytes(b"{}"), "config.json: is damaged"),
+    ],
+)
+def test_damage_is_named(saved, damage, expected):
+    damage(saved[0])
+    with pytest.raises(DataError, match=expected):
+        open_artifact(saved[0])
+
+
+def edit(folder: Path, **fields) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_the_language_model_loads_without_our_code(tmp_path):
+    """With Hugging Face's transformers; a text longer than a head is wide, so positions matter."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    settings = {"context_length": 24, "layers": 2, "heads": 2, "dim": 16}
+    workload = load("language_model", settings)
+    model = workload.model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    description = {"workload": "language_model", "workload_config": settings, "steps": 3}
+    save(tmp_path, Held(model.state_dict()), workload, description, [])
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokens = torch.randint(0, 257, (2, 24))
+    with torch.no_grad():
+        assert torch.allclose(theirs(tokens).logits, model(tokens), atol=1e-4)
+    assert theirs.config.eos_token_id == workload.tokenizer.end

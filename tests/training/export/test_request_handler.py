@@ -1,0 +1,164 @@
+"""What a served model answers: the evaluation's own score, or what is wrong with the request."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
+from tests.training.workloads.tabular.tables import dataset, pack, table
+from training.export import artifact, inference
+from training.export.request_handler import Served, open_served
+from training.export.weight_location import Held
+from training.workloads import load
+from training.workloads.tabular.model import inputs
+from trainyard.common.errors import DataError
+
+LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
+
+
+def saved(folder: Path, name: str, settings: dict, workload) -> Served:
+    torch.manual_seed(1)
+    description = {"workload": name, "workload_config": settings}
+    artifact.save(folder, Held(workload.model().state_dict()), workload, description, [])
+    return open_served(folder)
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory) -> Served:
+    workload = load("language_model", LANGUAGE)
+    return saved(tmp_path_factory.mktemp("language"), "language_model", LANGUAGE, workload)
+
+
+@pytest.fixture(scope="module")
+def tabular(tmp_path_factory) -> Served:
+    workload = load("tabular", TABULAR)
+    workload.fit(dataset(tmp_path_factory.mktemp("train"), TABULAR, {"a": table(300, 1)}))
+    return saved(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
+
+
+def test_a_text_costs_what_its_samples_cost(language):
+    import pyarrow as pa
+
+    text = "größer: x = y + 1\n"
+    packer = language.workload.packing.packer()
+    samples = packer.add(pa.record_batch({"text": [text]}))["tokens"]
+    samples = np.concatenate([samples, packer.flush()["tokens"]])
+    parts = [language.answer({"tokens": sample}) for sample in samples.tolist()]
+    whole = language.answer({"text": text})
+    assert whole["bytes"] == len(text.encode()) - 1  # nothing predicts the first
+    assert whole["tokens"] == len(text.encode())  # the end is predicted, and has no bytes
+    for name in ("nats", "bytes", "tokens"):
+        assert whole[name] == pytest.approx(sum(part[name] for part in parts), rel=1e-6)
+    assert whole["bits_per_byte"] == whole["nats"] / math.log(2) / whole["bytes"]
+
+
+def test_a_sample_costs_what_the_model_says(language):
+    tokens = torch.randint(0, 256, (1, 9))
+    with torch.inference_mode():
+        logits = language.model(tokens[:, :-1]).float().log_softmax(-1)
+    expected = -logits[0, torch.arange(8), tokens[0, 1:]].double().sum().item()
+    found = language.answer({"tokens": tokens[0].tolist()})
+    assert found["nats"] == pytest.approx(expected, rel=1e-6) and found["tokens"] == 8
+
+
+def test_a_record_gets_the_probability_of_its_packed_sample(tabular):
+    rows = table(20, 7)
+    samples, _ = pack(TABULAR, [rows])
+    batch = {name: torch.from_numpy(array) for name, array in samples.items()}
+    with torch.inference_mode():
+        expected = tabular.model(*inputs(batch)).double().sigmoid().tolist()
+    seen = [*TABULAR["categories"], *TABULAR["numbers"]]
+    for (_, row), probability in zip(rows.iterrows(), expected, strict=True):
+        record = {name: None if row[name] != row[name] else row[name] for name in seen}
+        assert tabular.answer({"record": record})["probability"] == pytest.approx(
+            probability, rel=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ([], "expected a JSON object"),
+        ({}, "the request holds nothing"),
+        ({"text": 1}, "the request holds text"),
+        ({"text": "a", "tokens": []}, "the request holds text, tokens"),
+        ({"text": ""}, "no text whose bytes"),
+        ({"text": "\ud800"}, "half of a surrogate pair"),
+        ({"tokens": [1, 2]}, "expected 9 integers from 0 to 256"),
+        ({"tokens": [0] * 8 + [257]}, "expected 9 integers from 0 to 256"),
+        ({"tokens": [True] * 9}, "expected 9 integers"),
+    ],
+)
+def test_a_request_that_is_no_text_is_named(language, request_, expected):
+    with pytest.raises(DataError, match=expected):
+        language.answer(request_)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({"record": []}, "column: value"),
+        ({"row": {}}, "column: value"),
+        ({"record": {"wieght": 1.0}}, "no column wieght; the model reads"),
+        ({"record": {"weight": "heavy"}}, "record.weight: is 'heavy'; expected a number"),
+        ({"record": {"weight": True}}, "record.weight: is True; expected a number"),
+        ({"record": {"colour": 1.5}}, "record.colour: is 1.5; expected a string"),
+    ],
+)
+def test_a_request_that_is_no_record_is_named(tabular, request_, expected):
+    with pytest.raises(DataError, match=expected):
+        tabular.answer(request_)
+
+
+def test_missing_values_are_missing_not_zero(tabular):
+    nothing = tabular.answer({"record": {}})
+    assert nothing == tabular.answer({"record": {"weight": None, "colour": None}})
+    assert nothing != tabular.answer({"record": {"weight": 0.0}})
+
+
+def test_the_handlers_of_the_toolkit(language, tmp_path):
+    """AWS's own errors become the status of the answer."""
+    from sagemaker_inference.errors import BaseInferenceToolkitError
+
+    request = inference.input_fn('{"text": "def f(x):"}', "application/json; charset=utf-8")
+    answer = inference.predict_fn(request, language)
+    assert json.loads(inference.output_fn(answer, "*/*")) == answer
+    for call, status in (
+        (lambda: inference.input_fn("a,b", "text/csv"), 415),
+        (lambda: inference.input_fn("{", "application/json"), 400),
+        (lambda: inference.predict_fn({}, language), 400),
+    ):
+        with pytest.raises(BaseInferenceToolkitError) as refused:
+            call()
+        assert refused.value.status_code == status
+
+
+def test_a_workload_that_answers_nothing_says_so(language):
+    class Mute:
+        pass
+
+    with pytest.raises(DataError, match="answers no requests"):
+        Served(Mute(), language.model).answer({})
+
+
+def test_the_artifact_carries_the_code_that_answers(tmp_path, monkeypatch):
+    """Equal bytes each time, without the steps; a workload of one's own travels too."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    hashes = {artifact.add_code(tmp_path / name, "toys.ragged") for name in ("a", "b")}
+    assert len(hashes) == 1
+    names, other = (
+        {path.relative_to(tmp_path / n): path.read_bytes() for path in files if path.is_file()}
+        for n in ("a", "b")
+        for files in [list((tmp_path / n).rglob("*"))]
+    )
+    assert names == other
+    found = {path.as_posix() for path in names}
+    assert found >= {"code/inference.py", "code/trainyard/common/errors.py",
+                     "code/requirements.txt",
+                     "code/training/export/request_handler.py", "code/toys/ragged/workload.py",
+                     "packages.txt"}  # fmt: skip
+    assert not any("steps" in path.parts or "__pycache__" in path.parts for path in names)

@@ -1,0 +1,63 @@
+"""The history: whole since the training's beginning, whatever happened to its processes."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from training.watching.reports import Reports
+
+
+def lines(*steps: int) -> list[dict[str, float]]:
+    return [{"step": step, "loss": 1 / step} for step in steps]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints/identity/history.jsonl"
+
+
+def trained(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, float]]:
+    """A process that begins after the first of the steps and reports the others."""
+    with Reports(path, 0) as reports:
+        reports.begin(steps.start)
+        for line in lines(*steps[1:]):
+            reports.line(line)
+        if kept:
+            reports.keep()
+    return reports.history
+
+
+def test_a_resumed_training_has_every_step_once(path: Path):
+    trained(path, range(0, 8))
+    assert trained(path, range(5, 9)) == lines(1, 2, 3, 4, 5, 6, 7, 8)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == lines(*range(1, 9))
+
+
+def test_what_came_after_the_last_checkpoint_is_forgotten_with_it(path: Path):
+    trained(path, range(0, 4))
+    trained(path, range(3, 7), kept=False)
+    assert trained(path, range(3, 5)) == lines(1, 2, 3, 4)
+
+
+def test_a_training_from_the_beginning_forgets_the_one_before(path: Path):
+    trained(path, range(0, 4))
+    assert trained(path, range(0, 3)) == lines(1, 2)
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"step": 1, "lo', b"\x80", b"7\n", b"{}\n"])
+def test_a_damaged_history_is_said_and_does_not_end_the_training(path: Path, damage, caplog):
+    caplog.set_level(logging.WARNING)
+    trained(path, range(0, 4))
+    path.write_bytes(damage) if damage else path.unlink()
+    assert trained(path, range(3, 5)) == lines(4)
+    assert f"{path}: the curve begins at step 3" in caplog.text
+
+
+def test_other_ranks_say_and_write_nothing(path: Path, capsys):
+    with Reports(path, 1) as reports:
+        reports.begin(0)
+        reports.line({"step": 1, "loss": 1.0})
+        reports.keep()
+    assert not path.exists() and capsys.readouterr().out == ""

@@ -1,0 +1,144 @@
+"""A rank that keeps the others waiting is named, and noise names nobody."""
+
+import re
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training import worlds
+from tests.training.trainings import history
+from training.watching.clock import PARTS
+from training.watching.metric_line import NAMES
+from training.watching.step_progress import (
+    LINES,
+    LOOK,
+    OF,
+    OWN,
+    Stragglers,
+    ratios,
+    straggler,
+    told,
+)
+
+pytestmark = pytest.mark.long
+
+MEANS = dict(zip(PARTS, (0.02, 0.3, 0.1, 0.03, 0.01), strict=True))
+"""Seconds, of a step of a plausible training."""
+
+
+def noisy(random: np.random.Generator, ranks: int, deviation: float) -> np.ndarray:
+    """A line's table: each rank's parts, log-normal; a rank is slow in all its parts at once."""
+    whole = np.exp(random.normal(0, deviation, (ranks, 1)))
+    return np.array(list(MEANS.values())) * whole
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 64, 512])
+def test_noise_names_nobody_in_1000_lines(ranks):
+    """10 % a line, and in each tenth line a rank that a checkpoint or a page fault holds up."""
+    random, found = np.random.default_rng(ranks), Stragglers()
+    for line in range(1000):
+        table = noisy(random, ranks, 0.1)
+        if line % 10 == 0:
+            table[random.integers(ranks)] *= 5
+        assert found.add(table.tolist()) == []
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
+    ranks, stages = data.draw(st.integers(2, 40)), data.draw(st.integers(1, 4))
+    slow, part = data.draw(st.integers(0, ranks * stages - 1)), data.draw(st.sampled_from(OWN))
+    factor, begins = data.draw(st.floats(1.6, 10)), data.draw(st.integers(0, 20))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    own, found, named = sum(MEANS[p] for p in OWN), Stragglers(stages), []
+    for line in range(40):
+        table = noisy(random, ranks * stages, 0.04)
+        table *= np.repeat(1.0 + np.arange(stages), ranks)[:, None]  # stages have unequal work
+        if line >= begins:
+            table[slow, PARTS.index(part)] += (factor - 1) * own * (1 + slow // ranks)
+        named += [(line, one) for one in found.add(table.tolist())]
+    [(line, one)] = named
+    assert (one.rank, one.part) == (slow, part)
+    assert begins + LINES - 1 <= line < begins + OF + 2
+    assert one.ratio == pytest.approx(factor, rel=0.4)
+
+
+@given(st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
+def test_ratios_know_neither_the_unit_nor_the_order_nor_what_is_waited(ranks, seed, unit):
+    random = np.random.default_rng(seed)
+    table = noisy(random, ranks, 0.5)
+    found, order = np.array(ratios(table.tolist())), random.permutation(ranks)
+    assert ratios((table * unit)[order].tolist()) == pytest.approx(found[order])
+    table[:, [PARTS.index("communication"), PARTS.index("checkpoint")]] = random.random((ranks, 2))
+    assert ratios(table.tolist()) == pytest.approx(found)
+    assert min(found) <= 1 <= max(found)
+
+
+def test_of_two_ranks_the_slower_is_compared_with_the_other():
+    table = [[0.1, 0.2, 0.5, 0.1, 0], [0.5, 0.2, 0.1, 0.1, 0]]
+    assert ratios(table) == pytest.approx([1, 2])
+    one = straggler(table, 1)
+    assert (one.part, one.seconds) == ("data", pytest.approx(0.4))
+    text = told(one, "algo-2", 10)
+    assert "rank 1 on algo-2" in text and "2.00 times" in text and "0.04 s a step" in text
+    assert LOOK["data"] in text and LOOK.keys() == set(OWN)
+
+
+def test_one_that_recovered_and_is_slow_again_is_named_again():
+    found, named = Stragglers(), []
+    for line in range(60):
+        slow = line < 20 or line >= 40
+        table = [list(MEANS.values()), [2 * one if slow else one for one in MEANS.values()]]
+        named += [line] * len(found.add(table))
+    assert named == [LINES - 1, 40 + LINES - 1]
+
+
+def run_slow(given, environment, root, rank):
+    """Rank 2 is late with its data at first, then rank 1 in its forward pass.
+
+    Its clock counts the processor's time and what it slept: on a busy machine any rank waits.
+    """
+    from training.data.loader import Ahead
+    from training.strategies.single import Single
+    from training.watching import clock
+
+    take, loss, steps, slept = Ahead.take, Single.loss, [], [0.0]
+
+    def sleep(slow: bool) -> None:
+        time.sleep(0.05 * slow)
+        slept[0] += 0.05 * slow
+
+    def taken(self):
+        steps.append(None)
+        sleep(rank == 2 and len(steps) <= 10)
+        return take(self)
+
+    def late(self, *arguments):
+        sleep(rank == 1 and len(steps) > 10)
+        return loss(self, *arguments)
+
+    Ahead.take, Single.loss = taken, late
+    clock.time = SimpleNamespace(perf_counter=lambda: time.process_time() + slept[0])
+    worlds.run_rank(given, environment, root, rank)
+
+
+@pytest.mark.slow
+def test_the_log_of_a_training_names_the_rank_that_is_slow(root):
+    settings = {"strategy": "ddp", "max_steps": 20, "global_batch": 12, "micro_batch": 4}
+    settings |= {"validation_interval": 20, "checkpoint_interval": 20}
+    assert worlds.finish(worlds.start(root, 3, target=run_slow, **settings)) == [0] * 3
+    logs = [(root / f"rank-{rank}.log").read_text() for rank in range(3)]
+    named = re.findall(r"rank (\d) on (\S+) is slower .* in its (\w+):", logs[0])
+    assert [(rank, part) for rank, _, part in named] == [("2", "data"), ("1", "forward_backward")]
+    assert all("is slower" not in log for log in logs[1:])
+    lines = [line for line in history(root) if "loss" in line]
+    assert all(line[NAMES["train:straggler_ratio"]] >= 1 for line in lines)
+    assert np.median([line["straggler_ratio"] for line in lines]) > 2
+    for line in lines:
+        own = sorted(line[f"own_seconds.rank{rank}"] for rank in range(3))
+        assert own[2] / own[1] == pytest.approx(line["straggler_ratio"])
+        assert 0 < own[0] <= own[2] <= line["step_seconds"] * 1.5

@@ -1,0 +1,308 @@
+"""A rank that is gone or silent is named by the others, which end by themselves."""
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.training import worlds
+from tests.training.test_loop import copy_inputs
+from tests.training.trainings import losses
+from tests.trainyard.emulator.harness import until
+from training.strategies.ranks import Ranks, connect, joined, started
+from training.watching import watchdog
+from training.watching.watchdog import Watch
+from trainyard.common.errors import LostRankError
+
+FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
+
+
+@pytest.fixture
+def notes(monkeypatch) -> Iterator[dist.Store]:
+    """The store of a process group of this process alone, where it can play the other ranks."""
+    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(watchdog, "BEAT", 0.05)
+    with joined(30):
+        yield dist.PrefixStore("watchdog", connect(30))
+
+
+def attempt(monkeypatch, number: int) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(number))
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+
+
+def say(notes: dist.Store, key: str, **said) -> None:
+    notes.set(key, json.dumps(said))
+
+
+def second(notes: dist.Store, *, step: int = 6) -> None:
+    """Rank 1's sign of life, now."""
+    say(notes, "0/rank-1", step=step, at=time.time(), pid=42, host="algo-2", local_rank=0)
+
+
+@contextmanager
+def second_lives(notes: dist.Store, step: int) -> Iterator[None]:
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.wait(0.01):
+            second(notes, step=step)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def watch(folder: Path, timeout: int = 30, end: Callable = print) -> Watch:
+    one = Watch(FIRST_OF_TWO, timeout, folder, end)
+    one.step = lambda: 7
+    return one
+
+
+def failed(one: Watch, text: str, file: str = "[gloo/transport/tcp/pair.cc] ") -> str:
+    """The message when a collective fails with ``text``."""
+    with pytest.raises(LostRankError) as caught, one:
+        raise RuntimeError(f"{file}{text}")
+    return str(caught.value).partition(";")[0]
+
+
+def test_other_errors_stay_what_they_are(notes, tmp_path):
+    second(notes)
+    with pytest.raises(RuntimeError, match="^CUDA out of memory$"), watch(tmp_path):
+        raise RuntimeError("CUDA out of memory")
+    end = json.loads(notes.get("0/end-0"))
+    assert end == {"reason": "RuntimeError: CUDA out of memory", "lost": False}
+
+
+NAME = "rank 1 (pid 42 on algo-2, local rank 0)"
+
+
+def test_a_dead_rank_a_silent_one_and_one_that_failed_are_told_apart(notes, tmp_path):
+    second(notes)
+    assert failed(watch(tmp_path), "Connection closed") == f"{NAME} is gone, killed or crashed"
+    assert failed(watch(tmp_path), "Timed out waiting") == f"{NAME} fell silent for 30 s"
+    ended = "Application timeout caused pair closure"  # of a second collective: without the file
+    assert failed(watch(tmp_path), ended, file="") == f"{NAME} fell silent for 30 s"
+    say(notes, "0/end-1", reason="ValueError: no", lost=False)
+    assert failed(watch(tmp_path), "Connection closed") == f"{NAME} ended with ValueError: no"
+
+
+def test_a_rank_that_lives_but_does_not_come_is_named(notes, tmp_path):
+    with second_lives(notes, step=6):
+        found = failed(watch(tmp_path), "Timed out waiting")
+    assert found == f"{NAME} lives, but let the others wait for 30 s"
+
+
+def test_a_process_that_waits_for_a_silent_rank_is_ended_by_its_watchdog(notes, tmp_path):
+    second(notes, step=6)
+    ends: list[LostRankError] = []
+    with watch(tmp_path, 1, ends.append):
+        until(lambda: ends, 60)
+    assert str(ends[0]).startswith(
+        f"{NAME} fell silent for 1 s; last seen in step 7, rank 0 in step 8; "
+    )
+    assert list(tmp_path.glob("attempt-0-rank-0.json"))
+
+
+def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
+    ends: list[LostRankError] = []
+    with second_lives(notes, step=6), watch(tmp_path, 1, ends.append):
+        time.sleep(2)
+    assert ends == []
+
+
+def test_a_rank_that_waits_for_rank_0_believes_what_that_found(notes, tmp_path):
+    """Under mpirun: rank 0's end would look as if it were the one that is missing."""
+    ends: list[LostRankError] = []
+    with watch(tmp_path, end=ends.append):
+        notes.set("0/lost", f"{NAME} is gone, killed or crashed")
+        until(lambda: ends, 60)
+    assert str(ends[0]).startswith(f"{NAME} is gone, killed or crashed")
+
+
+def test_rank_0_keeps_the_store_until_the_others_have_looked(notes, tmp_path):
+    over, began = threading.Event(), time.monotonic()
+
+    def look() -> None:
+        until(lambda: notes.check(["0/lost"]), 60)
+        for _ in range(10):
+            second(notes)
+            time.sleep(0.05)
+        say(notes, "0/end-1", reason="rank 2 is gone", lost=True)
+        over.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    failed(watch(tmp_path), "Connection closed")
+    assert over.is_set() and time.monotonic() - began < 60
+    thread.join()
+
+
+@pytest.fixture
+def again(notes, monkeypatch) -> Callable[[], None]:
+    """Starts the ranks of the other machine again, as attempt 1."""
+    attempt(monkeypatch, 0)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setattr(watchdog, "BEAT", 0.3)  # a busy machine lets the other rank's thread wait
+    return lambda: notes.set(started(1), "")
+
+
+def followed(folder: Path, again: Callable[[], None]) -> str:
+    """Why a rank ends whose fellows are in the next attempt."""
+    ends: list[LostRankError] = []
+    with watch(folder, end=ends.append):
+        again()
+        until(lambda: ends, 60)
+    return str(ends[0]).partition(";")[0]
+
+
+def test_a_rank_that_was_replaced_at_once_is_named(notes, tmp_path, again):
+    second(notes)
+    assert followed(tmp_path, again) == f"{NAME} is gone, killed or crashed"
+
+
+def test_the_reason_of_a_rank_that_was_replaced_is_told(notes, tmp_path, again):
+    say(notes, "0/end-1", reason="ValueError: no", lost=False)
+    with second_lives(notes, step=6):
+        assert followed(tmp_path, again) == f"{NAME} ended with ValueError: no"
+
+
+def test_ranks_follow_those_that_were_started_again(notes, tmp_path, again):
+    with second_lives(notes, step=6):
+        found = followed(tmp_path, again)
+    assert found == "the ranks of another machine were started again"
+    with pytest.raises(LostRankError, match="attempt 0 is over"), joined(30):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({0: ("", True)}, f"{NAME} ended without a word, killed or crashed; last seen in step 7"),
+        ({0: ("rank 1 fell silent", True)}, "rank 1 fell silent"),
+        ({0: ("", True), 1: ("OSError: disk", False)}, "rank 1: OSError: disk"),
+        ({0: ("", True), 1: ("", True)}, "torchrun did not say why"),
+    ],
+)
+def test_a_restart_says_why(notes, tmp_path, monkeypatch, ends, expected):
+    second(notes)
+    for rank, (reason, lost) in ends.items():
+        say(notes, f"0/end-{rank}", reason=reason, lost=lost)
+    attempt(monkeypatch, 1)
+    with watch(tmp_path) as one:
+        assert one.previous() == f"restart 1 of 3: {expected}"
+
+
+def test_the_first_start_needs_no_reason(notes, tmp_path):
+    with watch(tmp_path) as one:
+        assert one.previous() == ""
+
+
+LONG = {"strategy": "ddp", "micro_batch": 2, "max_steps": 10**6, "checkpoint_interval": 10**6,
+        "validation_interval": 10**6, "log_interval": 20}  # fmt: skip
+SECONDS = 3  # the collectives' limit in these tests
+
+
+def run_until_step_20(root: Path, **settings) -> list:
+    processes = worlds.start(root, 2, **LONG | settings)
+    end = time.monotonic() + 60
+    while "step=20 " not in log(root, 0):
+        assert time.monotonic() < end and processes[0].is_alive(), log(root, 0)
+        time.sleep(0.02)
+    return processes
+
+
+def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):
+    """Rank 0 waits for rank 2, which is killed, and rank 1 for rank 0: in groups of two, as those
+    of tensor parallelism. Rank 0 keeps the store, and ends first where it does not wait."""
+    worlds.finish(worlds.start(tmp_path, 3, target=wait_in_pairs))
+    for rank in (0, 1):
+        said = (tmp_path / f"said-{rank}").read_text()
+        assert re.match(r"rank 2 \(pid \d+ on .*\) is gone, killed or crashed; last seen", said)
+
+
+def wait_in_pairs(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """One of three ranks: says into ``said-<rank>`` who is missing."""
+    os.environ.update(environment)
+    watchdog.BEAT = 0.3
+
+    def end(error: LostRankError) -> None:
+        (root / f"said-{rank}").write_text(str(error))
+        os._exit(1)
+
+    with joined(60) as ranks:
+        pairs = [dist.new_group([0, 1]), dist.new_group([0, 2])]
+        try:
+            with Watch(ranks, 60, root, end):
+                dist.barrier()
+                if rank == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                dist.all_reduce(torch.ones(1), group=pairs[rank != 1])
+        except LostRankError as error:
+            end(error)
+
+
+def log(root: Path, rank: int) -> str:
+    path = root / f"rank-{rank}.log"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.slow
+def test_a_rank_that_stops_is_named_with_its_last_step(root: Path):
+    ranks = run_until_step_20(root, collective_timeout_seconds=SECONDS)
+    os.kill(ranks[1].pid, signal.SIGSTOP)
+    began = time.monotonic()
+    ranks[0].join(60)
+    assert time.monotonic() - began >= SECONDS
+    assert worlds.finish(ranks, 0.1) == [1, None]
+    message = (root / "output/failure").read_text()
+    name = rf"rank 1 \(pid {ranks[1].pid} on \S+, local rank 1\)"
+    found = re.match(
+        rf"{name} fell silent for {SECONDS} s; last seen in step (\d+), rank 0 in step (\d+)",
+        message,
+    )
+    assert found and int(found[1]) <= int(found[2]) >= 20, message
+    dump = root / "checkpoints/flight-recorder/attempt-0-rank-0.json"
+    assert str(dump) in message
+    collectives = [entry["profiling_name"] for entry in json.loads(dump.read_bytes())["entries"]]
+    assert "gloo:all_reduce" in collectives
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_told_from_a_silent_one(root: Path):
+    ranks = run_until_step_20(root)
+    ranks[1].kill()
+    assert worlds.finish(ranks, 30) == [1, -signal.SIGKILL]
+    message = (root / "output/failure").read_text()
+    assert f"rank 1 (pid {ranks[1].pid} on " in message
+    assert "is gone, killed or crashed; last seen in step" in message and "silent" not in message
+
+
+@pytest.mark.slow
+def test_machines_with_their_own_ranks_files_only_go_on_together(root: Path, tmp_path: Path):
+    """After a restart in place nothing has come back from S3: each has what its ranks wrote."""
+    settings = {"strategy": "fsdp", "micro_batch": 2}
+    undisturbed = losses(worlds.train(copy_inputs(root, "undisturbed"), 2, **settings))
+    machines = [copy_inputs(root, f"machine-{n}") for n in range(2)]
+    assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
+    for machine in machines:
+        [newest] = machine.glob("checkpoints/*/step-00000010")
+        assert len([*newest.glob("*.safetensors")]) == 1
+        (newest / "complete.json").unlink()
+    assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
+    assert losses(machines[0]) == undisturbed
+    assert "comes from rank" in log(machines[0], 0)

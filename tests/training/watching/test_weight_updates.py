@@ -1,0 +1,73 @@
+"""What is measured on the device is what really happens to the weights."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training.trainings import SETTINGS
+from training import optimizers
+from training.config import TrainConfig
+from training.watching import weight_updates
+from training.watching.rules.vanishing_gradients import EPSILON
+from training.watching.weight_updates import measured, metrics
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_the_ratios_are_those_of_the_weights_before_and_after(optimizer):
+    torch.manual_seed(0)
+    config = TrainConfig(**SETTINGS | {"optimizer": optimizer, "weight_decay": 0.0})
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4), nn.Tanh(), nn.Linear(4, 4))
+    built = optimizers.build(config, model)
+    for _ in range(4):
+        matrices = [p for p in model.parameters() if p.dim() == 2]
+        before = [p.detach().clone() for p in matrices]
+        model(torch.randn(32, 8)).square().sum().backward()
+        optimizers.step(built, torch.tensor(True))
+        pairs = zip(matrices, before, strict=True)
+        ratios = sorted(((p - b).norm() / p.norm()).item() for p, b in pairs)
+        usual, least, gradient = measured(built, torch.device("cpu")).tolist()
+        assert usual == pytest.approx(ratios[1], rel=1e-2)
+        assert least == pytest.approx(ratios[0], rel=1e-2)
+        roots = [built.state[p]["exp_avg_sq"].mean().sqrt().item() for p in matrices]
+        assert min(roots) < gradient <= min(roots) / (1 - config.beta2) ** 0.5 * 1.01
+        built.zero_grad()
+
+
+def test_where_there_is_nothing_to_measure_nothing_is_said():
+    model = nn.LayerNorm(4)
+    found = measured(optimizers.build(TrainConfig(**SETTINGS), model), torch.device("cpu"))
+    assert metrics([found.tolist()]) == {}
+
+
+def test_ranks_that_hold_other_weights_are_put_together():
+    nothing = [float("nan")] * 3
+    found = metrics([[1e-3, 1e-4, 1e-2], nothing, [3e-3, 1e-5, 1e-1]])
+    assert found == {"update_ratio": 2e-3, "update_ratio_least": 1e-5, "gradient_least": 1e-2}
+
+
+@pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (2, 10**5), (300, 7, 5, 5)])
+def test_of_a_large_matrix_rows_are_as_good_as_all(shape: tuple[int, ...], monkeypatch):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(shape))
+    built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
+    weight.grad = torch.randn(shape) * 1e-3
+    optimizers.step(built, torch.tensor(True))
+    some = measured(built, torch.device("cpu"))
+    monkeypatch.setattr(weight_updates, "SAMPLED", weight.numel())
+    torch.testing.assert_close(some, measured(built, torch.device("cpu")), rtol=0.1, atol=0)
+
+
+def test_of_a_large_vocabulary_words_that_occur_are_among_what_is_looked_at():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(40_000, 32))
+    built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
+    weight.grad = torch.randn(weight.shape) * (torch.rand(len(weight), 1) < 0.03)
+    optimizers.step(built, torch.tensor(True))
+    usual, _, gradient = measured(built, torch.device("cpu")).tolist()
+    exact = weight.grad.square().mean().sqrt().item()
+    assert usual > 1e-4 and gradient == pytest.approx(exact, rel=0.5)
+
+
+def test_the_epsilon_below_which_a_gradient_vanishes_is_that_of_the_optimizer():
+    of_adamw = optimizers.build(TrainConfig(**SETTINGS), nn.Linear(2, 2))
+    assert of_adamw.param_groups[0]["eps"] == EPSILON["adamw"]

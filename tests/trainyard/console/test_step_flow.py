@@ -1,0 +1,137 @@
+"""Which steps there are, what each waits for, and which of them the run's duration is made of."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainyard.emulator.harness import (
+    compare,
+    condition_step,
+    fail_step,
+    pipeline,
+    process_step,
+    train_step,
+)
+from trainyard.console.graph import BOX_WIDTH, layers, placed, timeline
+from trainyard.console.step_flow import Flow, ends_last, flow
+from trainyard.runs.execution import Step
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DEFINITIONS = Path(__file__).parents[1] / "validate/definitions"
+SAME = [compare("Equals", "a", "a")]
+INNER = condition_step("Inner", SAME, [process_step("Deploy", "true")], [fail_step("Bad", "x")])
+DOCUMENT = pipeline(
+    [
+        process_step("Prepare", "true"),
+        train_step("Small", "true", DependsOn=["Prepare"]),
+        train_step("Large", "true", DependsOn=["Prepare"]),
+        process_step("Score", "true", ("Small", "Large", "Prepare")),
+        condition_step("Good", SAME, [INNER], [fail_step("Worse", "x")], DependsOn=["Score"]),
+    ]
+)
+
+
+def step(name: str, began: float, ended: float | None, **more: Any) -> Step:
+    values = {"title": name, "status": "Succeeded" if ended else "Executing", "reason": ""}
+    when = [None if at is None else START + timedelta(seconds=at) for at in (began, ended)]
+    told = {"cached": False, "metadata": {}, **values, **more}
+    return Step(name=name, started=when[0], ended=when[1], **told)
+
+
+def edges(found: Flow) -> set[tuple[str, str, str]]:
+    return {(edge.source, edge.target, edge.label or edge.kind) for edge in found.edges}
+
+
+def test_every_step_of_the_definition_is_there_with_what_it_waits_for():
+    found = flow(DOCUMENT, "Executing", [step("Prepare", 0, None)])
+    assert found.counts == {"Executing": 1, "NotStarted": 8}
+    assert edges(found) == {
+        ("Prepare", "Small", "order"), ("Prepare", "Large", "order"),  # Score's is implied
+        ("Small", "Score", "order"), ("Large", "Score", "order"), ("Score", "Good", "order"),
+        ("Good", "Inner", "if"), ("Good", "Worse", "else"),
+        ("Inner", "Deploy", "if"), ("Inner", "Bad", "else"),
+    }  # fmt: skip
+
+
+def test_what_a_condition_did_not_choose_is_said_however_deep_it_is_nested():
+    outcome = {"Condition": {"Outcome": "False"}}
+    found = flow(DOCUMENT, "Executing", [step("Good", 0, 1, metadata=outcome)])
+    said = {name: node.status for name, node in found.nodes.items()}
+    assert [n for n, status in said.items() if status == "NotTaken"] == ["Inner", "Deploy", "Bad"]
+    assert said["Worse"] == "NotStarted"
+    assert flow(DOCUMENT, "Stopped", []).counts == {"NotRun": 9}
+
+
+def test_data_that_a_step_reads_is_told_from_mere_order():
+    where = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
+    document = pipeline([train_step("Train", "x"), fail_step("Say", {"Std:Join": {"On": "", "Values": [where]}})])  # fmt: skip # noqa: E501
+    assert edges(flow(document, "Executing", [])) == {("Train", "Say", "data")}
+
+
+def test_each_iteration_of_a_loop_is_a_step():
+    body = [process_step("Load", "x"), process_step("Use", "x", ("Load",))]
+    loop = {"Name": "All", "Type": "ForEach", "Arguments": {"Items": [1, 2], "ForEachBody": body}}
+    begun = [step(f"{name}-{n}", 0, 1, loop="All") for n in range(2) for name in ("Load", "Use")]
+    found = flow(pipeline([loop]), "Executing", [step("All", 0, None), *begun])
+    assert list(found.nodes) == ["All", "Load-0", "Load-1", "Use-0", "Use-1"]
+    assert edges(found) == {
+        ("All", "Load-0", "each"), ("All", "Load-1", "each"),
+        ("Load-0", "Use-0", "order"), ("Load-1", "Use-1", "order"),
+    }  # fmt: skip
+
+
+def test_the_critical_path_is_the_chain_that_ended_last():
+    found = flow(DOCUMENT, "Succeeded", [])
+    ends = {"Prepare": 5.0, "Small": 9.0, "Large": 30.0, "Score": 31.0}
+    assert ends_last(found, ends) == ["Prepare", "Large", "Score"]
+    assert ends_last(found, {}) == []
+
+
+def test_waiting_for_machines_is_told_apart_and_what_runs_has_no_end():
+    begun = [step("Prepare", 0, 10), step("Large", 10, None), step("Small", 10, None)]
+    machines = {"Prepare": START + timedelta(seconds=4), "Small": None}
+    found = flow(DOCUMENT, "Executing", begun)
+    chart = timeline(found, START, START + timedelta(seconds=100), machines)
+    assert chart and chart.runs and chart.span > 100
+    bars = {bar.node.name: bar for bar in chart.bars}
+    assert bars["Prepare"].machines == 4 and bars["Prepare"].end == 10
+    assert bars["Small"].waits and not bars["Large"].waits and bars["Large"].end is None
+    assert sum(tick.at <= chart.span for tick in chart.ticks) <= 10
+    assert timeline(flow(DOCUMENT, "Executing", []), START, START, {}) is None
+
+
+def drawn(nodes, edges):
+    return placed(layers(nodes, edges)[0])
+
+
+@pytest.mark.parametrize("path", sorted(DEFINITIONS.glob("*.json")), ids=lambda path: path.stem)
+def test_no_two_steps_of_anybodys_definition_are_drawn_in_one_place(path: Path):
+    text = json.loads(path.read_text(encoding="utf-8"))
+    found = flow(text.get("definition", text), "Executing", [])
+    assert found.nodes
+    at = drawn(found.nodes, [(edge.source, edge.target) for edge in found.edges])
+    places = sorted((at[name] for name in found.nodes), key=lambda place: (place[1], place[0]))
+    for (left, row), (right, below) in zip(places, places[1:], strict=False):
+        assert row != below or right - left > BOX_WIDTH
+    for edge in found.edges:
+        assert at[edge.source][1] < at[edge.target][1]
+
+
+def test_a_definition_that_goes_in_a_circle_is_drawn_all_the_same():
+    names = ["A", "B", "C"]
+    at = drawn(names, [("A", "B"), ("B", "C"), ("C", "A")])
+    assert len({at[name] for name in names}) == 3
+
+
+def test_two_hundred_steps_are_laid_out_in_a_second_of_cpu():
+    import time
+
+    steps = [f"S{n}" for n in range(200)]
+    wide = [(steps[n // 3], steps[n]) for n in range(1, 200)]
+    far = [(steps[n], steps[n + 60]) for n in range(0, 140, 7)]
+    began = time.process_time()
+    at = drawn(steps, wide + far)
+    assert set(steps) <= set(at) and time.process_time() - began < 1

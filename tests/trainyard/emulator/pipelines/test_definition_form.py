@@ -1,0 +1,159 @@
+"""What CreatePipeline refuses of a definition's form; no definition makes it fail itself."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainyard.emulator.harness import (
+    ROLE,
+    compare,
+    condition_step,
+    fail_step,
+    pipeline,
+    process_step,
+    train_step,
+)
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.pipelines import definition_form
+from trainyard.emulator.pipelines.pipeline_versions import Pipelines
+from trainyard.emulator.storage.object_store import ObjectStore
+
+DEFINITIONS = Path("tests/trainyard/validate/definitions")
+
+
+@pytest.fixture(scope="module")
+def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
+    store = ObjectStore(tmp_path_factory.mktemp("s3"))
+    store.create_bucket("bkt")
+    yield Pipelines(tmp_path_factory.mktemp("pipelines"), store)
+    store.close()
+
+
+def create(pipelines: Pipelines, text: str) -> str:
+    """The reason why it is refused; empty when it is not."""
+    try:
+        pipelines.create({"PipelineName": "p", "RoleArn": ROLE, "PipelineDefinition": text})
+    except ApiError as refused:
+        assert refused.status == 400
+        return refused.message
+    pipelines.delete({"PipelineName": "p"})
+    return ""
+
+
+FAULTS = {
+    "nothing runs after it": [fail_step("f", "x"), process_step("g", "true", ("f",))],
+    "has no member 'Foo'": [{**fail_step("f", "x"), "Foo": 1}],
+    "Arguments.Foo": [process_step("p", "true", arguments={"Foo": 1})],
+    "RetryPolicies: 'x'": [process_step("p", "true", RetryPolicies="x")],
+    "CacheConfig: 'x'": [process_step("p", "true", CacheConfig="x")],
+    "CacheConfig": [{**fail_step("f", "x"), "CacheConfig": {"Enabled": True}}],
+    "DependsOn: 5": [process_step("p", "true", DependsOn=5)],
+    "DisplayName: 5": [process_step("p", "true", DisplayName=5)],
+    "Conditions": [condition_step("c", 5, [], [])],  # type: ignore[arg-type]
+    "IfSteps: 5": [condition_step("c", [compare("Equals", 1, 1)], 5, [])],  # type: ignore[arg-type]
+    "at most 100": [
+        process_step(
+            "p", "true", arguments={"Environment": dict.fromkeys(map(str, range(101)), "")}
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("said", FAULTS)
+def test_what_aws_refuses_at_create_is_refused_there(pipelines, said: str):
+    assert said in create(pipelines, json.dumps(pipeline(FAULTS[said])))
+
+
+@pytest.mark.parametrize(
+    ("said", "more"),
+    [
+        ("$.Foo", {"Foo": 1}),
+        ("EnumValues: 5", {"Parameters": [{"Name": "b", "Type": "Integer", "EnumValues": 5}]}),
+        ("Parameters: 'x'", {"Parameters": "x"}),
+    ],
+)
+def test_the_top_of_a_definition_is_checked_too(pipelines, said: str, more: dict):
+    assert said in create(pipelines, json.dumps(pipeline([fail_step("f", "x")], **more)))
+
+
+def test_a_parameter_without_a_type_is_a_string_and_may_be_described(pipelines):
+    """AWS's JSON schema of definitions: StringParameter requires its Name alone."""
+    steps = [fail_step("f", {"Get": "Parameters.Where"})]
+    entry = {"Name": "Where", "DefaultValue": "s3://b/k", "Description": "the raw data"}
+    assert create(pipelines, json.dumps(pipeline(steps, Parameters=[entry]))) == ""
+    number = {**entry, "DefaultValue": 5}
+    assert "DefaultValue: 5" in create(pipelines, json.dumps(pipeline(steps, Parameters=[number])))
+
+
+def test_a_text_that_is_too_long_deep_or_no_text_is_refused(pipelines):
+    long = json.dumps(pipeline([fail_step("f", "x" * 5_000_000)]))
+    assert "at most 1048576 are taken" in create(pipelines, long)
+    deep = json.dumps(pipeline([fail_step("f", "@")]))
+    for depth in (definition_form.DEEPEST, 990, 100_000):
+        assert "nested deeper" in create(pipelines, deep.replace('"@"', "[" * depth + "]" * depth))
+    with pytest.raises(ApiError, match="is not UTF-8"):
+        definition_form.decoded(b"\xff\xfe", "s3://bkt/d")
+
+
+@pytest.mark.parametrize("path", sorted(DEFINITIONS.glob("**/*.json")), ids=lambda path: path.stem)
+def test_what_the_sdks_write_is_not_refused_for_its_form(path: Path):
+    definition_form.check(path.read_text())
+
+
+STEPS = [
+    process_step(
+        "shard",
+        "true",
+        outputs={"out": "s3://bkt/out"},
+        CacheConfig={"Enabled": True, "ExpireAfter": "P1D"},
+        PropertyFiles=[{"PropertyFileName": "f", "OutputName": "out", "FilePath": "f.json"}],
+        RetryPolicies=[{"ExceptionType": ["Step.THROTTLING"], "MaxAttempts": 2}],
+    ),
+    train_step("train", "true", DependsOn=["shard"]),
+    condition_step(
+        "gate",
+        [
+            compare("Equals", {"Get": "Steps.train.TrainingJobName"}, {"Get": "Parameters.p"}),
+            {"Type": "Or", "Conditions": [compare("GreaterThan", 1, 2)]},
+        ],
+        [fail_step("no", {"Std:Join": {"On": "-", "Values": ["a", {"Get": "Parameters.p"}]}})],
+        [],
+    ),
+]
+BASE = pipeline(STEPS, Parameters=[{"Name": "p", "Type": "String", "DefaultValue": "x"}])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=4,
+) | st.sampled_from([{"Get": "Steps.x.y"}, {"Get": 5}, {"Std:Join": 5}, {"Std:JsonGet": {}}])
+
+
+def places(value: Any, at: tuple = ()) -> Iterator[tuple]:
+    """Where something stands in ``value``, from the outside in."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in items:
+        yield (*at, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*at, key))
+
+
+@given(st.sampled_from(list(places(BASE))), JSON)
+def test_no_definition_makes_create_fail_itself(pipelines, place: tuple, value: Any):
+    document = copy.deepcopy(BASE)
+    target: Any = document
+    for key in place[:-1]:
+        target = target[key]
+    target[place[-1]] = value
+    create(pipelines, json.dumps(document))
+
+
+def test_the_definition_that_is_changed_is_itself_accepted(pipelines):
+    assert create(pipelines, json.dumps(BASE)) == ""

@@ -1,0 +1,32 @@
+"""Which failures are tried again, and when."""
+
+import time
+
+import pytest
+
+from trainyard.emulator.pipelines.step_order import Retries
+
+INTERNAL = "InternalServerError: disk full"
+
+
+def policy(*kinds: str, **more: float) -> dict:
+    return {"ExceptionType": list(kinds), "IntervalSeconds": 2, "BackoffRate": 3.0, **more}
+
+
+def test_backoff_until_the_attempts_are_used() -> None:
+    retries = Retries([policy("SageMaker.JOB_INTERNAL_ERROR", MaxAttempts=3)], time.time())
+    assert [retries.delay(INTERNAL) for _ in range(4)] == [2, 6, 18, None]
+
+
+@pytest.mark.parametrize(
+    "reason", ["AlgorithmError: x, exit code: 1", "ClientError: no such bucket"]
+)
+def test_the_users_own_failures_are_never_retried(reason: str) -> None:
+    every = policy("SageMaker.JOB_INTERNAL_ERROR", "SageMaker.CAPACITY_ERROR", "Step.SERVICE_FAULT")
+    assert Retries([every], time.time()).delay(reason) is None
+
+
+def test_a_policy_expires() -> None:
+    expired = policy("Step.SERVICE_FAULT", ExpireAfterMin=1)
+    assert Retries([expired], time.time()).delay(INTERNAL) == 2
+    assert Retries([expired], time.time() - 61).delay(INTERNAL) is None

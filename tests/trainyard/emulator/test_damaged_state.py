@@ -1,0 +1,277 @@
+"""What is damaged costs only itself; a full disk neither hides an end nor forbids a deletion."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
+from trainyard.common import atomic_file
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator import damaged_state
+from trainyard.emulator.pruning import References
+from trainyard.emulator.retrying_write import Late
+from trainyard.emulator.server import serve
+
+pytestmark = pytest.mark.long
+
+LISTED = {  # what lies there → what lists it, and how many there are
+    "pipelines/*/pipeline.json": ("list_pipelines", "PipelineSummaries", 2),
+    "executions/*/execution.json": ("list_pipeline_executions", "PipelineExecutionSummaries", 2),
+    "jobs/*/job.json": ("list_processing_jobs", "ProcessingJobSummaries", 1),
+    "registry/groups/*.json": ("list_model_package_groups", "ModelPackageGroupSummaryList", 1),
+    "registry/packages/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
+    "stored/Experiment/*.json": ("list_experiments", "ExperimentSummaries", 1),
+    "models/*.json": ("list_models", "Models", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory with something of everything."""
+    path = tmp_path_factory.mktemp("aws")
+    with cloud(path) as aws:
+        aws.create("p", [fail_step("f", "x")])
+        aws.create("q", [process_step("work", "true")])
+        aws.run("p")
+        aws.run("p")
+        aws.sm.add_tags(ResourceArn=ARN, Tags=[{"Key": "k", "Value": "v"}])
+        aws.process("one", "true")
+        aws.sm.create_model_package_group(ModelPackageGroupName="g")
+        aws.sm.create_model_package(ModelPackageGroupName="g")
+        aws.sm.create_experiment(ExperimentName="e")
+        aws.sm.create_model(ModelName="m", PrimaryContainer={"Image": "i"})
+    return path
+
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p"
+
+
+def counted(aws: Cloud, pattern: str) -> int:
+    operation, field, _ = LISTED[pattern]
+    asked = {"list_pipeline_executions": {"PipelineName": "p"}}
+    asked["list_model_packages"] = {"ModelPackageGroupName": "g"}
+    return len(getattr(aws.sm, operation)(**asked.get(operation, {}))[field])
+
+
+@pytest.mark.parametrize("pattern", LISTED)
+def test_a_damaged_document_costs_only_itself(
+    state: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str
+):
+    copy = shutil.copytree(state, tmp_path / "aws")
+    damaged = next(path for path in sorted(copy.glob(pattern)) if path.parent.name != "q")
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[: len(data) // 2])
+    with cloud(copy) as aws:
+        assert f"{damaged} cannot be read" in caplog.text and "is lost" in caplog.text
+        kept = copy / damaged_state.FOLDER / damaged.relative_to(copy)
+        assert kept.read_bytes() == data[: len(data) // 2]
+        gone = {pattern}
+        if pattern.startswith("pipelines"):  # and with it the way to list its executions
+            assert aws.sm.describe_pipeline_execution(PipelineExecutionArn=run_of(copy))
+            gone.add("executions/*/execution.json")
+        if pattern.startswith("registry/groups"):
+            gone.add("registry/packages/*/*.json")
+        for other in LISTED.keys() - gone:
+            assert counted(aws, other) == LISTED[other][2], other
+        if len(gone) == 1:
+            assert counted(aws, pattern) == LISTED[pattern][2] - 1
+
+
+def run_of(state: Path) -> str:
+    path = next(state.glob("executions/*/execution.json"))
+    return json.loads(path.read_text())["answer"]["PipelineExecutionArn"]
+
+
+DOCUMENTS = (*LISTED, "tags.json", "pipelines/p/definition-1.json", "executions/*/definition.json")
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(DOCUMENTS), st.floats(0, 1), st.sampled_from([b"", b"null", b"\xff", b"[]"]))
+def test_no_truncation_keeps_the_rest_from_being_read(
+    state: Path, tmp_path_factory: pytest.TempPathFactory, pattern: str, cut: float, end: bytes
+):
+    copy = tmp_path_factory.mktemp("copy")
+    for part in ("pipelines", "executions", "jobs", "registry", "stored", "models", "tags.json"):
+        whole = state / part
+        (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
+    path = sorted(copy.glob(pattern))[0]
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * cut)] + end)
+    damaged_state.set_aside(copy)
+    References(copy)  # which reads all of it
+    damaged_state.set_aside(copy)  # what is left can be read
+
+
+def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state: Path, tmp_path: Path):
+    copy = shutil.copytree(state, tmp_path / "aws")
+    before = sorted(path.name for path in (copy / "s3/data").glob("*/*"))
+    (copy / "s3/index.sqlite").write_bytes(b"no database" * 1000)
+    with (
+        pytest.raises(EmulatorError, match=r"index.sqlite cannot be read.*restore it"),
+        serve(copy),
+    ):
+        pass
+    assert sorted(path.name for path in (copy / "s3/data").glob("*/*")) == before
+
+
+def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
+    """Another of its name would delete what no record names."""
+    code = tmp_path / "functions/f/code-1/main.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("pass")
+    (tmp_path / "functions/f/function.json").write_text("{")
+    damaged_state.set_aside(tmp_path)
+    assert (tmp_path / "damaged/functions/f/code-1/main.py").read_text() == "pass"
+    assert not (tmp_path / "functions/f").exists()
+
+
+@pytest.mark.parametrize("before", [None, 0o755, 0o700])
+def test_nobody_else_reads_the_state(tmp_path: Path, before: int | None):
+    """Also in one that an earlier release has made: what lies in a closed folder is closed."""
+    state = tmp_path / "aws"
+    if before:
+        state.mkdir()
+        state.chmod(before)
+    with serve(state):
+        assert state.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\xff", '{"AccessKeyId": "a"}',
+                                  '{"AccessKeyId": "a", "SecretAccessKey": 1}'])  # fmt: skip
+def test_damaged_credentials_are_a_message(tmp_path: Path, text: str):
+    with serve(tmp_path):
+        pass
+    path = tmp_path / "credentials.json"
+    path.write_bytes(text.encode("latin-1"))
+    with (
+        pytest.raises(EmulatorError, match=r"credentials.json cannot be read.*Remove it"),
+        serve(tmp_path),
+    ):
+        pass
+    path.unlink()
+    with serve(tmp_path) as endpoint:
+        assert endpoint.app.keys.own
+
+
+def test_a_place_that_cannot_be_written_is_a_message():
+    with pytest.raises(EmulatorError, match="cannot keep the emulator's state.*--state"):
+        damaged_state.check_writable(Path("/proc/trainyard"))
+
+
+def test_a_damaged_line_of_a_log_is_shown_and_hides_no_other(state: Path, tmp_path: Path):
+    copy = shutil.copytree(state, tmp_path / "aws")
+    stream = next(copy.glob("logs/*/*.jsonl"))
+    lines = stream.read_bytes().splitlines(keepends=True)
+    good = b'{"t": 1, "i": 1, "m": "good"}\n'
+    stream.write_bytes(b"{torn\n" + b"".join(lines[1:]) + b"{torn\n" + good)
+    with cloud(copy) as aws:
+        group = aws.logs.describe_log_groups()["logGroups"][0]["logGroupName"]
+        name = aws.logs.describe_log_streams(logGroupName=group)["logStreams"][0]["logStreamName"]
+        asked = {"logGroupName": group, "logStreamName": name, "startFromHead": True}
+        messages = [e["message"] for e in aws.logs.get_log_events(**asked)["events"]]
+        assert messages[-1] == "good" and "a damaged line" in messages[-2]
+
+
+# a full disk
+
+
+def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkeypatch):
+    full, write, flag = threading.Event(), atomic_file.write, tmp_path / "flag"
+
+    def refusing(path: Path, *parts: str | bytes | memoryview) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, *parts)
+
+    monkeypatch.setattr(atomic_file, "write", refusing)
+    with cloud(tmp_path / "aws") as aws:
+        wait = f"while [ ! -e {flag} ]; do sleep 0.05; done"
+        aws.create("p", [process_step("work", wait)])
+        arn = aws.start("p")
+        job = until(lambda: aws.sm.list_processing_jobs()["ProcessingJobSummaries"])[0]
+        named = {"ProcessingJobName": job["ProcessingJobName"]}
+        until(lambda: "work" in aws.steps(arn) and aws.processes(named["ProcessingJobName"]))
+        full.set()
+        flag.touch()
+        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert aws.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
+        [path] = (tmp_path / "aws/executions").glob("*/execution.json")
+        assert '"PipelineExecutionStatus": "Executing"' in path.read_text()
+        with pytest.raises(aws.sm.exceptions.ClientError, match="InsufficientStorage.*is full"):
+            aws.start("p")
+        full.clear()
+        until(lambda: '"PipelineExecutionStatus": "Succeeded"' in path.read_text())
+        assert (
+            len(aws.sm.list_pipeline_executions(PipelineName="p")["PipelineExecutionSummaries"])
+            == 1
+        )
+    with cloud(tmp_path / "aws") as again:
+        assert again.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
+        assert again.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+
+
+def test_what_is_late_is_written_once_the_disk_takes_it():
+    tries: list[int] = []
+
+    def write() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    late = Late(write, "it", every=0.01)
+    late()
+    assert late.pending
+    until(lambda: not late.pending)
+    assert len(tries) == 3
+
+
+def test_on_a_full_disk_deletion_works_and_frees(tmp_path: Path):
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    program = textwrap.dedent(
+        """
+        import sys
+        from pathlib import Path
+        from trainyard.emulator.damaged_state import full
+        from trainyard.emulator.storage.object_store import ObjectStore
+
+        store = ObjectStore(Path(sys.argv[1]))
+        store.create_bucket("bkt")
+        count = 0
+        for size in (300_000, 30_000, 1000, 1):
+            while True:
+                try:
+                    store.put_bytes("bkt", f"{count}", b"x" * size)
+                    count += 1
+                except Exception as failure:
+                    assert full(failure), failure
+                    break
+        for number in range(count):
+            store.delete("bkt", f"{number}")
+        assert list(store.list("bkt")) == []
+        store.put_bytes("bkt", "again", b"x" * 300_000)
+        print("freed", count)
+        """
+    )
+    script = tmp_path / "full.py"
+    script.write_text(program)
+    (tmp_path / "disk").mkdir()
+    mount = f"mount -t tmpfs -o size=6m tmpfs {tmp_path}/disk && exec {sys.executable} {script}"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} {tmp_path}/disk"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ".", "PATH": os.environ["PATH"]},
+    )
+    assert done.stdout.startswith("freed"), done.stderr

@@ -1,0 +1,308 @@
+"""Who is answered: real clients with the right secret, and nobody else."""
+
+import http.client
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from calendar import timegm
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from werkzeug import Request
+from werkzeug.test import EnvironBuilder
+
+from tests.trainyard.emulator.standin import NoPipelines, make_client, signed
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_signatures import Refused, check
+from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.storage.upload_body import SIGNED, Upload
+
+ONCE = {"retries": {"total_max_attempts": 1}}
+SERVICES = {  # service: (a call, AWS's codes for an unknown key, a wrong secret, no signature)
+    "s3": ("list_buckets", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"),
+    "sts": ("get_caller_identity", "InvalidClientTokenId", "SignatureDoesNotMatch",
+            "MissingAuthenticationToken"),
+    "sagemaker": ("list_pipelines", "UnrecognizedClientException", "InvalidSignatureException",
+                  "MissingAuthenticationTokenException"),
+}  # fmt: skip
+
+
+def connect(endpoint: Endpoint, service: str, key: str, secret: str, **config):
+    return boto3.client(
+        service,
+        endpoint_url=endpoint.url,
+        region_name="us-east-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=Config(**ONCE, **config),
+    )
+
+
+def keys(endpoint: Endpoint) -> tuple[str, str]:
+    return endpoint.env["AWS_ACCESS_KEY_ID"], endpoint.env["AWS_SECRET_ACCESS_KEY"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_only_who_has_the_secret_is_answered(endpoint, service: str):
+    call, unknown, wrong, missing = SERVICES[service]
+    key, secret = keys(endpoint)
+    assert getattr(connect(endpoint, service, key, secret), call)()
+    for client, code in [
+        (connect(endpoint, service, "emulator", "emulator"), unknown),
+        (connect(endpoint, service, key, secret[::-1]), wrong),
+        (connect(endpoint, service, key, secret, signature_version=UNSIGNED), missing),
+    ]:
+        with pytest.raises(ClientError) as failure:
+            getattr(client, call)()
+        assert failure.value.response["Error"]["Code"] == code
+        assert failure.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+
+
+@pytest.mark.parametrize("version", ["s3v4", None])
+def test_presigned_urls_hold_for_what_they_were_made_for(endpoint, client, version: str | None):
+    """Without a version boto3 makes one of Version 2 in us-east-1."""
+    client("s3").create_bucket(Bucket="signed")
+    config = {"signature_version": version} if version else {}
+    s3 = connect(endpoint, "s3", *keys(endpoint), **config)
+    where = {"Bucket": "signed", "Key": "a b/é+"}
+    put = s3.generate_presigned_url("put_object", {**where, "ContentType": "text/plain"})
+    assert ("AWSAccessKeyId" in put) == (version is None)
+    kind = {"Content-Type": "text/plain"}  # signed in either version
+    urllib.request.urlopen(urllib.request.Request(put, b"data", kind, method="PUT"))
+    get = s3.generate_presigned_url("get_object", {**where, "ResponseContentType": "text/x"})
+    with urllib.request.urlopen(get) as answer:
+        assert (answer.read(), answer.headers["Content-Type"]) == (b"data", "text/x")
+    old = s3.generate_presigned_url("get_object", where, ExpiresIn=-1 if version is None else 0)
+    time.sleep(1.1)
+    header = {"Authorization": "x/20260101/us-east-1/sagemaker/aws4_request"}
+    for refused in [
+        urllib.request.Request(get, method="DELETE"),
+        urllib.request.Request(get.replace("a%20b", "a%20c")),
+        urllib.request.Request(get.replace("text", "toxt")),
+        urllib.request.Request(get, headers=header),  # another service's, at its side
+        urllib.request.Request(put, b"data", {"Content-Type": "text/html"}, method="PUT"),
+        old,
+    ]:
+        with pytest.raises(urllib.error.HTTPError) as failure:
+            urllib.request.urlopen(refused)
+        assert failure.value.code in (400, 403)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    key=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12),
+    data=st.binary(max_size=50),
+    note=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=8),
+)
+def test_whatever_boto3_signs_is_accepted(endpoint, client, key: str, data: bytes, note: str):
+    s3 = client("s3")
+    s3.create_bucket(Bucket="any")
+    s3.put_object(Bucket="any", Key=key, Body=data, Metadata={"note": note})
+    assert s3.get_object(Bucket="any", Key=key)["Body"].read() == data
+    [found] = s3.list_objects_v2(Bucket="any", Prefix=key, MaxKeys=1)["Contents"]
+    assert found["Size"] == len(data)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_one_changed_byte_of_what_was_signed_is_refused(endpoint, data):
+    body = b'{"PipelineName": "p"}'
+    headers = signed(endpoint, "sagemaker", "POST", "/", {"X-Amz-Target": "SageMaker.X"}, body)
+    kind = data.draw(st.sampled_from(["body", "X-Amz-Target", "X-Amz-Date", "Authorization"]))
+    text = body.decode() if kind == "body" else headers[kind]
+    at = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.sampled_from("abc012XYZ").filter(lambda letter: letter != text[at]))
+    changed = text[:at] + other + text[at + 1 :]
+    sent = changed.encode() if kind == "body" else body
+    headers = headers if kind == "body" else headers | {kind: changed}
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=60)
+    connection.request("POST", "/", sent, headers)
+    assert connection.getresponse().status in (400, 403)
+    connection.close()
+
+
+@pytest.mark.parametrize("version", ["s3v4", None])
+@pytest.mark.parametrize("header", ["x-amz-copy-source", "x-amz-acl", "x-amz-meta-a"])
+def test_a_presigned_url_cannot_be_told_more(endpoint, client, version: str | None, header: str):
+    """Nobody who holds it may add what is to be done."""
+    client("s3").create_bucket(Bucket="more")
+    client("s3").put_object(Bucket="more", Key="secret", Body=b"secret")
+    client("s3").delete_object(Bucket="more", Key="mine")
+    config = {"signature_version": version} if version else {}
+    s3 = connect(endpoint, "s3", *keys(endpoint), **config)
+    put = s3.generate_presigned_url("put_object", {"Bucket": "more", "Key": "mine"})
+    value = "private" if header == "x-amz-acl" else "/more/secret"
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        asked = urllib.request.Request(put, b"", {header: value}, method="PUT")
+        urllib.request.urlopen(asked)
+    said = failure.value.read().decode()
+    assert failure.value.code == 403
+    if version:
+        assert "<Code>AccessDenied</Code><Message>There were headers present" in said
+        assert f"<HeadersNotSigned>{header}</HeadersNotSigned>" in said
+    assert "Contents" not in client("s3").list_objects_v2(Bucket="more", Prefix="mine")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_unsigned_header_beside_a_signed_one_is_refused(endpoint, service: str):
+    """Also without a presigned URL, and for every service: the header is put on after signing."""
+    call = SERVICES[service][0]
+    client = connect(endpoint, service, *keys(endpoint))
+
+    def add(request, **_) -> None:
+        request.headers["x-amz-more"] = "1"
+
+    client.meta.events.register("before-send", add)
+    with pytest.raises(ClientError, match="not signed: x-amz-more") as failure:
+        getattr(client, call)()
+    code = failure.value.response["Error"]["Code"]
+    assert code == ("AccessDenied" if service == "s3" else code)
+    assert code.startswith(("AccessDenied", "IncompleteSignature"))
+
+
+def test_the_headers_of_version_2_are_refused(endpoint):
+    with pytest.raises(ClientError, match="Please use AWS4-HMAC-SHA256"):
+        connect(endpoint, "s3", *keys(endpoint), signature_version="s3").list_buckets()
+
+
+def test_keys_that_moto_hands_out_count_too(endpoint, client):
+    role = "arn:aws:iam::123456789012:role/r"
+    got = client("sts").assume_role(RoleArn=role, RoleSessionName="me")["Credentials"]
+    assumed = boto3.client(
+        "sagemaker",
+        endpoint_url=endpoint.url,
+        region_name="us-east-1",
+        aws_access_key_id=got["AccessKeyId"],
+        aws_secret_access_key=got["SecretAccessKey"],
+        aws_session_token=got["SessionToken"],
+    )
+    assert assumed.list_pipelines()
+    known = client("sts").get_session_token()["Credentials"]  # everybody's: AWS's example
+    with pytest.raises(ClientError, match="UnrecognizedClientException"):
+        connect(
+            endpoint, "sagemaker", known["AccessKeyId"], known["SecretAccessKey"]
+        ).list_pipelines()
+
+
+def test_the_cli_uploads_and_downloads(endpoint, tmp_path: Path):
+    (tmp_path / "file").write_bytes(os.urandom(9_000_000))  # in parts
+    for arguments in ["mb s3://cli", "cp file s3://cli/a/file", "cp s3://cli/a/file back"]:
+        subprocess.run(
+            [sys.executable, "-m", "awscli", "s3", *arguments.split()],
+            cwd=tmp_path, env={"PATH": os.environ["PATH"]} | endpoint.env, check=True,
+            capture_output=True,
+        )  # fmt: skip
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
+
+
+def test_the_secret_stays_with_its_state_and_its_owner(tmp_path: Path):
+    with serve(tmp_path / "a", make_sagemaker=NoPipelines) as first:
+        known = keys(first)
+        assert known[1] not in repr(first)
+    with serve(tmp_path / "b", make_sagemaker=NoPipelines) as other:
+        assert keys(other)[0] != known[0] and keys(other)[1] != known[1]
+    with serve(tmp_path / "a", make_sagemaker=NoPipelines) as again:
+        assert keys(again) == known and make_client(again, "s3").list_buckets()
+    path = tmp_path / "a/credentials.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert set(json.loads(path.read_text()).values()) == set(known)
+    path.chmod(0o644)
+    with pytest.raises(EmulatorError, match="open to others"), serve(tmp_path / "a"):
+        pass
+
+
+# AWS's own examples: "Authenticating Requests (AWS Signature Version 4)" in the S3 API reference
+SECRET = {"AKIAIOSFODNN7EXAMPLE": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}.get
+MOMENT = timegm((2013, 5, 24, 0, 0, 0))
+SCOPE = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request"
+EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def arrived(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> Request:
+    builder = EnvironBuilder(
+        method=method, path=path, headers=headers, input_stream=io.BytesIO(body)
+    )
+    environ = builder.get_environ() | {"RAW_URI": path, "wsgi.input_terminated": True}
+    return Request(environ)
+
+
+def test_awss_example_of_a_header():
+    headers = {
+        "Host": "examplebucket.s3.amazonaws.com",
+        "Range": "bytes=0-9",
+        "x-amz-content-sha256": EMPTY,
+        "x-amz-date": "20130524T000000Z",
+        "Authorization": f"AWS4-HMAC-SHA256 Credential={SCOPE},"
+        "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
+        "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
+    }
+    assert check(arrived("GET", "/test.txt", headers), SECRET, MOMENT).service == "s3"
+    with pytest.raises(Refused, match="15 minutes"):
+        check(arrived("GET", "/test.txt", headers), SECRET, MOMENT + 901)
+
+
+def test_awss_example_of_a_presigned_url():
+    path = (
+        "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="
+        f"{SCOPE.replace('/', '%2F')}&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400"
+        "&X-Amz-SignedHeaders=host&X-Amz-Signature="
+        "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
+    )
+    host = {"Host": "examplebucket.s3.amazonaws.com"}
+    assert check(arrived("GET", path, host), SECRET, MOMENT + 86400).service == "s3"
+    with pytest.raises(Refused, match="expired"):
+        check(arrived("GET", path, host), SECRET, MOMENT + 86401)
+
+
+CHUNKS = [
+    (65536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),
+    (1024, "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497"),
+    (0, "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"),
+]
+
+
+@pytest.mark.parametrize("damage", ["", "data", "signature", "last"])
+def test_awss_example_of_an_upload_in_signed_chunks(damage: str):
+    headers = {
+        "Host": "s3.amazonaws.com",
+        "x-amz-date": "20130524T000000Z",
+        "x-amz-storage-class": "REDUCED_REDUNDANCY",
+        "Authorization": f"AWS4-HMAC-SHA256 Credential={SCOPE},"
+        "SignedHeaders=content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;"
+        "x-amz-decoded-content-length;x-amz-storage-class,"
+        "Signature=4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9",
+        "x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        "Content-Encoding": "aws-chunked",
+        "x-amz-decoded-content-length": "66560",
+        "Content-Length": "66824",
+    }
+    body = b"".join(
+        b"%x;chunk-signature=%s\r\n%s\r\n" % (size, mark.encode(), b"a" * size)
+        for size, mark in CHUNKS
+    )
+    body = {
+        "": body,
+        "data": body.replace(b"aaa\r\n400", b"aba\r\n400"),
+        "signature": body.replace(b"0055627c", b"0055627d"),
+        "last": body.replace(b"b6c6ea8a", b"b6c6ea8b"),
+    }[damage]
+    request = arrived("PUT", "/examplebucket/chunkObject.txt", headers, body)
+    request.environ[SIGNED] = check(request, SECRET, MOMENT)
+    if not damage:
+        assert b"".join(Upload(request).chunks()) == b"a" * 66560
+        return
+    with pytest.raises(ApiError, match="SignatureDoesNotMatch"):
+        b"".join(Upload(request).chunks())

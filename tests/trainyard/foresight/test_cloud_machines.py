@@ -1,0 +1,97 @@
+"""Instance types as foresight has them: their GPU, price, losses; and what of it is a guess."""
+
+import pytest
+
+from trainyard.common.errors import ForesightError
+from trainyard.foresight.cloud_machines import (
+    TABLE,
+    between_failures,
+    between_losses,
+    either,
+    machines,
+    spot_share,
+)
+from trainyard.foresight.interval import Spread
+from trainyard.instance_types import MACHINES
+from trainyard.plan.prices import load
+
+
+def test_every_figure_has_a_source_with_a_date():
+    table = TABLE
+    lists = [table["failures"], table["losses"], table["shares"], [*table["waits"].values()]]
+    entries = [*sum(lists, []), table["probes"], table["starts"], table["checkpoints"]]
+    assert {one["source"] for one in entries} == set(table["sources"])
+    for source in table["sources"].values():
+        assert source["date"][:2] == "20" and {"what", "guess"} <= source.keys()
+    assert all(0 < one["low"] <= one["high"] <= 1 for one in table["shares"])
+    assert {one["type"] for one in table["shares"]} <= set(MACHINES)
+    families = {name.split(".")[1] for name in MACHINES}
+    assert {one["family"] for one in table["losses"]} <= families
+
+
+def test_llama_3_failed_every_three_hours():
+    """419 unexpected interruptions of 16,384 GPUs in 54 days."""
+    assert between_failures(16384 // 8).p50 == pytest.approx(54 * 24 / 419, rel=0.01)
+    assert between_failures(1).p50 == pytest.approx(2048 * between_failures(2048).p50)
+
+
+def test_the_loss_of_one_machine_stops_all():
+    one, guessed = between_losses("ml.p5.48xlarge", 1)
+    many, _ = between_losses("ml.p5.48xlarge", 16)
+    assert many.p50 == pytest.approx(one.p50 / 16) and 0 < one.p10 < one.p50 < one.p90
+    assert "sources that differ" in guessed[0] and len(guessed) == 1
+    assert "of all other families" in between_losses("ml.trn1.32xlarge", 1)[1][1]
+
+
+def test_a_spot_price_is_that_of_the_type_the_family_or_all():
+    of_type, said = spot_share("ml.p5.48xlarge", "us-west-2")
+    assert 0.2 < of_type.p10 < of_type.p90 < 0.5 and len(said) == 1
+    assert "is that of other regions" in spot_share("ml.p5en.48xlarge", "eu-west-1")[1][1]
+    assert "is that of its family" in spot_share("ml.g7.4xlarge", "us-west-2")[1][1]
+    everything, said = spot_share("ml.trn1.32xlarge", "us-east-1")
+    assert "is that of all types" in said[1] and everything.p90 == 1
+
+
+def test_causes_add_up():
+    both = either(Spread(1, 2, 4), Spread(1, 6, 4))
+    assert (both.p10, both.p50, both.p90) == (0.5, pytest.approx(1.5), 2)
+
+
+def test_machines_cost_what_the_table_of_prices_says():
+    found = machines("ml.p4d.24xlarge", 4, "us-east-1")
+    price = load("us-east-1").hourly("training", "ml.p4d.24xlarge")
+    assert (found.usd_per_hour, found.estimated) == (4 * price.usd, price.estimated)
+    assert (found.gpu.name, found.gpus_per_node, found.node_gbps) == ("A100-40", 8, 400)
+    exact = machines("ml.g5.xlarge", 1, "us-east-1")
+    assert not exact.estimated and not any("the price of" in said for said in exact.guessed)
+
+
+def test_a_region_without_a_price_has_another_ones_and_says_so():
+    found = machines("ml.p5.48xlarge", 1, "eu-north-1")
+    assert found.estimated and found.usd_per_hour > 0
+    assert "the price of ml.p5.48xlarge in eu-north-1 is that of us-east-1" in found.guessed
+    none = machines("ml.p2.xlarge", 1, "us-east-1")
+    assert none.usd_per_hour is none.gpu is None
+    with pytest.raises(ForesightError, match="ml.p2.xlarge has no price in us-east-1; refresh"):
+        none.markets("spot")
+
+
+def test_a_mixture_is_spot_and_then_on_demand():
+    found = machines("ml.p5.48xlarge", 2, "us-west-2")
+    spot, demand = found.markets("mixture", patience=600)
+    assert (spot.patience, spot.name, demand.name) == (600, "spot", "on demand")
+    assert spot.usd_per_hour.p90 < demand.usd_per_hour.p50 == found.usd_per_hour
+    assert spot.between.p50 < demand.between.p50
+    assert found.markets("on demand") == [demand]
+    assert found.markets("spot")[0].patience == float("inf")
+
+
+def test_what_is_no_machine_is_refused():
+    with pytest.raises(
+        ForesightError, match="ml.p5.24xlarge is not in trainyard/instance_types.csv"
+    ):
+        machines("ml.p5.24xlarge", 1, "us-east-1")
+    with pytest.raises(ForesightError, match="0 × ml.p5.48xlarge: expected one"):
+        machines("ml.p5.48xlarge", 0, "us-east-1")
+    cpu = machines("ml.m5.xlarge", 1, "us-east-1")
+    assert cpu.gpu is None and cpu.usd_per_hour == 0.23

@@ -1,0 +1,529 @@
+"""What is derived: real actions on the right resources, and no wildcard that AWS does not force."""
+
+import copy
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.emulator.harness import (
+    condition_step,
+    json_get,
+    pipeline,
+    process_step,
+    training,
+)
+from tests.trainyard.permissions import reference
+from tests.trainyard.permissions.conftest import RECIPES
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.derived_roles import derive, missing
+from trainyard.permissions.pipeline_subject import Subject, from_file
+from trainyard.permissions.policy_answer import compare
+from trainyard.permissions.role_table import roles
+from trainyard.permissions.statements import FORCED, forced_wildcards
+from trainyard.permissions.step_requests import NOT_DERIVED, job_roles
+
+pytestmark = pytest.mark.long
+
+# where a wildcard may stand in an ARN, because the service or the run makes the name
+PATTERNS = (
+    r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/\*",  # below a prefix
+    r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/runs/\*(/[^*?]+)+(/\*/output/model\.tar\.gz)?",
+    r"arn:aws:logs:[^*?]+:log-group:/aws/sagemaker/\w+:(log-stream:)?\*",
+    r"arn:aws:sagemaker:[^*?]+:(processing|training)-job/pipelines-\*",
+    r"arn:aws:sagemaker:[^*?]+:model-package/[\w-]+/\*",
+    r"arn:aws:sagemaker:[^*?]+:pipeline/[\w-]+/execution/\*",
+    r"arn:aws:ec2:[^*?]+:network-interface/\*",  # bound by ec2:Subnet, or by the subnet beside it
+    r"arn:aws:kms:[^*?]+:key/\*",  # bound by kms:ResourceAliases
+)
+NAMES = (*RECIPES, "corners")
+ROLES = ("job", "pipeline", "plan", "ci", "events")
+
+
+def test_these_are_all_roles():
+    assert tuple(role.name for role in roles()) == ROLES
+
+
+def statements(subject: Subject) -> list[dict]:
+    return [s for role in ROLES for s in derive(subject, role)["Statement"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_action_exists_and_acts_on_such_a_resource(name: str, subject):
+    for statement in statements(subject(name)):
+        assert not any("*" in action for action in statement["Action"])
+        for action in statement["Action"]:
+            known = reference.resource_types(action)
+            for resource in statement["Resource"]:
+                assert resource == "*" or reference.fits(action, resource), (action, resource)
+            assert statement["Resource"] != ["*"] or not known, f"{action} can be limited"
+        for keys in statement.get("Condition", {}).values():
+            for action in statement["Action"]:
+                missing = set(keys) - reference.condition_keys(action)
+                assert not missing, f"{action} knows no {missing}: it would never apply"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_wildcard_stands_where_aws_does_not_force_it(name: str, subject):
+    for statement in statements(subject(name)):
+        for resource in statement["Resource"]:
+            if resource == "*":
+                assert set(statement["Action"]) <= set(FORCED), statement
+            elif "*" in resource or "?" in resource:
+                assert any(re.fullmatch(p, resource) for p in PATTERNS), resource
+        if any("key/*" in resource for resource in statement["Resource"]):
+            assert "kms:ResourceAliases" in statement["Condition"]["ForAnyValue:StringEquals"]
+        if any("network-interface/*" in resource for resource in statement["Resource"]):
+            beside = [r for r in statement["Resource"] if ":subnet/" in r]
+            assert beside or "ec2:Subnet" in statement["Condition"]["ArnEquals"]
+
+
+def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(subject):
+    assert not [action for action in FORCED if reference.resource_types(action)]
+    used = {
+        action for name in NAMES for role in ROLES
+        for action in forced_wildcards(derive(subject(name), role))
+    }  # fmt: skip
+    assert used == set(FORCED), "the table names what nothing needs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
+    """The reference's dependent actions: AddTags and PassRole are asked for inside a Create, and
+    appear in no log of their own (aws/aws-cdk#32294)."""
+    for role in ROLES:
+        found = {a: s["Resource"] for s in derive(subject(name), role)["Statement"]
+                 for a in s["Action"]}  # fmt: skip
+        needed = {n for action in found for n in reference.dependent_actions(action)}
+        assert needed - set(found) <= {"ec2:CreateTags"}, role  # the service tags no interface
+
+
+def test_what_is_made_may_be_tagged_where_it_is_made(subject):
+    for role in ("pipeline", "ci"):
+        found = derive(subject("prod"), role)["Statement"]
+        makes = [s["Resource"] for s in found
+                 if any(a.startswith("sagemaker:Create") for a in s["Action"])]  # fmt: skip
+        tags = [s["Resource"] for s in found if "sagemaker:AddTags" in s["Action"]]
+        assert sorted(makes) == sorted(tags)
+
+
+def test_two_roles_hand_over_only_each_other(subject):
+    """CI may hand on the pipeline's role, the pipeline the jobs', the jobs nothing."""
+    prod = subject("prod")
+    passed = {
+        role: [
+            (r, s["Condition"])
+            for s in derive(prod, role)["Statement"] if "iam:PassRole" in s["Action"]
+            for r in s["Resource"]
+        ]
+        for role in ROLES
+    }  # fmt: skip
+    sagemaker = {"StringEquals": {"iam:PassedToService": ["sagemaker.amazonaws.com"]}}
+    account = "arn:aws:iam::111122223333:role"
+    assert passed == {
+        "job": [],
+        "pipeline": [(f"{account}/trainyard-prod-job", sagemaker)],
+        "ci": [(f"{account}/trainyard-prod-pipeline", sagemaker)],
+        "plan": [],
+        "events": [],
+    }
+    roles = {s["Arguments"].get("RoleArn") for s in prod.document["Steps"]} - {None}
+    assert roles == {f"{account}/trainyard-prod-job"}
+    assert prod.role == f"{account}/trainyard-prod-pipeline"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_can_only_read(name: str, subject):
+    """By the reference's own levels; kms:Decrypt, which it calls Write, is how S3 reads."""
+    for statement in derive(subject(name), "plan")["Statement"]:
+        levels = {reference.action(a)["access_level"] for a in statement["Action"]}
+        assert levels <= {"Read", "List"} or statement["Action"] == ["kms:Decrypt"], statement
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_who_runs_a_pipeline_cannot_approve_what_it_registers(name: str, subject):
+    """Nobody's role updates a package, and what is registered is pending, whoever defines it."""
+    found = statements(subject(name))
+    assert not [s for s in found if "sagemaker:UpdateModelPackage" in s["Action"]]
+    [register] = [s for s in found if "sagemaker:CreateModelPackage" in s["Action"]]
+    pending = {"sagemaker:ModelApprovalStatus": ["PendingManualApproval"]}
+    assert register["Condition"] == {"StringEquals": pending}
+
+
+def test_ci_may_do_whatever_a_plan_may(subject):
+    plan, ci = (derive(subject("prod"), role) for role in ("plan", "ci"))
+    assert {d.kind for d in compare(ci, plan)} == {"shortage"}
+    assert {d.kind for d in compare(plan, ci)} == {"excess"}
+
+
+def test_jobs_touch_the_prefixes_that_their_requests_name_and_no_others(subject):
+    found = {s["Sid"]: s for s in derive(subject("prod"), "job")["Statement"]}
+    root = "arn:aws:s3:::example-corp-trainyard/trainyard/trainyard-prod"
+    corpus = "arn:aws:s3:::example-corp-corpus"
+    inputs = [f"{corpus}/{p}{end}" for p in ("tokenizers/32k", "web-2026-10") for end in ("", "/*")]
+    ours = [f"{root}/{folder}/*" for folder in ("checkpoints", "code", "runs")]
+    assert found["Read"]["Resource"] == [*inputs, *ours]
+    assert found["Write"]["Resource"] == [f"{root}/checkpoints/*", f"{root}/runs/*"]
+    assert found["Write"]["Action"] == ["s3:PutObject"]
+    listed = {r: s["Condition"] for s in found.values() if s["Sid"].startswith("List")
+              for r in s["Resource"]}  # fmt: skip
+    assert "web-2026-10" in listed[corpus]["StringLike"]["s3:prefix"]  # as the service lists it
+    assert "web-2026-10/*" in listed[corpus]["StringLike"]["s3:prefix"]
+    assert len(listed) == 2
+    repository = "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
+    assert found["Images"]["Resource"] == [repository]
+
+
+def test_a_recipe_without_key_vpc_or_bucket_of_others_gets_none_of_their_statements(subject):
+    actions = {a for s in derive(subject("laptop"), "job")["Statement"] for a in s["Action"]}
+    services = {action.partition(":")[0] for action in actions}
+    assert services == {"s3", "ecr", "logs", "cloudwatch"}
+
+
+def test_corners_get_their_statements(subject):
+    def actions(name: str) -> set[str]:
+        return {a for s in derive(subject(name), "job")["Statement"] for a in s["Action"]}
+
+    more = actions("corners") - actions("prod")
+    assert "fsx:DescribeFileSystems" in more and "sagemaker-mlflow:LogBatch" in more
+    assert {action.partition(":")[0] for action in more} == {"fsx", "sagemaker-mlflow"}
+    found = {s["Sid"]: s for s in derive(subject("corners"), "job")["Statement"]}
+    names = found["DataKeysByAlias"]["Condition"]["ForAnyValue:StringEquals"]
+    assert names == {"kms:ResourceAliases": ["alias/ours"]}
+    assert found["VolumeKeysByAlias"]["Condition"]["Bool"]  # beside the alias'
+    assert "DataKeys" not in found
+
+
+def test_a_change_of_code_or_settings_changes_no_policy(subject):
+    """Else every commit would need new roles: folders named by a hash are wildcards."""
+    text = json.dumps([derive(subject("prod"), role) for role in ROLES])
+    assert not re.search(r"/[0-9a-f]{16,}", text)
+
+
+def test_policies_are_as_short_as_iam_takes_them(subject):
+    """Without white space: 10,240 characters inline in all, 6,144 managed (IAM's quotas)."""
+    for name in NAMES:
+        sizes = {r: len(json.dumps(derive(subject(name), r), separators=(",", ":"))) for r in ROLES}
+        assert max(sizes["plan"], sizes["ci"]) <= 6144 and max(sizes.values()) <= 10240, (
+            name,
+            sizes,
+        )
+
+
+def test_every_change_of_a_derived_policy_is_told(subject):
+    """One action, resource or condition less is a shortage (or an excess); more, an excess."""
+    for role in ROLES:
+        policy = derive(subject("prod"), role)
+        assert compare(policy, json.loads(json.dumps(policy))) == []
+        for index, statement in enumerate(policy["Statement"]):
+            for field in ("Action", "Resource"):
+                less = copy.deepcopy(policy)
+                less["Statement"][index][field].pop()
+                assert compare(policy, less), (role, statement["Sid"], field)
+            for operator in statement.get("Condition", {}):
+                looser = copy.deepcopy(policy)
+                del looser["Statement"][index]["Condition"][operator]
+                assert compare(policy, looser), (role, statement["Sid"], operator)
+
+
+# definitions of others
+
+
+ACCOUNT = "arn:aws:iam::123456789012:role"
+IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/trainer@sha256:" + "0" * 64
+
+
+TRANSFORM = {
+    "ModelName": "theirs",
+    "TransformInput": {"DataSource": {"S3DataSource": {"S3Uri": "s3://bkt/in"}}},
+    "TransformOutput": {"S3OutputPath": "s3://bkt/scores"},
+    "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+}
+
+
+def reads(uri) -> dict:
+    return {"ProcessingInputs": [{"InputName": "i", "S3Input": {"S3Uri": uri}}]}
+
+
+def subject_of(steps: list[dict], **more) -> Subject:
+    return Subject(
+        name="demo",
+        region="us-east-1",
+        role=f"{ACCOUNT}/pipe",
+        document=pipeline(steps, **more),
+        root=None,
+        kms_key=None,
+    )
+
+
+def test_any_definition_with_conditions_lambdas_models_and_parameters():
+    evaluate = process_step(
+        "Evaluate",
+        "true",
+        outputs={"out": {"Get": "Parameters.Where"}},
+        PropertyFiles=[
+            {"PropertyFileName": "Result", "OutputName": "out", "FilePath": "a/result.json"}
+        ],
+    )
+    train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+    train["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = IMAGE
+    model = {
+        "PrimaryContainer": {
+            "Image": IMAGE,
+            "ModelDataUrl": {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"},
+        },
+        "ExecutionRoleArn": f"{ACCOUNT}/serve",
+    }
+    function = "arn:aws:lambda:us-east-1:123456789012:function:notify"
+    queue = "https://sqs.us-east-1.amazonaws.com/123456789012/asks"
+    inner = [
+        {"Name": "Model", "Type": "Model", "Arguments": model},
+        {"Name": "Notify", "Type": "Lambda", "FunctionArn": function, "Arguments": {}},
+        {"Name": "Ask", "Type": "Callback", "SqsQueueUrl": queue, "Arguments": {}},
+    ]
+    test = {"Type": "Equals", "LeftValue": json_get("Evaluate", "Result", "x"), "RightValue": 1}
+    where = {"Name": "Where", "Type": "String", "DefaultValue": "s3://theirs/out"}
+    mine = subject_of(
+        [train, evaluate, condition_step("If", [test], inner, [])], Parameters=[where]
+    )
+
+    found = {s["Sid"]: s["Resource"] for s in derive(mine, "pipeline")["Statement"]}
+    assert found["ReadResults"] == ["arn:aws:s3:::theirs/out/a/result.json"]
+    assert found["Functions"] == [function]
+    assert found["Queues"] == ["arn:aws:sqs:us-east-1:123456789012:asks"]
+    assert found["PassJobRoles"] == [f"{ACCOUNT}/pipeline", f"{ACCOUNT}/serve"]
+    assert found["Models"] == ["arn:aws:sagemaker:us-east-1:123456789012:model/pipelines-*"]
+    with pytest.raises(DefinitionError, match=r"2 roles: choose one with --job-role"):
+        derive(mine, "job")
+    jobs = {
+        s["Sid"]: s["Resource"] for s in derive(mine, "job", f"{ACCOUNT}/pipeline")["Statement"]
+    }
+    assert jobs["Write"] == ["arn:aws:s3:::bkt/models/*", "arn:aws:s3:::theirs/out/*"]
+    serve = {s["Sid"]: s for s in derive(mine, "job", f"{ACCOUNT}/serve")["Statement"]}
+    assert serve["Read"]["Resource"] == ["arn:aws:s3:::bkt/models/*"]
+    repository = "arn:aws:ecr:us-east-1:123456789012:repository/team/trainer"
+    assert serve["Images"]["Resource"] == [repository]
+
+
+def test_the_code_of_script_mode_is_read_from_where_a_hyperparameter_says():
+    train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+    source = {"sagemaker_submit_directory": '"s3://code/v1/a.tar.gz"'}
+    train["Arguments"]["HyperParameters"] = source
+    reads = [s["Resource"] for s in derive(subject_of([train]), "job")["Statement"]
+             if s["Sid"] == "Read"]  # fmt: skip
+    assert "arn:aws:s3:::code/v1/a.tar.gz" in reads[0]
+
+
+def test_a_training_plan_is_used_with_its_machines():
+    train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+
+    def allowed() -> list[dict]:
+        policy = derive(subject_of([train]), "pipeline")["Statement"]
+        return [statement for statement in policy if statement["Sid"] == "TrainingPlans"]
+
+    assert allowed() == []
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-in-may"
+    train["Arguments"]["ResourceConfig"]["TrainingPlanArn"] = plan
+    machines = "arn:aws:sagemaker:us-east-1:123456789012:reserved-capacity/*"
+    assert [one["Action"] for one in allowed()] == [["sagemaker:CreateTrainingJob"]]
+    assert [one["Resource"] for one in allowed()] == [[machines, plan]]
+
+
+def gap_of(steps: list[dict], **more) -> list[str]:
+    """What the policies of pipeline and jobs lack; what of them can be derived is derived."""
+    mine = subject_of(steps, **more)
+    return [gap for role in ("pipeline", "job") for gap in missing(mine, role)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "more", "told"),
+    [
+        (
+            [{"Name": "T", "Type": "Job", "Arguments": {}}], {},
+            r"step T: permissions of its type Job are not derived: what it touches depends on its",
+        ),
+        (
+            [process_step("P", "true", outputs={"o": {"Get": "Parameters.Where"}})],
+            {"Parameters": [{"Name": "Where", "Type": "String"}]},
+            r"step P: Outputs\[o\]: parameter 'Where' has no default value",
+        ),
+        (
+            [process_step("P", "true", outputs={"o": {"Get": "Execution.StartDateTime"}})], {},
+            r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed bucket",
+        ),
+        (
+            [{"Name": "L", "Type": "Lambda", "FunctionArn": "arn:x", "Arguments": {}},
+             process_step("P", "true", outputs={"o": {"Get": "Steps.L.OutputParameters['to']"}})],
+            {},
+            r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed bucket",
+        ),
+        (
+            [process_step("P", "true", arguments={"AppSpecification": {"ImageUri": "ubuntu"}})], {},
+            r"step P: AppSpecification.ImageUri: 'ubuntu' is not an image in Amazon ECR",
+        ),
+        (
+            [process_step("P", "true", arguments={"RoleArn": {"Get": "Execution.StartDateTime"}})],
+            {},
+            r"step P: a run decides which role its job has; pass it by hand",
+        ),
+        (
+            [{"Name": "R", "Type": "RegisterModel", "Arguments": {
+                "ModelPackageGroupName": {"Get": "Execution.StartDateTime"}}}], {},
+            r"step R: ModelPackageGroupName: is '\*'; a policy needs its name",
+        ),
+        (
+            [{"Name": "T", "Type": "Transform", "Arguments": TRANSFORM}], {},
+            r"step T: its work is done with the role of the model theirs, which no step makes; it "
+            r"reads s3://bkt/in, s3://bkt/in/\* and writes s3://bkt/scores/\*",
+        ),
+        ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: what MLflow needs .* is not derived"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_derived_is_a_gap_that_names_the_step(steps, more, told):
+    gaps = gap_of([*steps, process_step("Other", "true", outputs={"o": "s3://bkt/other"})], **more)
+    assert any(re.search(told, gap) for gap in gaps), gaps
+    job = {s["Sid"]: s["Resource"] for s in derive(subject_of(
+        [*steps, process_step("Other", "true", outputs={"o": "s3://bkt/other"})], **more
+    ), "job", f"{ACCOUNT}/pipeline")["Statement"]}  # fmt: skip
+    assert "arn:aws:s3:::bkt/other/*" in job["Write"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (
+            [{"Name": "P", "Type": "Processing", "Arguments": {}}],
+            r"is not a pipeline definition \(KeyError\('AppSpecification'\)\)",
+        ),
+        (
+            [condition_step("C", [], [], []) | {"Arguments": json_get("No", "F", "x")}],
+            r"pipeline demo: there is no step 'No'",
+        ),
+    ],
+)
+def test_what_is_not_a_definition_is_an_error_that_names_the_step(steps, told):
+    with pytest.raises(DefinitionError, match=told):
+        for role in ("pipeline", "job"):
+            derive(subject_of(steps), role)
+
+
+DEFINITIONS = sorted(Path("tests/trainyard/validate/definitions").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
+def test_every_definition_of_the_sdk_has_policies_of_real_actions(path: Path):
+    """Whatever its step types are; what cannot be derived is a gap and refuses nothing else."""
+    mine = from_file(path, name="demo", region="us-east-1", role=f"{ACCOUNT}/pipe")
+    asked = [("pipeline", None), *(("job", role) for role in job_roles(mine))]
+    types = {step.type for step in mine.values.steps}
+    for role, job_role in asked:
+        for statement in derive(mine, role, job_role)["Statement"]:
+            for action in statement["Action"]:
+                for resource in statement["Resource"]:
+                    assert resource == "*" or reference.fits(action, resource), (action, resource)
+        assert bool(types & set(NOT_DERIVED)) <= bool(missing(mine, role, job_role))
+
+
+def test_a_folder_with_a_slash_at_its_end_is_read_where_the_job_writes():
+    """SDK 2's default is s3://bucket/: a job writes bucket/JOB/output, and never bucket//JOB."""
+    for end in ("", "/"):
+        train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+        train["Arguments"]["OutputDataConfig"]["S3OutputPath"] = f"s3://bkt/p{end}"
+        artifact = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
+        container = {"Image": IMAGE, "ModelDataUrl": artifact}
+        package = {
+            "ModelPackageGroupName": "g",
+            "InferenceSpecification": {"Containers": [container]},
+        }
+        files = [{"PropertyFileName": "F", "OutputName": "o", "FilePath": "f.json"}]
+        mine = subject_of(
+            [
+                train,
+                {"Name": "R", "Type": "RegisterModel", "Arguments": package},
+                process_step("Next", "true", arguments=reads(artifact)),
+                process_step("E", "true", outputs={"o": f"s3://bkt/e{end}"}, PropertyFiles=files),
+                condition_step("If", [{"Type": "Equals", "RightValue": 1,
+                                       "LeftValue": json_get("E", "F", "x")}], [], []),
+            ]
+        )  # fmt: skip
+        found = {r for role in ("pipeline", "job") for s in derive(mine, role)["Statement"]
+                 for r in s["Resource"] if r.startswith("arn:aws:s3:::bkt/")}  # fmt: skip
+        assert found >= {
+            "arn:aws:s3:::bkt/e/f.json",
+            "arn:aws:s3:::bkt/p/*",
+            "arn:aws:s3:::bkt/p/*/output/model.tar.gz",
+        }
+        assert not any("//" in resource.removeprefix("arn:aws:s3:::") for resource in found)
+
+
+def test_tuning_transform_and_loops_are_derived_with_the_roles_that_they_name():
+    train = training("true")
+    train["RoleArn"] = f"{ACCOUNT}/tuning"
+    tune = {"Name": "Tune", "Type": "Tuning", "Arguments": {
+        "HyperParameterTuningJobConfig": {}, "TrainingJobDefinition": train}}  # fmt: skip
+    artifact = {
+        "Std:Join": {
+            "On": "/",
+            "Values": [
+                "s3://bkt/models",
+                {"Get": "Steps.Tune.BestTrainingJob.TrainingJobName"},
+                "model.tar.gz",
+            ],
+        }
+    }
+    made = {"ExecutionRoleArn": f"{ACCOUNT}/serve",
+            "PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": artifact}}  # fmt: skip
+    scores = TRANSFORM | {"ModelName": {"Get": "Steps.Made.ModelName"}}
+    part = {"Std:Join": {"On": "/", "Values": ["s3://bkt/parts", {"Get": "ForEach.CurrentItem"}]}}
+    each = process_step("Each", "true", arguments=reads(part))
+    loop = {"Name": "Loop", "Type": "ForEach", "Arguments": {
+        "IterableItems": ["a", "b"], "MaxConcurrency": 1, "ForEachBody": [each]}}  # fmt: skip
+    mine = subject_of([
+        tune, {"Name": "Made", "Type": "Model", "Arguments": made},
+        {"Name": "T", "Type": "Transform", "Arguments": scores}, loop,
+    ])  # fmt: skip
+
+    def of(role: str) -> dict[str, list[str]]:
+        return {s["Sid"]: s["Resource"] for s in derive(mine, "job", role)["Statement"]}
+
+    assert [missing(mine, "job", role) for role in job_roles(mine)] == [[], [], []]
+    assert of(f"{ACCOUNT}/tuning")["Write"] == ["arn:aws:s3:::bkt/models/*"]
+    serve = of(f"{ACCOUNT}/serve")
+    assert serve["Write"] == ["arn:aws:s3:::bkt/scores/*"]
+    assert {"arn:aws:s3:::bkt/in", "arn:aws:s3:::bkt/models/*"} <= set(serve["Read"])
+    assert "arn:aws:s3:::bkt/parts/*" in of(f"{ACCOUNT}/pipeline")["Read"]
+    policy = derive(mine, "pipeline")["Statement"]
+    assert set(next(s["Resource"] for s in policy if s["Sid"] == "PassJobRoles")) == {
+        f"{ACCOUNT}/{name}" for name in ("pipeline", "serve", "tuning")
+    }
+    allowed = {action for statement in policy for action in statement["Action"]}
+    for api in ("HyperParameterTuningJob", "TransformJob", "ProcessingJob"):
+        assert {f"sagemaker:{verb}{api}" for verb in ("Create", "Describe", "Stop")} <= allowed
+    assert "sagemaker:CreateTrainingJob" not in allowed  # the tuning job makes those itself
+
+
+def paths(value, path=()):
+    """Every place in a JSON document."""
+    keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+    for key in keys:
+        yield (*path, key)
+        yield from paths(value[key], (*path, key))
+
+
+def test_a_damaged_definition_is_an_error_and_never_a_traceback(subject):
+    whole = subject("laptop")
+    told = 0
+    for *path, last in paths(whole.document):
+        damaged = copy.deepcopy(whole.document)
+        holder = damaged
+        for key in path:
+            holder = holder[key]
+        del holder[last]
+        try:
+            for role in ROLES:
+                derive(dataclasses.replace(whole, document=damaged), role)
+        except DefinitionError:
+            told += 1
+    assert told > 50

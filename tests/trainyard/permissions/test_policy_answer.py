@@ -1,0 +1,105 @@
+"""Comparing policies: by what they allow, not by how they are written."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.policy_answer import compare
+from trainyard.permissions.statements import covers, minimal
+
+PATTERNS = st.text("ab*?", max_size=6)
+
+
+@given(PATTERNS, PATTERNS, st.lists(st.text("abc", max_size=3), min_size=6, max_size=6))
+def test_what_a_covered_pattern_matches_the_covering_one_matches_too(wide, narrow, fillings):
+    filled = iter(fillings)
+    text = "".join(
+        next(filled) if c == "*" else (next(filled) + "c")[:1] if c == "?" else c for c in narrow
+    )
+    assert covers(narrow, text)
+    if covers(wide, narrow):
+        assert covers(wide, text)
+
+
+@given(st.lists(PATTERNS, max_size=5))
+def test_the_minimal_patterns_still_cover_all(patterns):
+    kept = minimal(patterns)
+    assert all(any(covers(k, p) for k in kept) for p in patterns)
+    assert not any(a != b and covers(a, b) and not covers(b, a) for a in kept for b in kept)
+
+
+def allow(actions, resources, condition=None, **more) -> dict:
+    statement = {"Effect": "Allow", "Action": actions, "Resource": resources, **more}
+    return statement | ({"Condition": condition} if condition else {})
+
+
+def told(derived: list[dict], given_: list[dict] | dict) -> list[str]:
+    found = compare({"Statement": derived}, {"Statement": given_})
+    return [f"{d.kind} {d.action} {d.resource}" for d in found]
+
+
+NEEDED = [
+    allow(["s3:GetObject"], ["arn:aws:s3:::b/in/*", "arn:aws:s3:::b/code/*"], Sid="Read"),
+    allow(["s3:ListBucket"], ["arn:aws:s3:::b"], {"StringLike": {"s3:prefix": ["in/*", "code/*"]}}),
+]
+
+
+def test_the_same_in_other_words_is_the_same():
+    listed = {"StringLike": {"S3:Prefix": ["code/*", "in/*"]}}
+    other = [
+        allow("s3:getobject", "arn:aws:s3:::b/code/*"),
+        allow("s3:GetObject", "arn:aws:s3:::b/in/*"),
+        allow(["s3:ListBucket"], "arn:aws:s3:::b", listed),
+    ]
+    assert told(NEEDED, other) == []
+    assert told(NEEDED, [*other, allow("s3:GetObject", "arn:aws:s3:::b/in/part/*")]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda s: s[0]["Resource"].pop(), ["shortage s3:GetObject arn:aws:s3:::b/code/*"]),
+        (
+            lambda s: s[0].update(Action=["s3:Get*"]),
+            ["excess s3:Get* arn:aws:s3:::b/in/*", "excess s3:Get* arn:aws:s3:::b/code/*"],
+        ),
+        (lambda s: s[0].update(Resource="*"), ["excess s3:GetObject *"]),
+        (
+            lambda s: s[0]["Resource"].append("arn:aws:s3:::b/inside/*"),
+            ["excess s3:GetObject arn:aws:s3:::b/inside/*"],
+        ),
+        (lambda s: s[1].pop("Condition"), ["excess s3:ListBucket arn:aws:s3:::b"]),
+        (
+            lambda s: s[1]["Condition"]["StringLike"].update({"s3:prefix": ["in/*"]}),
+            ["shortage s3:ListBucket arn:aws:s3:::b"],
+        ),
+        (
+            lambda s: s[1]["Condition"]["StringLike"]["s3:prefix"].append("other/*"),
+            ["excess s3:ListBucket arn:aws:s3:::b"],
+        ),
+        (
+            lambda s: s[0].update(Condition={"Bool": {"aws:SecureTransport": "true"}}),
+            ["shortage s3:GetObject arn:aws:s3:::b/in/*",
+             "shortage s3:GetObject arn:aws:s3:::b/code/*"],
+        ),
+        (
+            lambda s: s.append(allow("s3:*", "arn:aws:s3:::b/in/*") | {"Effect": "Deny"}),
+            ["shortage s3:GetObject arn:aws:s3:::b/in/*"],
+        ),
+        (lambda s: s.append(allow("iam:PassRole", "*")), ["excess iam:PassRole *"]),
+    ],
+)  # fmt: skip
+def test_shortage_and_excess(change, expected):
+    changed = copy.deepcopy(NEEDED)
+    change(changed)
+    assert told(NEEDED, changed) == expected
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(DefinitionError, match="NotAction and NotResource allow what nobody listed"):
+        told(NEEDED, [{"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}])
+    with pytest.raises(DefinitionError, match="has no Statement"):
+        compare({"Statement": []}, {"Version": "2012-10-17"})

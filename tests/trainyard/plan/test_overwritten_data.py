@@ -1,0 +1,124 @@
+"""Data that was written after a cached step read it: plan and start say so."""
+
+import json
+import time
+from datetime import UTC, datetime
+
+import boto3
+import pytest
+
+from pipelines.start import start
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline
+from tests.trainyard.plan.test_cache_prediction import EXECUTION, join, output, step
+from trainyard.plan import overwritten_data as looking
+from trainyard.plan.cache_prediction import predict
+from trainyard.plan.execution_history import History
+from trainyard.plan.overwritten_data import overwritten
+from trainyard.plan.pipeline_plan import started_with
+
+NAME = "reads"
+
+
+def document() -> dict:
+    """Read takes raw data, a folder of code and a record; Next what Read made."""
+    code = f"s3://bkt/prefix/code/{'0' * 32}/"
+    inputs = [
+        ("raw", {"Get": "Parameters.InputUri"}),
+        ("code", code),
+        ("provenance", "s3://bkt/of"),
+    ]
+    lasting = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P30D"}}  # test_caching's changes
+    read = step("Read", *inputs, to=join("s3://bkt/runs", EXECUTION, "read"), **lasting)
+    made = ("made", output("Read"))
+    after = step("Next", made, to=join("s3://bkt/runs", EXECUTION, "next"), **lasting)
+    entry = {"Name": "InputUri", "Type": "String", "DefaultValue": "s3://bkt/raw"}
+    return pipeline([read, after], Parameters=[entry])
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    """One run, and then nothing changed."""
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        for key in ("raw/a", "raw/b", "raw-2/a", f"prefix/code/{'0' * 32}/x", "of/x"):
+            running.put(key, "text")
+        running.put("of/recipe.json", "{}")
+        body = json.dumps(document())
+        running.sm.create_pipeline(
+            PipelineName=NAME, PipelineDefinition=body, RoleArn=ROLE, ClientRequestToken="t" * 32
+        )
+        time.sleep(1.1)  # S3 tells times in whole seconds
+        answer, _ = running.run(NAME)
+        assert answer["PipelineExecutionStatus"] == "Succeeded", answer
+        time.sleep(1.1)
+        yield running
+
+
+def found(aws: Cloud, **given: str) -> list[str]:
+    body = started_with(document(), given)
+    outcomes = predict(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
+    return [str(each) for each in overwritten(aws.s3, body, outcomes)]
+
+
+def test_what_nobody_wrote_to_since_is_as_it_was_read(aws: Cloud):
+    assert found(aws) == []
+    assert found(aws, InputUri="s3://bkt/nowhere") == []  # no earlier run read that
+
+
+def test_what_was_overwritten_or_added_is_counted_and_the_newest_named(aws: Cloud):
+    before = aws.s3.get_object(Bucket="bkt", Key="raw/b")["LastModified"]
+    aws.put("raw/b", "tex2")
+    aws.put("raw/c/d", "text")
+    aws.put("raw-2/b", "text")  # another folder
+    aws.put("prefix/code/" + "0" * 32 + "/x", "text")  # named by its content
+    (said,) = found(aws)
+    assert said.startswith("Read is cached, but 2 of 3 objects under s3://bkt/raw were written")
+    assert "raw/c/d at 20" in said or "raw/b at 20" in said
+    assert said.endswith("; put new data under a new prefix, or turn the step's cache off")
+    assert aws.s3.get_object(Bucket="bkt", Key="raw/b")["LastModified"] > before
+
+
+def test_no_more_is_listed_than_is_said(aws: Cloud, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(looking, "MOST", 2)
+    aws.put("raw/a", "text")
+    (said,) = found(aws)
+    assert "of the first 2 objects under s3://bkt/raw" in said
+
+
+def test_what_cannot_be_listed_is_said_and_stops_nobody(aws: Cloud):
+    body = document()
+    outcomes = predict(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
+    body["Parameters"][0]["DefaultValue"] = "s3://no-such-bucket/raw"
+    (said,) = [str(each) for each in overwritten(aws.s3, body, outcomes) if each.refused]
+    assert said.endswith("read: it cannot be listed (NoSuchBucket)")
+
+
+def test_start_says_it_and_starts(aws: Cloud, monkeypatch: pytest.MonkeyPatch, capsys):
+    for name, value in aws.endpoint.env.items():
+        monkeypatch.setenv(name, value)
+    boto3.setup_default_session()  # without the credentials of another test's emulator
+    aws.put("raw/a", "tex3")
+    arn = start(NAME, {})
+    out = capsys.readouterr().out
+    assert "! Read is cached, but " in out and "--parameter InputUri=" in out
+    assert f"started {arn}" in out
+
+
+def test_a_step_whose_result_was_deleted_runs_and_so_does_what_follows(aws: Cloud):
+    """As the emulator does it; nothing else has changed."""
+
+    def planned() -> dict[str, tuple[str, str]]:
+        history = History(aws.sm, NAME, s3=aws.s3)
+        found = predict(document(), NAME, history, datetime.now(UTC))
+        return {each.step: (each.answer, each.why) for each in found}
+
+    assert [answer for answer, _ in planned().values()] == ["cached", "cached"]
+    gone = planned()["Read"][1].rpartition(" ")[2]
+    for key in aws.keys(f"runs/{gone}/read"):
+        aws.s3.delete_object(Bucket="bkt", Key=key)
+    assert planned()["Read"] == (
+        "runs",
+        f"its result is gone: nothing is left in s3://bkt/runs/{gone}/read",
+    )
+    assert planned()["Next"][0] == "runs"
+    after = aws.steps(aws.run(NAME)[0]["PipelineExecutionArn"])
+    assert not [name for name, step in after.items() if "CacheHitResult" in step]

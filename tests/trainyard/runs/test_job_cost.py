@@ -1,0 +1,73 @@
+"""What a job has cost, from the service's own description of it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from trainyard.plan.prices import HOURS_A_MONTH, Prices
+from trainyard.runs.job_cost import spent
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LISTED = {"list": {"estimated": False}, "guess": {"estimated": True}}
+
+
+def price(usd: float, source: str = "list") -> dict:
+    return {"usd": usd, "source": source}
+
+
+PRICES = Prices(
+    "us-east-1",
+    "2026-11-01",
+    {
+        "training": {"ml.g5.xlarge": price(1.5), "ml.m5.large": price(0.1, "guess")},
+        "processing": {"ml.m5.large": price(0.2)},
+        "storage": {"training": price(0.14)},
+    },
+    LISTED,
+)
+TRAINING = {
+    "TrainingJobStatus": "InProgress",
+    "TrainingStartTime": NOON,
+    "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 100},
+}
+
+
+def test_what_runs_is_charged_until_now_with_its_disks():
+    found = spent("TrainingJob", TRAINING, PRICES, NOON + HOUR)
+    assert found.machines == "2 × ml.g5.xlarge"
+    assert found.usd == pytest.approx(2 * (1.5 + 0.14 * 100 / HOURS_A_MONTH))
+    assert found.usd_a_second == pytest.approx(found.usd / 3600)
+
+
+def test_what_ended_is_charged_to_its_end_and_spot_as_it_was_billed():
+    over = TRAINING | {"TrainingJobStatus": "Completed", "TrainingEndTime": NOON + HOUR}
+    found = spent("TrainingJob", over, PRICES, NOON + 5 * HOUR)
+    assert (found.seconds, found.usd_a_second) == (3600, 0)
+    spot = over | {"EnableManagedSpotTraining": True, "BillableTimeInSeconds": 900}
+    assert spent("TrainingJob", spot, PRICES, NOON).seconds == 900
+
+
+def test_groups_of_machines_add_up():
+    groups = [
+        {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "InstanceGroupName": "a"},
+        {"InstanceType": "ml.m5.large", "InstanceCount": 3, "InstanceGroupName": "b"},
+    ]
+    job = TRAINING | {"ResourceConfig": {"InstanceGroups": groups}}
+    found = spent("TrainingJob", job, PRICES, NOON + HOUR)
+    assert found.machines == "1 × ml.g5.xlarge + 3 × ml.m5.large"
+    assert (found.usd, found.estimated) == (pytest.approx(1.8), True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "usd"),
+    [
+        ("TrainingJob", {}, None),
+        ("TrainingJob", TRAINING | {"ResourceConfig": {"InstanceType": "ml.new.huge"}}, None),
+        ("TrainingJob", {"ResourceConfig": TRAINING["ResourceConfig"]}, 0),
+        ("ProcessingJob", {"ProcessingResources": {}}, None),
+        ("TransformJob", {"TransformResources": {"InstanceType": "ml.m5.large"}}, None),
+    ],
+)
+def test_what_is_not_known_is_not_made_up(kind: str, job: dict, usd: float | None):
+    assert spent(kind, job, PRICES, NOON).usd == usd

@@ -1,0 +1,102 @@
+"""YAML that is too deep, expands without end or holds no values: an error at once."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.recipe.read_recipe import load
+from tests.conftest import CHECKOUT
+from trainyard.common.errors import DefinitionError, RecipeError
+from trainyard.permissions.role_template import read as read_template
+from trainyard.read_yaml import DEEPEST, LARGEST, MOST, load_yaml
+
+pytestmark = pytest.mark.long
+
+LAPTOP = CHECKOUT / "recipes/laptop.yaml"
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+WRONG = {
+    "lists 3,000 deep": ("[" * 3000 + "]" * 3000, "is nested deeper than 100"),
+    "mappings 300 deep": ("\n".join(" " * n + "a:" for n in range(300)), "nested deeper"),
+    "items 3,000 deep": ("- " * 3000 + "x", "is nested deeper than 100"),
+    "aliases of aliases": (LAUGHS, "more than 20,000 values with its aliases expanded"),
+    "itself": ("a: &a [*a]", "an alias stands inside what it names"),
+    "itself in a mapping": ("a: &a {b: {c: *a}}", "an alias stands inside what it names"),
+    "no such alias": ("a: *nobody", "undefined alias"),
+    "too large": ("a: " + "x" * LARGEST, "262,144 are read at most"),
+    "a day that is none": ("a: 2026-99-99", "month must be in 1..12"),
+    "a number without end": ("a: " + "9" * 6000, "Exceeds the limit"),
+    "an object of Python": ("a: !!python/object:os.system x", "could not determine"),
+    "a key that is no text": ("a: {1: b}", "the key 1 is no name"),
+    "a key that is a list": ("a: {[b]: c}", r"the key \['b'\] is no name"),
+    "a zero byte": ("a: \0", "special characters are not allowed"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), WRONG.values(), ids=list(WRONG))
+def test_a_recipe_that_cannot_be_read_is_told_at_once(tmp_path: Path, text: str, why: str):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    began = time.process_time()
+    with pytest.raises(RecipeError, match=f"{path}: is no YAML: .*{why}"):
+        load(path)
+    if len(text) < LARGEST:
+        with pytest.raises(RecipeError, match=rf"the value is no YAML; quote it \(.*{why}"):
+            load(LAPTOP, [f"train.environment={text}"])
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("name", ["lists 3,000 deep", "aliases of aliases", "itself"])
+def test_a_template_is_read_in_the_same_bounds(name: str):
+    text, why = WRONG[name]
+    with pytest.raises(DefinitionError, match=why):
+        read_template(text, "roles.yaml")
+
+
+def test_a_path_of_many_fields_and_a_long_value_make_short_messages():
+    for override in (".".join(["a"] * 5000) + "=1", "train.instance_count=[" + "1," * 9000 + "]"):
+        with pytest.raises(RecipeError) as refused:
+            load(LAPTOP, [override])
+        assert len(str(refused.value)) < 1000
+
+
+def test_aliases_and_merges_work_within_the_bounds(tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    text = LAPTOP.read_text(encoding="utf-8").replace("\nretry:", "\nunused:")
+    path.write_text(text + "\nretry: &r {max_attempts: 1}\n")
+    assert load(path).retry.max_attempts == 1
+    merged = "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]"
+    assert load_yaml(merged)["b"] == {"x": 1, "y": 3}
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=30,
+)
+
+
+@given(TREES)
+def test_what_is_within_the_bounds_is_read_as_by_pyyaml(tree):
+    text = yaml.safe_dump({"a": tree, "b": tree})  # makes aliases where it can
+    assert load_yaml(text) == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize(("depth", "reads"), [(DEEPEST, True), (DEEPEST + 1, False)])
+def test_the_bounds_are_exact(depth: int, reads: bool):
+    nested = "[" * depth + "]" * depth
+    many = f"[{','.join('x' * (MOST - 1 + (not reads)))}]"
+    for text in (nested, many):
+        if reads:
+            load_yaml(text)
+        else:
+            with pytest.raises(yaml.YAMLError):
+                load_yaml(text)

@@ -1,0 +1,196 @@
+"""A stop that one rank was asked for ends all of them after the same step.
+
+Nothing of it is on the device: the ranks agree through the process group's store, each by a thread
+of its own, so a rank that waits inside a collective answers all the same.
+
+    asked      somebody got SIGTERM, or a rule found what it stops for; who, and why
+    at-<rank>  the step that the rank had begun when it saw that; it begins no further one
+    until      the last step of all: the largest of these, or -1 to go on; written once
+
+Nobody has begun a step after the largest, so every rank can still stop there; and whoever is behind
+goes on to it, since a step that one of them has begun takes all of them to its end. A rank that
+died says nothing: after some seconds the others go on, and meet it missing as they would have.
+"""
+
+import logging
+import signal
+import threading
+import time
+from typing import Protocol
+
+import torch.distributed as dist
+
+from training.in_place_restart import Attempt
+from training.strategies.ranks import NETWORK, Ranks, connect
+
+log = logging.getLogger(__name__)
+
+POLL = 1.0
+"""Seconds between two looks at whether anybody was asked. A look costs the store 20 µs: 1,000 ranks
+take 2 % of one core of the machine that keeps it."""
+
+HURRY = 0.2
+"""Seconds between two looks once somebody was."""
+
+PATIENCE = 20.0
+"""Seconds that the others are waited for, who answer within ``POLL`` if they live."""
+
+GO_ON = -1
+SIGTERM = "SIGTERM"
+
+
+class Store(Protocol):
+    """What of torch's stores is used."""
+
+    def set(self, key: str, value: str) -> None: ...
+    def check(self, keys: list[str]) -> bool: ...
+    def get(self, key: str) -> bytes: ...
+    def multi_get(self, keys: list[str]) -> list[bytes]: ...
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
+
+
+class Agreement:
+    """One rank's side of it; ``look`` and ``may_begin`` may come from different threads.
+
+    Args:
+        begun: the step that this rank has finished before, or begun.
+    """
+
+    def __init__(self, store: Store, rank: int, world: int, begun: int) -> None:
+        self._store, self._rank, self._world = store, rank, world
+        self._begun, self._held, self._until = begun, False, None
+        self._since = 0.0
+        self._changed = threading.Condition()
+        self.asked = False
+        """Set to ask; nothing but a flag, so that a signal's handler may."""
+        self.reason = SIGTERM
+        """Why: this rank's own when it asks; of who asked, once it is settled."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether this rank knows that somebody was asked."""
+        return self._held
+
+    def may_begin(self, step: int) -> bool | None:
+        """Whether this rank trains step ``step``; None: not yet known, ask again."""
+        with self._changed:
+            if self._until is not None:
+                return self._until == GO_ON or step <= self._until
+            if self._held:
+                return None
+            self._begun = step
+            return True
+
+    def wait(self, seconds: float) -> None:
+        """Until the ranks have agreed, or so long."""
+        with self._changed:
+            if self._until is None:
+                self._changed.wait(seconds)
+
+    def look(self, now: float) -> bool:
+        """Tell the store what is new here, and see what is new there; True when it is settled."""
+        if not self._held and not self._is_asked():
+            return False
+        if not self._held:
+            self._since = now
+            with self._changed:
+                self._held = True  # from here on ``_begun`` stays as it is
+            self._store.set(f"at-{self._rank}", str(self._begun))
+        if self._store.check(["until"]):
+            until = self._store.get("until")
+        elif (proposed := self._proposed(now)) is not None:
+            until = self._store.compare_set("until", "", str(proposed))
+        else:
+            return False
+        if self._store.check(["asked"]):
+            self.reason = self._store.get("asked").decode()
+        self._settle(int(until))
+        return True
+
+    def give_up(self) -> None:
+        """The store is gone: go on, and find out why."""
+        self._settle(GO_ON)
+
+    def _is_asked(self) -> bool:
+        if self.asked:
+            self._store.set("asked", self.reason)
+        return self.asked or self._store.check(["asked"])
+
+    def _proposed(self, now: float) -> int | None:
+        """What this rank would have the ranks do; one of them asks after all the others."""
+        if self._rank == 0:
+            keys = [f"at-{rank}" for rank in range(self._world)]
+            if self._store.check(keys):
+                return max(int(begun) for begun in self._store.multi_get(keys))
+        return GO_ON if now - self._since > PATIENCE else None
+
+    def _settle(self, until: int) -> None:
+        with self._changed:
+            self._until = until
+            self._changed.notify_all()
+
+
+class Stop:
+    """Inside, SIGTERM is remembered, not obeyed: the training ends between two steps.
+
+    AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so
+    it is a courtesy to whoever does; what a lost node costs is bounded by checkpoint_interval.
+
+    Args:
+        begun: steps that the training has behind it.
+    """
+
+    def __init__(self, ranks: Ranks, begun: int) -> None:
+        self._agreement: Agreement | None = None
+        self._asked: list[str] = []
+        if ranks.world > 1:
+            store = dist.PrefixStore(f"stop-{Attempt.read().number}", connect(NETWORK))
+            self._agreement = Agreement(store, ranks.rank, ranks.world, begun)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="stop", daemon=True)
+
+    def __enter__(self) -> "Stop":
+        self._before = signal.signal(signal.SIGTERM, lambda number, frame: self.ask(SIGTERM))
+        if self._agreement is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._agreement is not None:
+            self._thread.join(NETWORK)
+        signal.signal(signal.SIGTERM, self._before)
+
+    @property
+    def reason(self) -> str:
+        """Who asked, and after a colon why."""
+        if self._agreement is not None:
+            return self._agreement.reason
+        return self._asked[0] if self._asked else SIGTERM
+
+    def ask(self, reason: str) -> None:
+        """Have all ranks stop; nothing is waited for, so that a signal's handler may."""
+        self._asked.append(reason)
+        if self._agreement is not None:
+            if not self._agreement.asked:
+                self._agreement.reason = reason
+            self._agreement.asked = True
+
+    def may_begin(self, step: int) -> bool:
+        """Whether the training goes on with step ``step``; waits while the ranks agree on that."""
+        agreement = self._agreement
+        if agreement is None:
+            return not self._asked
+        while (answer := agreement.may_begin(step)) is None:
+            agreement.wait(POLL)
+        return answer
+
+    def _look(self) -> None:
+        assert self._agreement is not None  # noqa: S101 (its thread is not started without)
+        while not self._done.wait(HURRY if self._agreement.seen else POLL):
+            try:
+                if self._agreement.look(time.monotonic()):
+                    return
+            except dist.DistError as error:
+                log.warning("the ranks' store is gone, so no stop can be agreed on: %s", error)
+                return self._agreement.give_up()

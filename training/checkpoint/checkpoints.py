@@ -1,0 +1,286 @@
+"""Checkpoints that are whole or not there, and the way back to the newest whole one.
+
+    <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote
+                                           shard-00001-….sha256        hashes of its blocks
+                                           shard-00002-….safetensors
+                                           complete.json               last: what is in which file
+
+A save stops the training for a copy in memory, which another process writes. Of what several ranks
+hold one writes it; a training of other ranks or another strategy reads the slices that it needs,
+and verifies these. What a rank does grows with what it holds, not with the model.
+
+SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
+its hashes have to match the files beside it. On a machine that was not restarted there are only the
+files of its own ranks: the others are asked for what is missing.
+"""
+
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch.distributed as dist
+from torch import Tensor
+
+from training.checkpoint import find_files, marker, read_slices, save
+from training.checkpoint.block_hashes import Torn
+from training.checkpoint.lineage import Lineage
+from training.checkpoint.marker import Marker
+from training.checkpoint.rendezvous import Alone, Meeting
+from training.checkpoint.save import Share
+from training.in_place_restart import Attempt
+from training.starting_weights import Start
+from training.strategies.ranks import Ranks, connect, is_lost_peer
+from trainyard.common.errors import LostRankError, TrainingError
+
+log = logging.getLogger(__name__)
+
+NUMBERS = itertools.count()
+"""Of the objects in this process, which every rank makes in the same order."""
+
+
+class Checkpoints:
+    """The checkpoints of one training.
+
+    Args:
+        folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
+        name: the training's identity; others' checkpoints are left alone.
+        keep: how many complete checkpoints stay, beside the best one.
+        timeout_seconds: how long a rank waits for the others while nobody gets on.
+        lineage: of this process; only a checkpoint of the same identity is resumed then.
+        start: what to begin with where there is none; a model is not for here.
+
+    Attributes:
+        lineage: with that of the checkpoint that was resumed before it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        keep: int,
+        ranks: Ranks,
+        timeout_seconds: int = 120,
+        *,
+        lineage: Lineage | None = None,
+        start: Start | None = None,
+    ) -> None:
+        self._folder, self._keep, self._ranks = folder / name, keep, ranks
+        self.lineage, self._start = lineage, start
+        self._meeting = _meeting(ranks, timeout_seconds)
+        self._share: Share | None = None
+        self._release: Callable[[], object] = lambda: None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._whole = 0
+        """The step of the newest whole checkpoint."""
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        """Wait for the last save; the process that writes ends, and its memory is given back."""
+        if is_lost_peer(error):
+            self._meeting.give_up()
+        try:
+            self.finish()
+        except TrainingError as failed:
+            if kind is None:
+                raise
+            log.warning("%s", failed)  # of what the training failed with, or because of it
+        finally:
+            self._release()
+            self._share = None
+
+    def save(self, step: int, state: dict[str, Tensor], loss: float | None = None) -> None:
+        """Copy the state, and have it written in the background. Every rank calls it.
+
+        Args:
+            loss: the validation loss at this step, if known; the lowest one's checkpoint is kept.
+
+        Raises:
+            TrainingError: the save before could not be written.
+        """
+        self.finish()
+        share = self._shared(state)
+        arrived = share.image.copy(state) if share.image else lambda: None
+        said = Marker(step=step, validation_loss=loss, files={}, lineage=self.lineage)
+        self._thread = threading.Thread(
+            target=self._write_or_fail, args=(share, arrived, said), name="checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until the last save is complete, on every rank.
+
+        Raises:
+            TrainingError: it could not be written.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            if isinstance(failure, LostRankError) or is_lost_peer(failure):
+                raise failure
+            raise TrainingError(
+                f"{self._folder}: a checkpoint could not be written: {failure}; what it was before "
+                "is intact, and a job with the same code, settings and data goes on from it"
+            ) from failure
+
+    def progress(self, step: int) -> dict[str, float]:
+        """For a metric line: steps that are in no whole checkpoint, and whether a save failed."""
+        return {
+            "unsaved_steps": step - self._whole,
+            "checkpoint_failures": int(self._failure is not None),
+        }
+
+    def resume(self, state: Callable[[], dict[str, Tensor]]) -> int | None:
+        """Write the newest whole checkpoint into the state's tensors; its step, None without one.
+
+        Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
+        """
+        meeting, made = self._meeting, None
+        for found in find_files.candidates(meeting, self._survey()):
+            folder = marker.folder_of(self._folder, found.step)
+            try:
+                if found.damage:
+                    raise Torn(found.damage)
+                said = find_files.relayed(meeting, found, folder)
+                if self._is_foreign(found.step, said):
+                    continue
+                made = state() if made is None else made
+                self._load(folder, said, made)
+            except Torn as torn:
+                self._tell("checkpoint %s is torn: %s: not resumed, looking for an older one",
+                           folder, torn)  # fmt: skip
+                continue
+            self._remove_strays(folder, said)
+            self._went_on(found.step, said)
+            return found.step
+        if self._ranks.rank == 0 and self.lineage is not None:
+            for stranger in marker.strangers(self._folder, self.lineage.parts):
+                log.warning("%s", stranger)
+        return None if self._start is None else self._begin(self._start, state)
+
+    def _survey(self) -> list[tuple[int, str, str]]:
+        return find_files.survey(self._folder) if self._leads else []
+
+    def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
+        """Load what the recipe asks to go on from; its step, None for a model.
+
+        Raises:
+            TrainingError: a file is torn, or the state is another model's or optimizer's.
+        """
+        if start.said is None:
+            return None
+        asked = f"start_from.checkpoint {start.asked.checkpoint}"
+        if found := marker.strays(start.folder, start.said) if self._leads else []:
+            raise TrainingError(f"{asked}: {found[0]} is no file of this checkpoint; remove it")
+        try:
+            self._load(start.folder, start.said, state())
+        except Torn as torn:
+            raise TrainingError(f"{asked}: {torn}; name an older checkpoint") from None
+        except LostRankError:
+            raise
+        except TrainingError as error:
+            raise TrainingError(
+                f"{asked}: does not fit this model and optimizer: {error}; set the model and the "
+                "optimizer as they were there, or begin with its weights alone: start_from.model"
+            ) from error
+        self._went_on(start.said.step, start.said)
+        return start.said.step
+
+    def _is_foreign(self, step: int, said: Marker) -> bool:
+        """Whether another training's checkpoint lies in this one's folder; that is told."""
+        if self.lineage is None:
+            return False
+        if said.lineage is None:
+            differs = "its marker does not say what it was trained with"
+        elif found := self.lineage.parts.differences(said.lineage.parts):
+            differs = f"it is another training's: {'; '.join(found.values())}"
+        else:
+            return False
+        folder = marker.folder_of(self._folder, step)
+        self._tell("checkpoint %s is not resumed: %s", folder, differs)
+        return True
+
+    def _tell(self, message: str, *what: object) -> None:
+        if self._ranks.rank == 0:
+            log.warning(message, *what)
+
+    def _went_on(self, step: int, said: Marker) -> None:
+        self._whole = step
+        if self.lineage is not None and said.lineage is not None:
+            self.lineage = self.lineage.after(step, said.lineage)
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this rank looks after its machine's folder."""
+        return self._ranks.local_rank == 0
+
+    # writing
+
+    def _shared(self, state: Mapping[str, Tensor]) -> Share:
+        """What this rank writes; agreed on anew when every rank's state has become another."""
+        parts = save.parts_of(state)
+        if self._share is None or self._share.parts != parts:
+            self._release()
+            self._share = Share(self._meeting, parts, self._ranks.device)
+            self._release = weakref.finalize(self, self._share.close)
+        return self._share
+
+    def _write_or_fail(self, share: Share, arrived: Callable[[], None], said: Marker) -> None:
+        """In a thread that only waits: for the copy, the process that writes, and the others."""
+        try:
+            arrived()
+            target = marker.folder_of(self._folder, said.step)
+            save.write(share, self._meeting, target, self._leads, said, self._keep)
+            self._whole = said.step
+        except Exception as error:  # noqa: BLE001  the training's thread raises it
+            self._failure = error
+
+    # reading
+
+    def _load(self, folder: Path, said: Marker, state: dict[str, Tensor]) -> None:
+        """Read this rank's slices, and write them into the tensors when every rank has its own.
+
+        Raises:
+            Torn: a file is missing, or not as it was written; on every rank.
+            TrainingError: the checkpoint does not fit the state; on every rank.
+        """
+        meeting, ranks = self._meeting, self._ranks
+        lead = ranks.rank - ranks.local_rank
+        files = find_files.located(meeting, folder, said, lead, lambda count: meeting.pulse())
+        read: dict[str, Tensor] = {}
+        mine: list[str] = []
+        try:
+            read = read_slices.read(state, files, ranks.local_rank, meeting.pulse)
+        except Torn as torn:
+            mine = ["torn", str(torn)]
+        except TrainingError as error:
+            mine = ["wrong", str(error)]
+        try:
+            wrong = meeting.decide(mine, lambda said: next(filter(None, said), None))
+        finally:
+            files.close()
+        if wrong:
+            raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
+        read_slices.commit(state, read)
+
+    def _remove_strays(self, folder: Path, said: Marker) -> None:
+        """SageMaker brings back from S3 what was deleted here before it was copied there."""
+        for stray in marker.strays(folder, said) if self._leads else []:
+            save.clear(folder / stray)
+
+
+def _meeting(ranks: Ranks, patience_seconds: float) -> Meeting | Alone:
+    if ranks.world == 1:
+        return Alone()
+    name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
+    store = dist.PrefixStore(name, connect(patience_seconds))
+    return Meeting(store, ranks.rank, ranks.world, patience_seconds)

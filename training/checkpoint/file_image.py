@@ -1,0 +1,150 @@
+"""A rank's file of a checkpoint, byte for byte, in memory that another process reads.
+
+A save copies the tensors into it and goes on; the writing process reads it from there. The memory
+is anonymous (``memfd_create``): it needs no place in /dev/shm, which containers have little of, and
+is gone with the last process that has it, however that ends.
+
+On CUDA it is page-locked, and the copies are queued on a stream of their own, behind the work that
+makes the tensors; what the training queues next waits for them, the process itself does not. As no
+machine with a GPU was at hand, that part is written from CUDA's and torch's documentation and has
+not run.
+"""
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from training.checkpoint.tensor_table import WIDTHS, Part, made
+from training.initial.initial_values import held
+from trainyard.common.errors import TrainingError
+
+DTYPES = {
+    torch.bool: "BOOL",
+    **{torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32"},
+    **{torch.int64: "I64", torch.float16: "F16", torch.bfloat16: "BF16"},
+    **{torch.float32: "F32", torch.float64: "F64"},
+    **{torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"},
+}
+"""torch's type → what safetensors calls it."""
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a DTensor, or the tensor."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def part_of(name: str, tensor: Tensor) -> Part:
+    """Where in the whole tensor this rank's part lies.
+
+    torch's own ``__create_chunk_list__`` is not asked: of 257 rows that two tensor-parallel ranks
+    share, and of those 129 that four ranks of FSDP2 share, torch 2.13 says 31 where a rank has 33.
+
+    Raises:
+        TrainingError: its type is none of safetensors', or it is laid out in an unknown way.
+    """
+    if tensor.dtype not in DTYPES:
+        raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
+    try:
+        mine = held(tensor)
+    except TrainingError as error:
+        raise TrainingError(f"{name}: {error}") from None
+    offsets = tuple(along.start for along in mine)
+    sizes = tuple(along.stop - along.start for along in mine)
+    if local(tensor).numel() != math.prod(sizes):
+        raise TrainingError(
+            f"{name}: this rank has {list(local(tensor).shape)} of it, expected {list(sizes)}; "
+            "take an image with torch 2.8 or newer"
+        )
+    return Part(DTYPES[tensor.dtype], tuple(tensor.shape), offsets, sizes)
+
+
+class Image:
+    """The file in memory.
+
+    Attributes:
+        descriptor: of the memory, for the process that writes.
+        size: bytes of the file.
+    """
+
+    def __init__(self, parts: Mapping[str, Part], device: torch.device) -> None:
+        """``parts``: name → what of it this rank writes."""
+        # Wide elements first, as safetensors has them: so each tensor is aligned.
+        order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
+        beginning, places = made(parts, order)
+        self.size = len(beginning) + sum(parts[name].bytes for name in order)
+        self.descriptor = _anonymous(self.size)
+        self._memory = mmap.mmap(self.descriptor, self.size)
+        self._memory[: len(beginning)] = beginning
+        flat = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self._views = {}
+        for name in order:
+            begin = len(beginning) + places[name]
+            whole = flat[begin : begin + parts[name].bytes]
+            dtype = torch_type(parts[name].dtype)
+            self._views[name] = whole.view(dtype).view(parts[name].sizes)
+        self._locked = flat if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self._locked is not None:
+            _lock(self._locked)
+
+    @torch.no_grad()
+    def copy(self, state: Mapping[str, Tensor]) -> Callable[[], None]:
+        """Copy the tensors in; wait with what is returned until they have arrived."""
+        sources = {name: local(state[name]).detach() for name in self._views}
+        if self._stream is None:
+            for name, view in self._views.items():
+                view.copy_(sources[name])
+            return lambda: None
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for name, view in self._views.items():
+                view.copy_(sources[name], non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        # The optimizer's next step, which writes into the sources, is queued behind the copies.
+        torch.cuda.current_stream().wait_event(arrived)
+
+        def wait() -> None:
+            arrived.synchronize()
+            sources.clear()  # until now: nobody else may have the memory of a temporary one
+
+        return wait
+
+    def close(self) -> None:
+        """Give the memory back; the writing process may still have it."""
+        self._views = {}
+        if self._locked is not None:
+            torch.cuda.cudart().cudaHostUnregister(self._locked.data_ptr())
+        self._locked = None
+        os.close(self.descriptor)
+
+
+def torch_type(name: str) -> torch.dtype:
+    """torch's type of what safetensors calls ``name``."""
+    return next(dtype for dtype, known in DTYPES.items() if known == name)
+
+
+def _anonymous(size: int) -> int:
+    """A descriptor of so much memory, or where the system has none without a name, of a file."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("checkpoint")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, max(size, 1))
+    return descriptor
+
+
+def _lock(memory: Tensor) -> None:
+    """Make memory that a GPU copies into by itself; as torch's ``pin_shared_mem``."""
+    status = int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+    if status:
+        raise TrainingError(
+            f"cudaHostRegister of {memory.nbytes} bytes for checkpoints failed with {status}: the "
+            "limit of locked memory (ulimit -l) or the machine's memory is too small"
+        )

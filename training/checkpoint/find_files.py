@@ -1,0 +1,329 @@
+"""Which checkpoints the machines have together, and on which of them each file lies.
+
+The metadata are read once: the first machine that has a checkpoint's marker sends it to rank 0, and
+rank 0 to all. Of the files themselves a machine looks only whether they are there, and how long.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.checkpoint import marker
+from training.checkpoint.block_hashes import Local, Source, Torn, hashes_path
+from training.checkpoint.marker import Damaged, Marker
+from training.checkpoint.rendezvous import Alone, Meeting
+from trainyard.common.errors import TrainingError
+
+# On a machine that was restarted with an empty disk nothing lies; the others have their ranks'
+# files. One rank of each machine that has what another one lacks serves byte ranges of these
+# files while a checkpoint is read, to whoever knows a word that only the ranks of this job were
+# told.
+#
+#     word (32 characters), then requests: {"file": "shard-…", "begin": 0, "count": 16384}\n
+#     → count bytes; or the connection ends
+
+
+WORD = 32  # characters
+SILENCE = 60  # seconds until a machine that does not answer is given up
+AT_ONCE = 2**20  # bytes
+
+
+def word() -> str:
+    """A new one."""
+    return secrets.token_hex(WORD // 2)
+
+
+class Server:
+    """Serves a folder's files to the other machines until it is closed.
+
+    Attributes:
+        address: host and port at which the others find it.
+    """
+
+    def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
+        """``names``: the files that may be asked for."""
+        host, bound = _host()
+        known = frozenset(names)
+        self._open = connections = set[socket.socket]()
+
+        class Answer(socketserver.StreamRequestHandler):
+            def setup(self) -> None:
+                super().setup()
+                connections.add(self.connection)
+
+            def finish(self) -> None:
+                connections.discard(self.connection)
+                super().finish()
+
+            def handle(self) -> None:
+                self.connection.settimeout(SILENCE)
+                if not secrets.compare_digest(self.rfile.read(WORD), word.encode()):
+                    return
+                for line in self.rfile:
+                    asked = json.loads(line)
+                    if asked["file"] not in known:
+                        return
+                    with closing(Local(folder / asked["file"])) as file:
+                        _send(file, asked["begin"], asked["count"], self.wfile.write)
+
+        class Threaded(socketserver.ThreadingTCPServer):
+            request_queue_size = 128
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """Nothing: who asked sees the end of the connection, and says so."""
+
+        self._server = Threaded((bound, 0), Answer)
+        self.address = host, int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve no more, and wait for the threads."""
+        self._server.shutdown()
+        self._thread.join()
+        for connection in [*self._open]:
+            with suppress(OSError):  # it ended by itself
+                connection.shutdown(socket.SHUT_RDWR)
+        self._server.server_close()
+
+
+def _send(file: Local, begin: int, count: int, write: Callable[[memoryview], object]) -> None:
+    buffer = memoryview(bytearray(min(count, AT_ONCE)))
+    for at in range(0, count, AT_ONCE):
+        part = buffer[: min(AT_ONCE, count - at)]
+        file.read(begin + at, part)
+        write(part)
+
+
+def _host() -> tuple[str, str]:
+    """Where the others reach this machine, and what to bind to for that.
+
+    Rank 0's machine is where they meet; of another one it is the address that it has towards it.
+    """
+    meeting = os.environ["MASTER_ADDR"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect((meeting, 9))  # sends nothing
+        mine = way.getsockname()[0]
+    if mine.startswith("127.") and int(os.environ["RANK"]) == 0:
+        local = meeting in ("localhost", mine) or meeting.startswith("127.")
+        return meeting, "127.0.0.1" if local else ""
+    return mine, mine
+
+
+class Remote:
+    """A file on another machine.
+
+    Args:
+        addresses: of the machines that have it; the first that answers is asked.
+    """
+
+    def __init__(self, name: str, addresses: Sequence[tuple[str, int]], word: str) -> None:
+        self._name, self._addresses, self._word = name, list(addresses), word
+        self._connection: socket.socket | None = None
+
+    def read(self, begin: int, into: memoryview) -> None:
+        """As ``blocks.Source``."""
+        while True:
+            try:
+                return self._ask(begin, into)
+            except OSError as error:
+                self.close()
+                host, port = self._addresses.pop(0)
+                if not self._addresses:
+                    raise Torn(
+                        f"{self._name} is not on this machine, and {host}:{port} does not send it: "
+                        f"{error}"
+                    ) from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, begin: int, into: memoryview) -> None:
+        if self._connection is None:
+            self._connection = socket.create_connection(self._addresses[0], SILENCE)
+            self._connection.sendall(self._word.encode())
+        asked = {"file": self._name, "begin": begin, "count": len(into)}
+        self._connection.sendall(json.dumps(asked).encode() + b"\n")
+        done = 0
+        while done < len(into):
+            count = self._connection.recv_into(into[done:])
+            if not count:
+                raise ConnectionError("the connection ended")
+            done += count
+
+
+log = logging.getLogger(__name__)
+THERE, ABSENT = "+", "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint that some machine has the marker of; or one that is damaged, and why."""
+
+    step: int
+    holder: int = 0
+    digest: str = ""
+    damage: str = ""
+
+
+def survey(folder: Path) -> list[tuple[int, str, str]]:
+    """(step, digest of the marker, what is wrong with it) of each checkpoint on this machine."""
+    told = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
+            marker.unfinished(folder)]  # fmt: skip
+    for step in marker.steps(folder):
+        try:
+            marker.examined(marker.folder_of(folder, step))
+            content = (marker.folder_of(folder, step) / marker.NAME).read_bytes()
+            told.append((step, hashlib.sha256(content).hexdigest(), ""))
+        except (Damaged, OSError) as error:
+            told.append((step, "", str(error)))
+    return told
+
+
+def candidates(meeting: Meeting | Alone, mine: list[tuple[int, str, str]]) -> list[Found]:
+    """All checkpoints of all machines, newest first; what is whole on one is not told of another.
+
+    Args:
+        mine: ``survey`` of this machine, by one of its ranks; else nothing.
+    """
+    return [Found(*one) for one in meeting.decide(mine, _merged)]
+
+
+def _merged(told: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, str, str]]:
+    holders: dict[tuple[int, str], int] = {}
+    damages: dict[int, str] = {}
+    for rank, one in enumerate(told):
+        for step, digest, damage in one:
+            if digest:
+                holders.setdefault((step, digest), rank)
+            else:
+                damages.setdefault(step, damage)
+    found = [(step, rank, digest, "") for (step, digest), rank in holders.items()]
+    whole = {step for step, _ in holders}
+    found += [(step, 0, "", damage) for step, damage in damages.items() if step not in whole]
+    return sorted(found, key=lambda one: (-one[0], one[1]))
+
+
+def relayed(meeting: Meeting | Alone, found: Found, folder: Path) -> Marker:
+    """The marker of a checkpoint, from the machine that has it.
+
+    Raises:
+        Torn: it is damaged by now.
+    """
+    mine = None
+    if meeting.rank == found.holder:
+        mine = (folder / marker.NAME).read_text(encoding="utf-8")
+    content = meeting.decide(mine, lambda said: said[found.holder])
+    try:
+        return marker.parsed(content.encode())
+    except Damaged as error:
+        raise Torn(str(error)) from None
+
+
+@dataclass
+class Files:
+    """Where the files of one checkpoint are, while it is read.
+
+    Attributes:
+        said: the marker, with a table in any case.
+    """
+
+    folder: Path
+    said: Marker
+    here: str
+    """``THERE`` or ``ABSENT`` for each of its files on this machine."""
+    elsewhere: dict[int, str]
+    """The same of other machines, by the rank that serves them."""
+    addresses: dict[int, tuple[str, int]]
+    word: str
+    rank: int
+    server: Server | None = None
+
+    def opened(self, name: str) -> Source:
+        """A shard's bytes, or its hashes'."""
+        shards = self.said.names
+        number = shards.index(str(Path(name).with_suffix(".safetensors")))
+        if self.here[number] == THERE:
+            return Local(self.folder / name)
+        having = [n for n, codes in sorted(self.elsewhere.items()) if codes[number] == THERE]
+        first = self.rank % len(having)
+        order = having[first:] + having[:first]  # not all ranks ask the same machine
+        log.info("%s: comes from rank %d", self.folder / name, order[0])
+        return Remote(name, [self.addresses[n] for n in order], self.word)
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.close()
+
+
+def located(
+    meeting: Meeting | Alone,
+    folder: Path,
+    said: Marker,
+    lead: int,
+    advance: Callable[[int], None],
+) -> Files:
+    """Where the files are; the machines that have what others lack serve it from now on.
+
+    Args:
+        lead: the rank that looks after this rank's machine.
+
+    Raises:
+        Torn: no machine has one of the files.
+    """
+    leads = meeting.rank == lead
+    mine = _codes(folder, said, advance) if leads else None
+    answer = meeting.decide(mine, lambda told: _placed(said, told))
+    if "torn" in answer:
+        raise Torn(answer["torn"])
+    codes = {int(rank): one for rank, one in answer["codes"].items()}
+    files = Files(folder, said, codes[lead], codes, {}, answer["word"], meeting.rank)
+    if any(ABSENT in one for one in codes.values()):
+        if leads and THERE in codes[lead]:
+            names = [one for n, name in enumerate(said.names) if codes[lead][n] == THERE
+                     for one in (name, hashes_path(Path(name)).name)]  # fmt: skip
+            files.server = Server(folder, names, answer["word"])
+        address = files.server.address if files.server else None
+        try:
+            every = meeting.decide(address, lambda told: told)
+        except TrainingError:
+            files.close()
+            raise
+        files.addresses = {rank: tuple(one) for rank, one in enumerate(every) if one}
+    return files
+
+
+def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
+    """What of a checkpoint is on this machine."""
+    codes, why = "", {}
+    for number, name in enumerate(said.names):
+        wrong = marker.problem(folder, name, said.files[name])
+        codes += ABSENT if wrong else THERE
+        if wrong and wrong != _missing(name):  # that is the rule where each machine has its own
+            why[str(number)] = wrong
+    return {"codes": codes, "why": why}
+
+
+def _missing(name: str) -> str:
+    return f"{name} is missing"
+
+
+def _placed(said: Marker, told: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    codes = {rank: one["codes"] for rank, one in enumerate(told) if one}
+    for number, name in enumerate(said.names):
+        if all(one[number] == ABSENT for one in codes.values()):
+            why = (one["why"].get(str(number)) for one in told if one)
+            return {"torn": next(filter(None, why), _missing(name))}
+    return {"codes": codes, "word": word()}

@@ -1,0 +1,269 @@
+"""One save: from a copy of the state in memory to the marker of a checkpoint that is whole.
+
+What every rank waits for, in the background and through the store: the folder is clear; every file
+is written; the marker is. Rank 0 gets a hash of each rank, and each machine the marker once.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.checkpoint import marker
+from training.checkpoint.file_image import Image, part_of
+from training.checkpoint.marker import FORMAT, Marker, Written
+from training.checkpoint.rendezvous import Alone, Meeting
+from training.checkpoint.tensor_table import Part, Table, Told, share_out
+from trainyard.common import atomic_file
+from trainyard.common.errors import TrainingError
+
+
+class Share:
+    """What this rank writes of every checkpoint: agreed on at the first save, then kept.
+
+    Attributes:
+        table: which rank writes what; on rank 0 only.
+    """
+
+    def __init__(self, meeting: Meeting | Alone, parts: Mapping[str, Part], device: torch.device):
+        self.parts = parts
+        left_out, self.table = agreed(meeting, parts)
+        mine = {name: part for name, part in parts.items() if name not in left_out and part.bytes}
+        self.image = Image(mine, device) if mine else None
+        self._writer: Writer | None = None
+
+    def write(self, path: Path, advance: Callable[[], None]) -> Written | None:
+        """Have this rank's file written; None when others write all that it holds."""
+        if self.image is None:
+            return None
+        self._writer = self._writer or Writer(self.image.descriptor, self.image.size)
+        try:
+            sha256 = self._writer.write(path, advance)
+        except TrainingError:
+            self.rest()
+            raise
+        return Written(bytes=self.image.size, sha256=sha256)
+
+    def rest(self) -> None:
+        """End the writing process; the next save starts another."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def close(self) -> None:
+        self.rest()
+        if self.image is not None:
+            self.image.close()
+
+
+def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
+    """(names of what this rank holds and another one writes, who writes what); all ranks call it.
+
+    The table is on rank 0 only; it is empty elsewhere.
+    """
+    told, table = Told.of(parts), Table(layouts=(), tensors={})
+    meeting.offer(f"names/{told.digest}", told.names)
+
+    def shared(said: Sequence[Any]) -> list[list[str]]:
+        nonlocal table
+        names = {digest: meeting.offered(f"names/{digest}") for digest in {d for d, _ in said}}
+        shares = share_out(names, said)
+        table = shares.table
+        return [sorted(shares.not_written[rank]) for rank in range(len(said))]
+
+    return set(meeting.deal((told.digest, told.layouts), shared)), table
+
+
+def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
+    """What this rank holds."""
+    return {name: part_of(name, tensor) for name, tensor in state.items()}
+
+
+def name_of(rank: int) -> str:
+    """The file that a rank writes, as torch's own writer calls it."""
+    return f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
+
+
+def write(
+    share: Share,
+    meeting: Meeting | Alone,
+    target: Path,
+    leads: bool,
+    said: Marker,
+    keep: int,
+) -> None:
+    """Every rank's part, then the marker, then delete what need not be kept.
+
+    Args:
+        leads: whether this rank looks after its machine's folder.
+        said: step, loss and lineage.
+
+    Raises:
+        TrainingError: a rank cannot write; on every rank.
+        LostRankError: a rank is gone.
+    """
+
+    def cleared() -> None:
+        if leads:
+            make_anew(target)
+
+    def written() -> Any:
+        found = share.write(target / name_of(meeting.rank), meeting.pulse)
+        return found and found.model_dump()
+
+    def marked() -> None:
+        if leads:
+            atomic_file.write(target / marker.NAME, text)
+            prune(target.parent, keep)
+
+    _together(meeting, cleared, lambda every: None)
+    text = _together(meeting, written, lambda every: _marker(said, share.table, every), leads)
+    _together(meeting, marked, lambda every: None)
+
+
+def _together(
+    meeting: Meeting | Alone,
+    act: Callable[[], Any],
+    choose: Callable[[list[Any]], Any],
+    wanted: bool = False,
+) -> Any:
+    """Do something on every rank, and choose by what came of it; fails on all if on one.
+
+    Args:
+        wanted: whether this rank wants to know what is chosen.
+    """
+    try:
+        mine = {"is": act()}
+    except (OSError, TrainingError) as error:
+        mine = {"error": str(error)}
+
+    def chosen(said: Sequence[dict[str, Any]]) -> Any:
+        for rank, one in enumerate(said):
+            if "error" in one:
+                who = f"rank {rank}: " if len(said) > 1 else ""
+                raise TrainingError(f"{who}{one['error']}")
+        return choose([one["is"] for one in said])
+
+    return meeting.decide(mine, chosen, wanted=wanted)
+
+
+def _marker(said: Marker, table: Table, written: Sequence[Any]) -> str:
+    files = {name_of(rank): one for rank, one in enumerate(written) if one}
+    numbers = {
+        rank: number for number, rank in enumerate(r for r, one in enumerate(written) if one)
+    }
+    fields = {"format": FORMAT, "files": files, "table": table.renumbered(numbers).model_dump()}
+    whole = Marker.model_validate(said.model_dump() | fields).sealed()
+    return json.dumps(whole.model_dump(mode="json"), separators=(",", ":"))
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Keep the newest ``keep`` complete checkpoints, and the best one.
+
+    One whose marker is damaged is neither counted nor deleted: what it was worth is not known.
+    """
+    found = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
+    said = {step: read for step, read in found.items() if read}
+    scored = {n: m.validation_loss for n, m in said.items() if m.validation_loss is not None}
+    kept = {*[*said][-keep:], *([min(scored, key=scored.__getitem__)] if scored else [])}
+    for step in {*said} - kept:
+        old = marker.folder_of(folder, step)
+        # First: half deleted must not look complete. Machines that share a folder (FSx, a claim of
+        # Kubernetes) all look after it: what one has deleted, the other does not find.
+        (old / marker.NAME).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(old)
+
+
+def make_anew(folder: Path) -> None:
+    """An empty folder, also where another machine makes the same one anew at the same time."""
+    clear(folder)
+    with suppress(FileExistsError):  # by another, which makes it again if it is what it clears
+        folder.mkdir(parents=True)
+
+
+def clear(path: Path) -> None:
+    """Make place: a folder goes with all that is in it, and so does a file of that name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(IsADirectoryError):  # another machine, whose folder it is too, has just made it
+        path.unlink(missing_ok=True)
+
+
+# torch has ``dcp.async_save`` with ``AsyncCheckpointerType.PROCESS``, which is not used: its
+# process imports torch and joins a process group of its own (as many connections again, and a
+# collective's clock), gathers everybody's plans as pickles at each save, shares each tensor by a
+# file in /dev/shm that a killed job leaves behind, and its safetensors writer has a file in
+# memory twice.
+
+
+CHECKOUT = Path(__file__).parents[2]
+HELD_BACK = (signal.SIGTERM, signal.SIGINT)
+
+
+class Writer:
+    """The process, from its start to ``close``."""
+
+    def __init__(self, image: int, size: int) -> None:
+        """``image``: the descriptor of the memory that it writes ``size`` bytes of."""
+        places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command = [sys.executable, "-m", "training.checkpoint.writer_process"]
+        # What is started inherits it: a stop of the job must not tear what is being written.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(image), str(size), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[image],
+                env=os.environ | {"PYTHONPATH": places},
+                text=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def write(self, path: Path, advance: Callable[[], None]) -> str:
+        """Have the image written to ``path``; the hash of its blocks' hashes.
+
+        Args:
+            advance: called when some of it is written.
+
+        Raises:
+            TrainingError: it could not be written, or the process is gone.
+        """
+        sends, answers = self._process.stdin, self._process.stdout
+        assert sends and answers  # noqa: S101
+        try:
+            sends.write(json.dumps(str(path)) + "\n")
+            sends.flush()
+            for line in answers:
+                said = json.loads(line)
+                if "sha256" in said:
+                    return said["sha256"]
+                if "error" in said:
+                    raise TrainingError(said["error"])
+                advance()
+        except BrokenPipeError:
+            pass
+        status = self._process.wait()
+        raise TrainingError(
+            f"{path}: the process that writes it ended with status {status}; was it killed for "
+            "want of memory?"
+        )
+
+    def close(self) -> None:
+        """Let it end, and wait for that."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+        self._process.wait()

@@ -1,0 +1,249 @@
+"""Which file of a checkpoint has which part of which tensor. No torch: markers are read with it.
+
+Of what several ranks hold (all of it with DDP, a shard's copies with a hybrid, norms under tensor
+parallelism) one writes it, the one that has the least to write so far: as torch's own
+``dedup_save_plans``. Rank 0 decides, once for a training. What it is told grows little with the
+tensors: most have the same shape and lie in the same way, so a rank names its few layouts and, for
+each tensor, which of them it is; and ranks whose tensors are alike say those only once.
+"""
+
+import hashlib
+import json
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from training.checkpoint.block_hashes import Torn
+from trainyard.common.errors import TrainingError
+
+WIDTHS = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
+"""Types of safetensors → bytes of an element."""
+
+Numbers = tuple[int, ...]
+Spread = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
+"""(offsets, sizes, ranks that hold it) of each part of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a rank holds of a tensor."""
+
+    dtype: str
+    """As safetensors calls it."""
+    shape: Numbers
+    """Of the whole tensor."""
+    offsets: Numbers
+    sizes: Numbers
+
+    @property
+    def bytes(self) -> int:
+        return WIDTHS[self.dtype] * math.prod(self.sizes)
+
+
+class Layout(BaseModel):
+    """How tensors of one shape lie in the files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shape: Numbers
+    pieces: tuple[tuple[int, Numbers, Numbers], ...]
+    """(number of the file, offsets, sizes)."""
+
+
+class Table(BaseModel):
+    """All tensors of a checkpoint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layouts: tuple[Layout, ...]
+    tensors: dict[str, tuple[str, int]]
+    """Name → (type, number of its layout)."""
+
+    def renumbered(self, numbers: Mapping[int, int]) -> "Table":
+        """The same with other numbers for the files."""
+        layouts = [
+            Layout(shape=one.shape, pieces=[(numbers[n], o, s) for n, o, s in one.pieces])
+            for one in self.layouts
+        ]
+        return Table(layouts=tuple(layouts), tensors=self.tensors)
+
+    @property
+    def files(self) -> list[int]:
+        """Numbers of the files that hold something."""
+        return sorted({number for one in self.layouts for number, _, _ in one.pieces})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a rank holds, as it says it."""
+
+    names: bytes
+    """Name → (type, number of a layout), JSON, compressed; alike on many ranks."""
+    layouts: tuple[tuple[Numbers, Numbers, Numbers], ...]
+    """(shape, offsets, sizes)."""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.names).hexdigest()[:32]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Part]) -> "Told":
+        """``parts``: name → what this rank holds of it."""
+        numbers: dict[tuple[Numbers, Numbers, Numbers], int] = {}
+        names = {}
+        for name, part in parts.items():
+            layout = part.shape, part.offsets, part.sizes
+            names[name] = part.dtype, numbers.setdefault(layout, len(numbers))
+        return cls(zlib.compress(json.dumps(names).encode(), 1), tuple(numbers))
+
+
+@dataclass
+class Shares:
+    """Who writes what."""
+
+    table: Table
+    """With ranks for the files' numbers."""
+    not_written: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Rank → names of what it holds and another rank writes."""
+
+
+def share_out(
+    names: Mapping[str, bytes], ranks: Sequence[tuple[str, Sequence[Sequence[Iterable[int]]]]]
+) -> Shares:
+    """Decide which rank writes which part.
+
+    Args:
+        names: digest → ``Told.names``.
+        ranks: of each rank the digest, and ``Told.layouts``.
+
+    Raises:
+        TrainingError: the parts of a tensor are not all of it.
+    """
+    by_digest: dict[str, list[tuple[int, list[tuple[Numbers, ...]]]]] = defaultdict(list)
+    for rank, (digest, layouts) in enumerate(ranks):
+        by_digest[digest].append((rank, [tuple(map(tuple, one)) for one in layouts]))
+    holders: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    types: dict[str, str] = {}
+    for digest in by_digest:
+        for name, (dtype, number) in json.loads(zlib.decompress(names[digest])).items():
+            holders[name].append((digest, number))
+            types[name] = dtype
+    spreads = {key: _spread(key, by_digest) for key in {tuple(held) for held in holders.values()}}
+    return _share(holders, types, spreads)
+
+
+def _spread(key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]) -> tuple[Any, Spread]:
+    """(shape, parts) of the tensors that these ranks hold in this way."""
+    found: dict[tuple[Numbers, Numbers], list[int]] = defaultdict(list)
+    shape: Numbers = ()
+    for digest, number in key:
+        for rank, layouts in by_digest[digest]:
+            shape, offsets, sizes = layouts[number]
+            if math.prod(sizes):
+                found[offsets, sizes].append(rank)
+    return shape, tuple((o, s, tuple(held)) for (o, s), held in sorted(found.items()))
+
+
+def _share(
+    holders: Mapping[str, list[tuple[str, int]]],
+    types: Mapping[str, str],
+    spreads: Mapping[tuple, tuple[Numbers, Spread]],
+) -> Shares:
+    loads: dict[int, int] = defaultdict(int)
+    shares = Shares(Table(layouts=(), tensors={}))
+    layouts: dict[tuple, int] = {}
+    tensors: dict[str, tuple[str, int]] = {}
+    settled: dict[tuple, tuple] = {}
+    for name, held in holders.items():
+        key = tuple(held)
+        shape, spread = spreads[key]
+        _check_whole(name, shape, spread)
+        if any(len(ranks) > 1 for _, _, ranks in spread):
+            pieces = _chosen(name, WIDTHS[types[name]], spread, loads, shares.not_written)
+        else:  # nothing to decide, and so once for all tensors that lie in this way
+            pieces = settled.setdefault(key, tuple((ranks[0], o, s) for o, s, ranks in spread))
+        number = layouts.setdefault((shape, pieces), len(layouts))
+        tensors[name] = types[name], number
+    found = [Layout(shape=shape, pieces=pieces) for shape, pieces in layouts]
+    shares.table = Table(layouts=tuple(found), tensors=tensors)
+    return shares
+
+
+def _chosen(
+    name: str,
+    width: int,
+    spread: Spread,
+    loads: dict[int, int],
+    not_written: dict[int, set[str]],
+) -> tuple:
+    pieces = []
+    for offsets, sizes, ranks in spread:
+        writes = min(ranks, key=loads.__getitem__)
+        loads[writes] += width * math.prod(sizes)
+        pieces.append((writes, offsets, sizes))
+        for rank in ranks:
+            if rank != writes:
+                not_written[rank].add(name)
+    return tuple(pieces)
+
+
+def _check_whole(name: str, shape: Numbers, spread: Spread) -> None:
+    found, expected = sum(math.prod(sizes) for _, sizes, _ in spread), math.prod(shape)
+    if found != expected:
+        raise TrainingError(
+            f"{name}: the ranks hold {found} elements of it, its shape {list(shape)} has "
+            f"{expected}; a checkpoint of it cannot be written"
+        )
+
+
+OFFSETS = "DCP_SHARDING_INFO"
+"""Where torch's HuggingFaceStorageReader looks for a part's offsets: it reads our files, too."""
+LONGEST = 2**30  # bytes; more than any file of tensors begins with
+
+
+def made(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+    """The beginning of a safetensors file; and where, behind it, each tensor lies."""
+    offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
+    said: dict[str, object] = {
+        "__metadata__": {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
+    }
+    places, end = {}, 0
+    for name in order:
+        part = parts[name]
+        places[name], end = end, end + part.bytes
+        said[name] = {
+            "dtype": part.dtype,
+            "shape": part.sizes,
+            "data_offsets": [places[name], end],
+        }
+    text = json.dumps(said, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, places
+
+
+def parsed(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any], int]:
+    """A safetensors file's header, and where its data begin.
+
+    Args:
+        read: gives the bytes from one place to another.
+
+    Raises:
+        Torn: it is none.
+    """
+    length = int.from_bytes(read(0, 8), "little")
+    if length > LONGEST:
+        raise Torn(f"a header of {length} bytes is none of safetensors'")
+    try:
+        return json.loads(bytes(read(8, 8 + length))), 8 + length
+    except ValueError:
+        raise Torn("a header is no JSON") from None

@@ -1,0 +1,83 @@
+"""The process that writes a rank's files of checkpoints. It imports the standard library alone.
+
+python -m training.checkpoint.writer_process <image's descriptor> <its bytes> <the rank's pid>
+
+It reads a path a line (JSON), writes the image there with its hashes beside it, and answers with
+lines of JSON: ``{"written": 67108864}`` as it gets on, and at last ``{"sha256": "…"}`` or
+``{"error": "…"}``. It ends with its rank, even one that was killed, and leaves no half file under a
+file's name. SIGTERM is blocked in it by its rank: what was begun is written while the rank ends.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+from training.checkpoint.block_hashes import BLOCK, digests, hashes_path
+from trainyard.common import atomic_file
+
+AT_ONCE = 256 * BLOCK  # 4 MiB: what it has in memory
+SAY = 16  # of these between two lines
+LOOK = 1.0  # seconds between two looks at whether the rank lives
+
+
+class Orphaned(Exception):  # noqa: N818
+    """The rank is gone."""
+
+
+def write(path: Path, image: int, size: int, rank: int) -> str:
+    """Write the file and its hashes, which are taken on the way; returns the hash of the hashes.
+
+    Raises:
+        OSError: it cannot be written.
+        Orphaned: ``rank`` is not this process's parent any more.
+    """
+    content, found = bytearray(AT_ONCE), bytearray()
+    with atomic_file.Draft(path) as file:
+        for number, begin in enumerate(range(0, size, AT_ONCE)):
+            part = memoryview(content)[: min(AT_ONCE, size - begin)]
+            if os.preadv(image, [part], begin) != len(part):
+                raise OSError(f"the image ends before byte {begin + len(part)}")
+            found += digests(part)
+            file.write(part)
+            if number % SAY == SAY - 1:
+                say(written=begin + len(part))
+            if os.getppid() != rank:
+                raise Orphaned
+    atomic_file.write(hashes_path(path), bytes(found))
+    return hashlib.sha256(found).hexdigest()
+
+
+def say(**what: Any) -> None:
+    """One line to the rank."""
+    print(json.dumps(what), flush=True)
+
+
+def lines(rank: int) -> Any:
+    """The rank's lines, until it is gone or has no more."""
+    while os.getppid() == rank:
+        if select.select([sys.stdin], [], [], LOOK)[0]:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            yield json.loads(line)
+
+
+def main() -> None:
+    image, size, rank = map(int, sys.argv[1:])
+    with contextlib.suppress(Orphaned, BrokenPipeError, KeyboardInterrupt):
+        for path in lines(rank):
+            try:
+                say(sha256=write(Path(path), image, size, rank))
+            except OSError as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                say(error=f"{path}: {error.strerror or error}")
+
+
+if __name__ == "__main__":
+    main()

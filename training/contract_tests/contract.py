@@ -1,0 +1,150 @@
+"""The rules of a workload's contract: each is a function that yields what breaks it."""
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from training.contract_tests.trial import Trial
+
+CHECKOUT = Path(__file__).parents[2]
+OURS = CHECKOUT / "training"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that does not hold."""
+
+    found: str
+    """What was seen, with its numbers."""
+
+    where: str
+    """File and line, or the name of what to look at."""
+
+    fix: str
+    """What to do."""
+
+
+class NotChecked(Exception):
+    """A rule cannot tell; the message says why. Stays inside this room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One demand on a workload."""
+
+    name: str
+    says: str
+    """What holds when it is kept."""
+
+    check: Callable[[Trial], Iterator[Fault]]
+    needs: tuple[str, ...]
+    """Rules without which it cannot be checked."""
+
+    fix: str
+    """What to do when the workload's code raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a rule."""
+
+    rule: Rule
+    faults: Sequence[Fault]
+    why_not: str = ""
+    """Why it was not checked; empty where it was."""
+
+
+RULES: list[Rule] = []
+
+
+def rule(
+    name: str, says: str, *, needs: tuple[str, ...] = ("runs",), fix: str = "mend what raises"
+) -> Callable[[Callable[[Trial], Iterator[Fault]]], Callable[[Trial], Iterator[Fault]]]:
+    """Add a rule to the contract; rules are checked in the order in which they are added."""
+
+    def add(check: Callable[[Trial], Iterator[Fault]]) -> Callable[[Trial], Iterator[Fault]]:
+        RULES.append(Rule(name, says, check, needs, fix))
+        return check
+
+    return add
+
+
+def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
+    """Check each rule, unless one that it needs is broken."""
+    broken: set[str] = set()
+    for one in rules:
+        if missing := sorted(broken & set(one.needs)):
+            verdict = Verdict(one, (), f"{', '.join(missing)} is broken")
+        else:
+            verdict = _judged(trial, one)
+        if verdict.faults or missing:
+            broken.add(one.name)
+        yield verdict
+
+
+def place(workload: Any, *methods: str) -> str:
+    """Where a method of the workload is written: the first that is the user's own, if one is."""
+    own = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
+    method = (own or methods)[0]
+    try:
+        function = inspect.unwrap(getattr(type(workload), method))
+        line = inspect.getsourcelines(function)[1]
+        return f"{short(inspect.getfile(function))}:{line} {method}()"
+    except (AttributeError, TypeError, OSError):
+        return f"{type(workload).__module__}: {method}()"
+
+
+def raised_at(error: BaseException) -> str:
+    """The innermost line of the user's own code that an error came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_own(frame.filename)]
+    frame = (own or list(frames))[-1]
+    return f"{short(frame.filename)}:{frame.lineno} {frame.name}()"
+
+
+def told(error: BaseException) -> str:
+    """An error in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def short(file: str) -> str:
+    """Below the current folder, where it is."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _judged(trial: Trial, one: Rule) -> Verdict:
+    try:
+        return Verdict(one, list(one.check(trial)))
+    except NotChecked as reason:
+        return Verdict(one, (), str(reason))
+    except Exception as error:  # whatever the workload's code raises is what is looked for
+        if _is_ours(error.__traceback__):
+            raise
+        return Verdict(one, [Fault(told(error), raised_at(error), one.fix)])
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
+    """Whether nothing of the user's, nor of the defaults', had a part in it."""
+    names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
+    return all(name.is_relative_to(OURS / "trying") for name in names)
+
+
+def _file(function: Any) -> str:
+    return getattr(getattr(function, "__code__", None), "co_filename", "")
+
+
+def _is_own(file: str) -> bool:
+    path = Path(file)
+    if path.is_relative_to(OURS):
+        return path.is_relative_to(OURS / "workloads") and path.parent != OURS / "workloads"
+    return "site-packages" not in path.parts and path.suffix == ".py" and _is_no_library(path)
+
+
+def _is_no_library(path: Path) -> bool:
+    return not path.is_relative_to(Path(inspect.__file__).parent)

@@ -1,0 +1,127 @@
+"""Rules of how raw records become samples."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from training.contract_tests.contract import CHECKOUT, Fault, rule
+from training.contract_tests.trial import SAMPLES, Trial
+from training.data.dataset import Dataset
+from trainyard.common.errors import DataError
+
+TWICE = ("sharded", "sharded-again")
+SPLITS = ("train", "validation", "test")
+NOT_OWN = ("frozen", "<string>", "site-packages")
+BLOCKED = """
+import sys
+sys.modules["torch"] = None
+from training.workloads import load_packing, read_settings
+load_packing(sys.argv[1], read_settings(sys.argv[2]))
+"""
+
+
+def environment(seed: int) -> dict[str, str]:
+    """A subprocess's: with this one's path, and another order of sets and of ``hash``."""
+    path = os.pathsep.join([str(CHECKOUT), *(one or os.getcwd() for one in sys.path)])
+    return os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
+
+
+def shard(
+    name: str, settings: str, raw: Path, work: Path, *, folders: Sequence[str] = TWICE
+) -> Mapping[str, str]:
+    """Run a shard job for each of ``folders``, at once, in ``work``; folder → why it failed.
+
+    The reason is empty where it did not.
+    """
+    jobs = {}
+    for seed, folder in enumerate(folders, 1):
+        command = [
+            *(sys.executable, "-m", "steps.shard.job", "--workload", name),
+            *("--workload_config", settings, "--input", str(raw), "--output", str(work / folder)),
+            *("--root", str(work / folder / "ml"), "--processes", "1", "--max_bad_share", "0.5"),
+            *("--validation_share", "0.2", "--test_share", "0.2"),
+        ]
+        jobs[folder] = subprocess.Popen(
+            command,
+            cwd=CHECKOUT,
+            env=environment(seed),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    said = {folder: job.communicate()[0] for folder, job in jobs.items()}
+    return {folder: "" if jobs[folder].returncode == 0 else said[folder] for folder in jobs}
+
+
+@rule("imports", "the shard step imports it without torch", needs=())
+def light(trial: Trial) -> Iterator[Fault]:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, trial.name, json.dumps(dict(trial.settings))],
+        env=environment(0),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        places = [line.strip() for line in lines if line.strip().startswith("File ")]
+        own = [line for line in places if not any(part in line for part in NOT_OWN)]
+        torch = "torch" in lines[-1]
+        yield Fault(
+            lines[-1],
+            own[-1].removeprefix("File ") if own else trial.name,
+            "import torch inside the methods, and keep the network in a module of its own that "
+            "model() imports"
+            if torch
+            else "mend what raises",
+        )
+
+
+@rule("shards", "the raw data become samples of all three splits", needs=())
+def sharded(trial: Trial) -> Iterator[Fault]:
+    for split in SPLITS:
+        try:
+            found = Dataset(trial.folder / split)
+        except DataError as error:
+            yield Fault(str(error), split, "give more sample data, or mend what its records lack")
+            continue
+        few = SAMPLES if split == "train" else 1
+        if len(found) < few:
+            yield Fault(
+                f"the {split} split has {len(found)} samples, {few} are needed",
+                split,
+                "give more sample data: 100 records or more",
+            )
+    lines = [
+        line
+        for path in sorted((trial.folder / "quarantine").glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    if lines:
+        first = json.loads(lines[0])
+        yield Fault(
+            f"{len(lines)} records are bad; the first: {first['reason']}",
+            f"{first['source']}:{first['line']}",
+            "mend them, or the columns: required=False where a value may be missing",
+        )
+
+
+@rule("packing", "the same records become the same samples in another process", needs=("shards",))
+def steady(trial: Trial) -> Iterator[Fault]:
+    other = trial.folder.parent / TWICE[1]
+    if not other.is_dir() or other == trial.folder:
+        return
+    packing = f"{type(trial.one.packing).__module__}: {type(trial.one.packing).__name__}"
+    for split in SPLITS:
+        one, again = Dataset(trial.folder / split), Dataset(other / split)
+        if one.fingerprint != again.fingerprint:
+            yield Fault(
+                f"the {split} split is another one each time: {one.fingerprint}, "
+                f"{again.fingerprint}",
+                packing,
+                "iterate over no set, take no hash(), draw nothing: let a sample follow from its "
+                "records",
+            )
+            return

@@ -1,0 +1,103 @@
+"""Rules of what evaluate, the gate and an endpoint ask of a workload."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from training.contract_tests.contract import Fault, NotChecked, place, rule
+from training.contract_tests.forward_rules import CLOSE
+from training.contract_tests.trial import SEED, Trial, losses, mode
+from training.scores import Block
+
+
+@rule("scores", "each example of the test split has a finite row, and the same one each time")
+def scored(trial: Trial) -> Iterator[Fault]:
+    model, where = trial.model().eval(), place(trial.one, "scores", "measure")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    first = _table(trial, model)
+    if changed := [n for n, t in model.state_dict().items() if not torch.equal(t, before[n])]:
+        yield Fault(f"scores() changes the model's {changed[0]}", where, "score under eval()")
+    for name, column in first.items():
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            yield Fault(f"column {name} is not finite", where, "look for log(0) and 0 / 0")
+    if missing := [name for name in _columns(trial) if name not in first]:
+        yield Fault(f"the rows have no {', '.join(missing)}", where, "see training/scores.py")
+        return
+    other = _table(trial, trial.model(seed=SEED + 1).eval())
+    for name in ("example", "group"):
+        if not np.array_equal(first[name], other[name]):
+            yield Fault(
+                f"column {name} is another one for another model",
+                where,
+                "let rows, their order and names follow from the split alone",
+            )
+    torch.manual_seed(SEED + 2)
+    again = _table(trial, model)
+    if differ := [n for n in first if not np.array_equal(first[n], again[n])]:
+        yield Fault(
+            f"the same model scores {differ[0]} in another way the second time",
+            where,
+            "score in evaluation, and draw nothing",
+        )
+
+
+@rule("scores agree with the loss", "a metric's sums are the loss", needs=("scores",))
+def agreeing(trial: Trial) -> Iterator[Fault]:
+    model = trial.model().eval()
+    table = _table(trial, model)
+    total, units = 0.0, 0.0
+    with mode(model, training=False), torch.no_grad():
+        for _, batch in trial.batches(trial.test):
+            total += float(losses(trial.one, model, batch)[1])
+            units += float(trial.one.units(batch))
+    sums = {n.removesuffix(".sum"): table[n].sum() for n in table if n.endswith(".sum")}
+    weights = {name: table[f"{name}.weight"].sum() for name in sums}
+    if any(_near(sums[n], total) and _near(weights[n], units) for n in sums):
+        return
+    if "loss" not in sums:
+        raise NotChecked(f"none of {', '.join(sums)} is the loss itself")
+    yield Fault(
+        f"over the test split the metric loss is {sums['loss']:g} / {weights['loss']:g}, loss() "
+        f"and units() say {total:g} / {units:g}",
+        place(trial.one, "scores", "measure"),
+        "give each example's own loss as its sum, and its units as its weight",
+    )
+
+
+@rule("metrics", "the metrics are those of the SPEC, and finite", needs=("scores",))
+def measured(trial: Trial) -> Iterator[Fault]:
+    found = trial.one.metrics(list(trial.one.scores(trial.model().eval(), trial.test)))
+    where = place(trial.one, "metrics", "measure")
+    if found.keys() != trial.spec.metrics.keys():
+        yield Fault(
+            f"metrics() gives {', '.join(found)}; the SPEC names {', '.join(trial.spec.metrics)}",
+            where,
+            "name the same metrics in both (of a Simple workload: better and measure)",
+        )
+    for name, entry in found.items():
+        if not math.isfinite(entry["value"]):
+            yield Fault(f"{name} is {entry['value']}", where, "look at its sums and weights")
+
+
+def _table(trial: Trial, model: nn.Module) -> dict[str, np.ndarray]:
+    """All blocks as one."""
+    return joined(list(trial.one.scores(model, trial.test)))
+
+
+def joined(blocks: list[Block]) -> dict[str, np.ndarray]:
+    """Blocks one after the other."""
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _columns(trial: Trial) -> list[str]:
+    """What a row must have."""
+    spec = trial.spec
+    compared = spec.metrics if spec.compared_in is None else spec.compared_in
+    return ["example", "group", *(f"{n}.{part}" for n in compared for part in ("sum", "weight"))]
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= 10 * CLOSE * max(abs(other), 1e-6)

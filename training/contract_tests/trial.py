@@ -1,0 +1,110 @@
+"""A workload on its sample data, as the rules try it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from training.data.dataset import Dataset
+from training.data.manifest import Samples
+from training.data.shard_writer import count_of, part
+from training.defaults.default_scores import Batches
+from training.workloads import Workload, WorkloadSpec, load, spec
+
+SEED = 7
+SAMPLES = 8
+"""In the batch that most rules look at."""
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What is tried: a workload's name, its settings, and a folder with its sharded sample data."""
+
+    name: str
+    settings: Mapping[str, Any]
+    folder: Path
+    """Holds ``train``, ``validation`` and ``test``."""
+
+    raw: Path | None = None
+    """The raw sample data, where they are known."""
+
+    @cached_property
+    def spec(self) -> WorkloadSpec:
+        return spec(self.name)
+
+    @cached_property
+    def train(self) -> Dataset:
+        return Dataset(self.folder / "train")
+
+    @cached_property
+    def validation(self) -> Dataset:
+        return Dataset(self.folder / "validation")
+
+    @cached_property
+    def test(self) -> Dataset:
+        return Dataset(self.folder / "test")
+
+    def workload(self) -> Workload:
+        """A new one, as the train job makes it."""
+        made = load(self.name, self.settings, self.folder / "train")
+        made.fit(self.train)
+        return made
+
+    @cached_property
+    def one(self) -> Workload:
+        """One for all rules that do not change it."""
+        return self.workload()
+
+    def model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
+        """A model with fresh weights."""
+        torch.manual_seed(seed)
+        return (workload or self.one).model()
+
+    @cached_property
+    def samples(self) -> Samples:
+        """SAMPLES of the training split, spread over it."""
+        return self.train.read(np.linspace(0, len(self.train) - 1, SAMPLES).astype(np.int64))
+
+    def batch(self, start: int = 0, stop: int = SAMPLES) -> Batch:
+        """Some of ``samples`` as a batch of its own."""
+        return self._batches.of(copied(part(self.samples, self.train.fields, start, stop)))
+
+    @cached_property
+    def _batches(self) -> Batches:
+        return Batches(self.one)
+
+    def batches(self, dataset: Dataset, size: int = SAMPLES) -> Iterator[tuple[int, Batch]]:
+        """(samples in it, batch), over a whole split."""
+        for samples in dataset.batches(size):
+            yield count_of(samples, dataset.fields), self._batches.of(samples)
+
+
+def copied(samples: Samples) -> Samples:
+    """What nothing else looks at."""
+    return {name: array.copy() for name, array in samples.items()}
+
+
+def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(outputs in float32 or wider, loss), as a strategy asks for them."""
+    outputs = model(*workload.inputs(batch))
+    wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    return wide, workload.loss(wide, batch)
+
+
+@contextmanager
+def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """Inside, the model trains or evaluates; afterwards every module does what it did."""
+    before = {module: module.training for module in model.modules()}
+    if not training:
+        model.eval()
+    yield
+    for module, was in before.items():
+        module.training = was

@@ -1,0 +1,118 @@
+"""The command: shard the sample data, check rule by rule, show what was found."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from training.contract_tests import (
+    curve_rules,
+    forward_rules,
+    packing_rules,
+    scoring_rules,
+    state_rules,
+)
+from training.contract_tests.contract import RULES, Rule, Verdict, judge
+from training.contract_tests.packing_rules import TWICE, shard
+from training.contract_tests.trial import Trial
+from training.workloads import read_settings, spec
+from trainyard.common.errors import TrainyardError, nearest
+
+ORDER = (packing_rules, forward_rules, state_rules, scoring_rules, curve_rules)
+"""The modules that add rules, in the order in which they are checked."""
+
+console = Console()
+
+
+def rules() -> list[Rule]:
+    """All rules, in the order of their modules."""
+    names = [module.__name__ for module in ORDER]
+    return sorted(RULES, key=lambda one: names.index(one.check.__module__))
+
+
+def chosen(only: Sequence[str]) -> list[Rule]:
+    """The rules of these names and those that they need; all where none is named.
+
+    Raises:
+        TrainyardError: there is no such rule.
+    """
+    known, wanted, waiting = {one.name: one for one in rules()}, set[str](), list(only or ())
+    while waiting:
+        name = waiting.pop()
+        if name not in known:
+            raise TrainyardError(f"--only {name!r}: is no rule; {nearest(name, list(known))}")
+        wanted.add(name)
+        waiting += known[name].needs
+    return [one for one in rules() if not only or one.name in wanted]
+
+
+def attempt(
+    name: str, settings: str, raw: Path, work: Path, only: Sequence[str] = ()
+) -> Iterator[Verdict]:
+    """Check the rules of the contract on ``raw``; ``work`` is an empty folder.
+
+    Raises:
+        TrainyardError: there is no such workload, a setting is wrong, or its data cannot be read.
+    """
+    typed = spec(name).config.model_validate(read_settings(settings))
+    imports = [one for one in chosen(only) if one.name == "imports"]
+    rest = [one for one in chosen(only) if one not in imports]
+    trial = Trial(name, typed.model_dump(mode="json"), work / TWICE[0], raw)
+    yield from judge(trial, imports)
+    again = any(one.check is packing_rules.steady for one in rest)
+    folders = TWICE if again else TWICE[:1]
+    for why in shard(name, settings, raw, work, folders=folders).values():
+        if why:
+            raise TrainyardError(f"{raw}: the shard step fails on it:\n{why[-2000:]}")
+    yield from judge(trial, rest)
+
+
+def main(
+    workload: Annotated[str, typer.Argument(help="package.module, or one of ours")],
+    data: Annotated[Path, typer.Option(help="folder of raw sample data, as for the shard step")],
+    config: Annotated[str, typer.Option(help="the workload's settings, as JSON")] = "{}",
+    only: Annotated[list[str] | None, typer.Option(help="a rule, and what it needs")] = None,
+    source: Annotated[Path | None, typer.Option(help="folder that holds the package")] = None,
+) -> None:
+    """Check a workload's contract on sample data: in this process, in others, on two ranks.
+
+    Exits with 1 where something does not hold.
+    """
+    sys.path[:0] = [str(path.resolve()) for path in (source, Path()) if path]
+    began, faults = time.monotonic(), 0
+    try:
+        with tempfile.TemporaryDirectory() as work:
+            for verdict in attempt(workload, config, data.resolve(), Path(work), only or ()):
+                _show(verdict)
+                faults += len(verdict.faults)
+    except TrainyardError as error:
+        console.print(f"error: {error}", markup=False, style="red")
+        raise typer.Exit(1) from None
+    seconds = time.monotonic() - began
+    console.print(f"\n{workload}: {faults or 'no'} fault{'s' * (faults != 1)}, {seconds:.0f} s")
+    raise typer.Exit(1 if faults else 0)
+
+
+def _show(verdict: Verdict) -> None:
+    name, says = verdict.rule.name, verdict.rule.says
+    if verdict.why_not:
+        _say(f"[yellow]–[/] {name}: not checked: {escape(verdict.why_not)}")
+    elif not verdict.faults:
+        _say(f"[green]✓[/] {name}: {says}")
+    for fault in verdict.faults:
+        table = Table(show_header=False, box=None, padding=(0, 1))
+        for what, text in (("found", fault.found), ("where", fault.where), ("fix", fault.fix)):
+            table.add_row("", what, escape(text))
+        _say(f"[red]✗[/] {name}: {says}")
+        console.print(table)
+
+
+def _say(line: str) -> None:
+    console.print(line, soft_wrap=True)

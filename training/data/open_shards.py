@@ -1,0 +1,235 @@
+"""The shards that are open: maps of their files, or the files themselves in memory."""
+
+import functools
+import io
+import os
+import re
+import resource
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from tokenize import TokenError
+
+import numpy as np
+
+from training.data.manifest import row_dtype
+from training.data.merged_manifests import MergedManifests
+from training.data.shard_storage import Place, missing
+from training.data.shard_writer import npy, variable
+from trainyard.common.errors import DataError
+
+MAPS = 16_384
+"""Files that are mapped at once, at most: Linux allows a process 65,530 maps (vm.max_map_count).
+Fewer where the process may not open twice as many files: Python's mmap keeps the file open."""
+
+MEMORY = 1 << 30
+"""Bytes of shards in memory at once when nobody said which ones are needed (``Tables.hold``)."""
+
+READERS = 4
+"""Shards that are read into memory at once: one stream from S3 does not fill a network."""
+
+SHAPE = b"'shape': ("
+END = re.compile(rb"\d+,\), } *\n")  # of a header, after SHAPE
+
+CLOSED = np.iinfo(np.int64).min
+
+
+@dataclass(slots=True)
+class Opened:
+    """Shards that are open. Their memory lives as long as somebody holds this object."""
+
+    origins: np.ndarray
+    """For each shard the address that its sample with global index 0 would have; or CLOSED."""
+    values: dict[int, list[np.ndarray]] = field(default_factory=dict)
+    """Shard → the values of each variable-width field."""
+    rows: dict[int, np.ndarray] = field(default_factory=dict)
+    weight: int = 0
+
+
+class Tables:
+    """Opens shards when they are read, and closes them when there are too many.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, where: Place, merged: MergedManifests, starts: np.ndarray) -> None:
+        self._place, self._merged, self._starts = where, merged, starts
+        self._variable = variable(merged.fields)
+        self._dtype = row_dtype(merged.fields)
+        self._dtypes = [self._dtype]  # of the elements of a shard's files
+        for name in self._variable:
+            self._dtypes.append(np.dtype(merged.fields[name].dtype).newbyteorder("<"))
+        # What the limit is in: bytes in memory, or maps.
+        self._weights = (
+            merged.bytes.sum(axis=1)
+            if where.in_memory
+            else np.full(len(merged.names), merged.bytes.shape[1])
+        )
+        self._least = self._limit = MEMORY if where.in_memory else _most_maps()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(READERS, "shards") if where.in_memory else None
+        self._loading: dict[int, Future] = {}
+        self._held = np.empty(0, np.int64)
+        self._opened = self._nothing()
+
+    def opened(self, shards: np.ndarray) -> Opened:
+        """These shards (numbers, in any order, also repeated), open.
+
+        Raises:
+            DataError: a file is missing, or is not what its manifest says.
+        """
+        with self._lock:
+            closed = self._closed(shards)
+            if len(closed) and self._opened.weight + self._weights[closed].sum() > self._limit:
+                # All are closed at once. Which one was used last is not counted: where the shards
+                # do not fit, the order is uniform, and each is as likely to come as any other.
+                self._opened = self._nothing()
+                closed = self._closed(shards)
+            for shard in closed.tolist():
+                self._add(shard, *self._load(shard))
+            return self._opened
+
+    def hold(self, shards: np.ndarray) -> None:
+        """Begin to read these shards into memory, and forget all others; a map is left alone.
+
+        Raises:
+            DataError: they take more than half of this machine's memory.
+        """
+        if self._pool is None or np.array_equal(shards, self._held):
+            return
+        self._check_memory(shards)
+        self._held = shards
+        with self._lock:
+            before, wanted = self._opened, set(shards.tolist())
+            for shard in self._loading.keys() - wanted:
+                self._loading.pop(shard).cancel()
+            self._opened = self._nothing()
+            for shard in before.rows.keys() & wanted:
+                self._add(shard, before.rows[shard], before.values[shard])
+            for shard in shards.tolist():
+                if shard not in self._loading and shard not in before.rows:
+                    self._loading[shard] = self._pool.submit(self._read, shard)
+            self._limit = max(self._least, int(self._weights[shards].sum()))
+
+    def close(self) -> None:
+        """Unmap every file; what is in memory stays (``hold`` and the limit decide on that)."""
+        if not self._place.in_memory:
+            with self._lock:
+                self._opened = self._nothing()
+
+    def check(self) -> None:
+        """Look whether every file is there with its size; cheap, reads none.
+
+        Raises:
+            DataError: one is missing, or has another size.
+        """
+        sizes = self._place.sizes()
+        for shard, expected in enumerate(self._merged.bytes.tolist()):
+            for name, size in zip(self._names(shard), expected, strict=True):
+                if name not in sizes:
+                    raise missing(self._place, name)
+                self._check_size(name, sizes[name], size)
+
+    def _nothing(self) -> Opened:
+        return Opened(np.full(len(self._merged.names), CLOSED))
+
+    def _closed(self, shards: np.ndarray) -> np.ndarray:
+        closed = shards[self._opened.origins[shards] == CLOSED]
+        # Not np.unique: its first call imports numpy.ma, 12 ms of every start and resume.
+        return np.array(sorted(set(closed.tolist())), np.int64) if len(closed) else closed
+
+    def _add(self, shard: int, rows: np.ndarray, values: list[np.ndarray]) -> None:
+        opened, size = self._opened, self._dtype.itemsize
+        opened.rows[shard], opened.values[shard] = rows, values
+        opened.origins[shard] = (
+            rows.__array_interface__["data"][0] - int(self._starts[shard]) * size
+        )
+        opened.weight += int(self._weights[shard])
+
+    def _load(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        future = self._loading.pop(shard, None)
+        return future.result() if future else self._read(shard)
+
+    def _read(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        sizes = self._merged.bytes[shard].tolist()
+        entries = zip(self._names(shard), sizes, self._dtypes, strict=True)
+        rows, *values = (self._array(*entry) for entry in entries)
+        if len(rows) != self._merged.samples[shard]:
+            raise DataError(
+                f"{self._place}/{self._names(shard)[0]}: holds {len(rows)} samples, its "
+                f"manifest says {self._merged.samples[shard]}; shard the data again"
+            )
+        return rows, values
+
+    def _array(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
+        content = self._place.open(name)
+        self._check_size(name, len(content), size)
+        try:
+            header = content[: 10 + int(content[8:10].view("<u2")[0])].tobytes()
+            begin = _begin(dtype)
+            if header.startswith(begin) and END.fullmatch(header, len(begin)):
+                return content[len(header) :].view(dtype)
+            found, offset = _header(header)
+            if found != dtype:
+                raise ValueError(f"it holds {found}, its manifest says {dtype}")
+            return content[offset:].view(dtype)
+        except (ValueError, IndexError, TokenError) as error:  # numpy lets the last one through
+            raise DataError(
+                f"{self._place}/{name}: is not the .npy file that was written: {error}; "
+                "copy it again"
+            ) from None
+
+    def _check_size(self, name: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise DataError(
+                f"{self._place}/{name}: has {found} bytes, its manifest says {expected}; "
+                "it was cut off or changed: copy it again"
+            )
+
+    def _check_memory(self, shards: np.ndarray) -> None:
+        needed = int(self._weights[shards].sum())
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there // 2:
+            raise DataError(
+                f"{self._place}: {len(shards)} shards of {needed / 1e9:.1f} GB would have to be in "
+                f"memory at once, and the machine has {there / 1e9:.1f} GB; use "
+                "loop.shuffle=windowed with smaller window_samples, smaller shards "
+                "(shard.shard_mb), or mount the data"
+            )
+
+    def _names(self, shard: int) -> list[str]:
+        file = self._merged.names[shard].decode()
+        stem = file.removesuffix(".npy")
+        return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
+
+
+def _most_maps() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAPS if files == resource.RLIM_INFINITY else min(MAPS, files // 2)
+
+
+@functools.cache
+def _begin(dtype: np.dtype) -> bytes:
+    """How the file of an array of one dimension begins, up to the number of its elements, as the
+    writer writes it: where this is found, nothing has to be parsed, which takes 0.1 ms.
+
+    The length of the header is a part of it. With another one (numbers of one digit) it is parsed.
+    """
+    header, *_ = npy([np.empty(0, dtype)])
+    return header[: header.index(SHAPE) + len(SHAPE)]
+
+
+def _header(content: bytes) -> tuple[np.dtype, int]:
+    """Type and place of the elements.
+
+    Raises:
+        ValueError: it is not the header of a .npy file, version 1.0, of one dimension.
+    """
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"format {version}; expected (1, 0)")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if len(shape) != 1:
+        raise ValueError(f"shape {shape}; expected one dimension")
+    return dtype, file.tell()

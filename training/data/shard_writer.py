@@ -1,0 +1,314 @@
+"""Write samples into shards of even size; the table of what was written goes into a manifest."""
+
+import hashlib
+import io
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.data.manifest import (
+    Field,
+    Files,
+    Manifest,
+    Samples,
+    Shards,
+    Source,
+    row_dtype,
+    write_manifest,
+)
+from trainyard.common import atomic_file
+from trainyard.common.errors import DataError
+
+
+def write_dataset(
+    folder: Path,
+    samples: Samples,
+    fields: Mapping[str, Field],
+    *,
+    shard_bytes: int,
+    host: str = "algo-1",
+    split: str = "train",
+    workload: Mapping[str, Any] | None = None,
+    unit: str | None = None,
+) -> Manifest:
+    """Samples in memory as one unit's shards, with the manifest of the instance ``host``."""
+    writer = ShardWriter(folder, host, fields, shard_bytes)
+    writer.add(samples)
+    shards = writer.close()
+    source = Source(name=unit or f"{host}.jsonl", records=writer.samples, samples=writer.samples)
+    manifest = Manifest(
+        split=split, fields=fields, workload=workload or {}, sources=[source], shards=shards
+    )
+    write_manifest(manifest, folder / f"manifest-{host}.json")
+    return manifest
+
+
+class ShardWriter:
+    """Collects the samples that one unit gives to one split, and writes them as shards.
+
+    No shard is larger than ``shard_bytes`` (unless one sample is), and none much smaller than half
+    of that unless there are not enough samples: a shard is written when two are waiting, and what
+    is left at the end is shared evenly. While a thread writes one shard the next is collected, so
+    memory holds four shards at most. Another thread waits for the disk: a shard is flushed while
+    the next is written.
+
+    Args:
+        folder: where shards go; made if it is missing.
+        stem: their names begin with it: ``<stem>-00000.npy`` …
+        fields: of a sample.
+        shard_bytes: the largest shard, values of variable-width fields included.
+    """
+
+    def __init__(
+        self, folder: Path, stem: str, fields: Mapping[str, Field], shard_bytes: int
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.samples = 0
+        self._folder, self._stem, self._fields, self._limit = folder, stem, fields, shard_bytes
+        self._dtype = row_dtype(fields)
+        self._parts: deque[tuple[Samples, int]] = deque()  # with their bytes
+        self._waiting = 0  # bytes of all of them
+        self._thread, self._disk = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._writing: Future | None = None
+        self._flushing: Future | None = None
+        self._shards = Shards(values={name: Files() for name in variable(fields)})
+
+    def add(self, samples: Samples) -> None:
+        """Add samples. The arrays may be kept until they are written: do not change them.
+
+        Raises:
+            ValueError: a field is missing, or of another shape or type; a defect of the workload.
+            DataError: a value is out of the range of its field's type; also ``finish`` and
+                ``close`` raise it, since a shard's values are looked at when it is written.
+        """
+        count = check_samples(samples, self._fields)
+        if count:
+            size = int(_sizes(samples, self._fields).sum())
+            self._parts.append((samples, size))
+            self.samples += count
+            self._waiting += size
+            while self._waiting >= 2 * self._limit:
+                self._cut()
+
+    def finish(self) -> None:
+        """Begin to write what is left: several writers then do so at once. No more is added."""
+        if self._parts:
+            waiting, ends = self._take(self._waiting)
+            pieces = -(-int(ends[-1]) // self._limit)
+            cuts = np.searchsorted(ends, ends[-1] * np.arange(1, pieces + 1) / pieces) + 1
+            for start, stop in zip([0, *cuts[:-1]], np.minimum(cuts, len(ends)), strict=True):
+                if stop > start:
+                    self._write(between(waiting, self._fields, start, stop))
+
+    def close(self) -> Shards:
+        """Write what is left. The table of all shards; their ``source`` is 0."""
+        self.finish()
+        self._wait()
+        if self._flushing:
+            self._flushing.result()
+        self._thread.shutdown()
+        self._disk.shutdown()
+        return self._shards
+
+    def _cut(self) -> None:
+        """Write one shard of what waits."""
+        head, ends = self._take(self._limit)
+        stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
+        self._write(between(head, self._fields, 0, stop))
+        size = int(ends[stop - 1])
+        rest = between(head, self._fields, stop, len(ends))  # of the last part only
+        self._parts.extendleft((samples, int(ends[-1]) - size) for samples in rest)
+        self._waiting -= size
+
+    def _take(self, size: int) -> tuple[list[Samples], np.ndarray]:
+        """Take at least ``size`` bytes of what waits; and after each sample the bytes so far."""
+        taken, sizes = [], []
+        while self._parts and size > 0:
+            samples, bytes_ = self._parts.popleft()
+            taken.append(samples)
+            sizes.append(_sizes(samples, self._fields))
+            size -= bytes_
+        return taken, np.cumsum(np.concatenate(sizes))
+
+    def _write(self, parts: list[Samples]) -> None:
+        stem = f"{self._stem}-{len(self._shards):05d}"
+        for name, field in self._fields.items():
+            for samples in parts:
+                _check_range(f"{stem}.npy", name, samples[name], np.dtype(field.dtype))
+        files = {f"{stem}.npy": self._rows(parts)}
+        for name in variable(self._fields):
+            values = np.dtype(self._fields[name].dtype).newbyteorder("<")
+            flat = [np.ascontiguousarray(samples[name], values) for samples in parts]
+            files[f"{stem}.{name}.npy"] = flat
+        self._shards.file.append(f"{stem}.npy")
+        self._shards.samples.append(sum(count_of(samples, self._fields) for samples in parts))
+        self._shards.source.append(0)
+        contents = {file: npy(arrays) for file, arrays in files.items()}
+        self._wait()
+        self._writing = self._thread.submit(self._put, contents)
+        tables = [self._shards, *self._shards.values.values()]
+        for table, content in zip(tables, contents.values(), strict=True):  # while it is written
+            table.bytes.append(sum(len(piece) for piece in content))
+            table.sha256.append(_sha256(content))
+
+    def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
+        """One element a sample; no copy where the samples already lie as the file wants them."""
+        if len(self._fields) == 1 and not variable(self._fields):
+            [name] = self._fields
+            base = self._dtype[0].base
+            arrays = [np.ascontiguousarray(samples[name], base) for samples in parts]
+            return [array.reshape(len(array), -1).view(self._dtype)[:, 0] for array in arrays]
+        counts = [count_of(samples, self._fields) for samples in parts]
+        rows = np.empty(sum(counts), self._dtype)
+        written = dict.fromkeys(variable(self._fields), 0)  # values of the parts before
+        for samples, piece in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
+            for name, field in self._fields.items():
+                if field.shape is None:
+                    offsets = samples[f"{name}_offsets"] + written[name]
+                    piece[name][:, 0], piece[name][:, 1] = offsets[:-1], offsets[1:]
+                    written[name] += len(samples[name])
+                else:
+                    piece[name] = samples[name]
+        return [rows]
+
+    def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
+        """Write files, and have them flushed; of two shards at once and no more."""
+        begun = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
+        before, self._flushing = self._flushing, self._disk.submit(_finish, begun)
+        if before:
+            before.result()
+
+    def _wait(self) -> None:
+        if self._writing:
+            self._writing.result()
+
+
+def variable(fields: Mapping[str, Field]) -> list[str]:
+    """Names of the fields whose width varies."""
+    return [name for name, field in fields.items() if field.shape is None]
+
+
+def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
+    """How many samples these arrays hold.
+
+    Raises:
+        ValueError: they are not arrays of these fields.
+    """
+    counts = set()
+    for name, field in fields.items():
+        if field.shape is None:
+            offsets = samples[f"{name}_offsets"]
+            if samples[name].ndim != 1 or offsets[-1] != len(samples[name]) or offsets[0]:
+                raise ValueError(f"{name}: the offsets do not fit the values")
+            counts.add(len(offsets) - 1)
+        else:
+            if samples[name].shape[1:] != field.shape:
+                raise ValueError(
+                    f"{name}: samples of shape {samples[name].shape[1:]}; declared: {field.shape}"
+                )
+            counts.add(len(samples[name]))
+        if not np.can_cast(samples[name].dtype, field.dtype, "same_kind"):
+            raise ValueError(f"{name}: {samples[name].dtype} does not go into {field.dtype}")
+    if len(counts) > 1:
+        raise ValueError(f"the fields hold different numbers of samples: {sorted(counts)}")
+    return counts.pop()
+
+
+def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> None:
+    """Look whether every value can be held; a float may be rounded, but not to infinity.
+
+    Raises:
+        DataError: one cannot; numpy would wrap an integer around without a word.
+    """
+    if not values.size or np.can_cast(values.dtype, dtype, "safe"):
+        return
+    info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    low, high = (values.min(), values.max()) if values.dtype.kind in "iu" else _bounds(values)
+    least, largest = np.array([info.min, info.max], dtype).tolist()
+    if least <= low.item() and high.item() <= largest:
+        return
+    if dtype.kind == "f":  # what is a little beyond the largest float is rounded to it
+        with np.errstate(over="ignore"):
+            wrong = np.isfinite(values) & np.isinf(values.astype(dtype))
+    else:
+        wrong = (values < info.min) | (values > info.max)
+    if wrong.any():
+        raise DataError(
+            f"{file}: column {name!r} holds {values[wrong][0].item()!r}, and {dtype} goes from "
+            f"{info.min} to {info.max}; declare a wider dtype for the field, or scale the values"
+        )
+
+
+def _bounds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest of the finite values; 0 and 0 where there is none."""
+    finite = np.isfinite(values)
+    return values.min(initial=0, where=finite), values.max(initial=0, where=finite)
+
+
+def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
+    """Samples ``start`` … ``stop - 1``; views where that is possible."""
+    out = {}
+    for name, field in fields.items():
+        if field.shape is None:
+            offsets = samples[f"{name}_offsets"][start : stop + 1]
+            out[name] = samples[name][offsets[0] : offsets[-1]]
+            out[f"{name}_offsets"] = offsets - offsets[0]
+        else:
+            out[name] = samples[name][start:stop]
+    return out
+
+
+def between(
+    parts: list[Samples], fields: Mapping[str, Field], start: int, stop: int
+) -> list[Samples]:
+    """Samples ``start`` … ``stop - 1`` of all parts together; views, in as many parts."""
+    out, before = [], 0
+    for samples in parts:
+        count = count_of(samples, fields)
+        first, last = max(start - before, 0), min(stop - before, count)
+        if first < last:
+            out.append(part(samples, fields, first, last))
+        before += count
+    return out
+
+
+def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
+    """Arrays, one after the other, in numpy's own file format, version 1.0: header and content."""
+    described = np.lib.format.header_data_from_array_1_0(arrays[0])
+    described["shape"] = (sum(map(len, arrays)),)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, described)
+    return [
+        header.getvalue(),
+        *(memoryview(array.view(np.uint8)) for array in arrays if len(array)),
+    ]
+
+
+def count_of(samples: Samples, fields: Mapping[str, Field]) -> int:
+    """How many samples these are, of which ``check_samples`` was satisfied."""
+    name, field = next(iter(fields.items()))
+    return len(samples[f"{name}_offsets"]) - 1 if field.shape is None else len(samples[name])
+
+
+def _sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
+    """Bytes that each sample takes in its shard."""
+    sizes = np.full(count_of(samples, fields), row_dtype(fields).itemsize)
+    for name in variable(fields):
+        sizes += np.diff(samples[f"{name}_offsets"]) * np.dtype(fields[name].dtype).itemsize
+    return sizes
+
+
+def _sha256(content: list[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for piece in content:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _finish(drafts: list[atomic_file.Draft]) -> None:
+    for draft in drafts:
+        draft.finish()

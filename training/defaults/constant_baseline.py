@@ -1,0 +1,75 @@
+"""The baseline that knows nothing of a sample: for all the same outputs, of the least loss."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.data.dataset import Dataset
+from training.defaults.default_scores import Batches, Measuring, columns, count
+from training.scores import ratios
+from trainyard.common.errors import TrainingError
+
+ITERATIONS = 200
+
+
+def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
+    """Metric → value on the test split, fitted on about ``limit`` units, spread over ``train``."""
+    outputs = _fitted(workload, train, limit)
+    blocks = []
+    with torch.inference_mode():
+        known = Batches(workload)
+        for samples in test.batches(workload.at_once):
+            batch = known.of(samples)
+            size = int(count(batch))
+            found = columns(workload.measure(outputs.expand(size, *outputs.shape), batch))
+            blocks.append({"group": np.zeros(size, np.int64), **found})
+    return {name: entry["value"] for name, entry in ratios(blocks).items()}
+
+
+def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
+    """By L-BFGS; a convex loss has one least value.
+
+    Raises:
+        TrainingError: the loss has no such value that is found.
+    """
+    shape = _outputs(workload, train).shape[1:]
+    outputs = torch.zeros(shape, requires_grad=True)
+    batches = list(_spread(workload, train, limit))
+    units = sum(float(workload.units(batch)) for batch in batches)
+    solver = torch.optim.LBFGS([outputs], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        total = torch.zeros(())
+        for batch in batches:
+            size = int(count(batch))
+            loss = workload.loss(outputs.expand(size, *shape), batch) / units
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    solver.step(closure)
+    if not torch.isfinite(outputs).all():
+        raise TrainingError(
+            f"{type(workload).__module__}: baseline constant: no finite outputs have the least "
+            "loss; look at the loss, or leave the baseline out (fitted = ())"
+        )
+    return outputs.detach()
+
+
+def _outputs(workload: Measuring, train: Dataset) -> Tensor:
+    """What the model makes of one sample."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        return workload.model().eval()(*workload.inputs(Batches(workload).of(train.read([0]))))
+
+
+def _spread(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
+    """Batches of samples at even distances, as long as they hold ``limit`` units at most."""
+    size = workload.at_once
+    batches = Batches(workload)
+    first = batches.of(train.read(np.arange(min(size, len(train)))))
+    units = max(1.0, float(workload.units(first)) / min(size, len(train)))
+    wanted = min(len(train), max(1, int(limit / units)))
+    indices = np.arange(wanted) * len(train) // wanted
+    starts = range(0, wanted, size)
+    return [batches.of(train.read(indices[start : start + size])) for start in starts]

@@ -1,0 +1,112 @@
+"""Scores of samples, from what a workload measures on each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from training.data.dataset import Dataset, Share
+from training.data.example_hashes import sample_hashes
+from training.data.manifest import Samples
+from training.data.preparation import Preparation
+from training.scores import Block
+from training.workloads import Workload
+
+CPU = torch.device("cpu")
+Measured = Mapping[str, Tensor | tuple[Tensor, Tensor]]
+
+
+class Measuring(Workload, Protocol):
+    """See ``training.workloads.simple.Simple``."""
+
+    group: str | None
+    at_once: int
+
+    def measure(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured: ...
+
+
+@torch.inference_mode()
+def scores(
+    workload: Measuring,
+    model: nn.Module,
+    test: Dataset,
+    slices: Sequence[str] = (),
+    share: Share | None = None,
+) -> Iterator[Block]:
+    """Blocks of samples (``training.scores``), in the order of the split."""
+    batches = Batches(workload, next(model.parameters()).device)
+    for samples, identity in rows(workload, test, slices, share):
+        batch = batches.of(samples)
+        outputs = model(*workload.inputs(batch)).float()
+        yield identity | columns(workload.measure(outputs, batch))
+
+
+def columns(measured: Measured) -> Block:
+    """``<metric>.sum`` and ``<metric>.weight``, float64 (n,); 1 where no weight is given."""
+    found = {}
+    for name, value in measured.items():
+        total, weight = value if isinstance(value, tuple) else (value, torch.ones_like(value))
+        found[f"{name}.sum"] = total.double().cpu().numpy()
+        found[f"{name}.weight"] = weight.double().cpu().numpy()
+    return found
+
+
+def rows(
+    workload: Measuring,
+    dataset: Dataset,
+    slices: Sequence[str] = (),
+    share: Share | None = None,
+) -> Iterator[tuple[Samples, Block]]:
+    """(samples, their ``example`` and ``group``); without groups a sample is one of its own.
+
+    ``slices``: what the input is called that a sample comes from, if it is asked for.
+    """
+    for passage in dataset.stream(workload.at_once, share):
+        hashes = sample_hashes(passage.samples, dataset.fields)
+        alone = np.arange(passage.start, passage.start + len(hashes))
+        group = passage.samples[workload.group] if workload.group else alone
+        found = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
+        yield passage.samples, {"example": hashes, "group": group} | found
+
+
+def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
+    """The loss of each sample by itself, and its units."""
+    ones = [one(batch, index) for index in range(len(outputs))]
+    total = [workload.loss(outputs[i : i + 1], each) for i, each in enumerate(ones)]
+    return {"loss": (torch.stack(total), torch.stack([workload.units(each) for each in ones]))}
+
+
+def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
+    """Sample ``index`` as a batch of its own."""
+    found = {}
+    for name, tensor in batch.items():
+        if (offsets := batch.get(f"{name}_offsets")) is not None:
+            start, stop = offsets[index : index + 2].tolist()
+            found[name] = tensor[start:stop]
+            found[f"{name}_offsets"] = offsets[index : index + 2] - start
+        elif name not in found:
+            found[name] = tensor[index : index + 1]
+    return found
+
+
+def count(batch: Mapping[str, Tensor]) -> Tensor:
+    """Samples in a batch, 0-dim."""
+    name, first = next(iter(batch.items()))
+    offsets = batch.get(f"{name}_offsets")
+    size = len(first) if offsets is None else len(offsets) - 1
+    return torch.tensor(size, device=first.device)
+
+
+class Batches:
+    """Stored samples as a workload takes them in an evaluation, on a device."""
+
+    def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
+        self._preparation, self._device = Preparation.of(workload), device
+
+    def of(self, samples: Samples) -> dict[str, Tensor]:
+        # A column that arrow holds as it is stored cannot be written to, and torch warns of that.
+        owned = {name: np.require(array, requirements="W") for name, array in samples.items()}
+        batch = self._preparation.batch(owned)
+        return {name: tensor.to(self._device) for name, tensor in batch.items()}

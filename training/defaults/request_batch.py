@@ -1,0 +1,125 @@
+"""A request's record as a batch of one: values as in JSON Lines that the shard step reads."""
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from training.defaults.default_scores import Batches
+from training.workloads import Column, Workload
+from trainyard.common.errors import DataError
+
+
+def batch_of(
+    workload: Workload, request: Mapping[str, Any], device: torch.device
+) -> dict[str, Tensor]:
+    """The batch.
+
+    Raises:
+        DataError: the request holds no record, or one without a column that the model looks at, or
+            with a value of the wrong type.
+    """
+    columns = workload.packing.columns
+    record = record_of(request, columns)
+    rest = {name: _empty(column) for name, column in columns.items() if name not in record}
+    packer = workload.packing.packer()
+    batch = _Looked(Batches(workload, device).of(packer.add(row(record | rest, columns))))
+    workload.inputs(batch)
+    if missing := sorted(batch.looked & rest.keys()):
+        raise DataError(f"record: has no {', '.join(missing)}, which the model looks at")
+    return dict(batch)
+
+
+def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
+    """The request's record. Raises: DataError: there is none, or it has an unknown column."""
+    record = request.get("record")
+    if set(request) != {"record"} or not isinstance(record, Mapping):
+        raise DataError('expected {"record": {column: value, …}}')
+    if unknown := sorted(set(record) - set(columns)):
+        known = ", ".join(columns)
+        raise DataError(f"record: no column {', '.join(unknown)}; the model reads {known}")
+    return dict(record)
+
+
+def row(record: Mapping[str, Any], columns: Mapping[str, Column]) -> pa.RecordBatch:
+    """A record as a batch of one, in the types that the readers give.
+
+    Raises:
+        DataError: a value is none of the column's kind.
+    """
+    arrays = {name: _value(name, column, record.get(name)) for name, column in columns.items()}
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _empty(column: Column) -> Any:
+    """What stands for a column that the model does not look at."""
+    match column.kind:
+        case "number":
+            return 0.0
+        case "list":
+            return [0.0] * (column.length or 0)
+        case "timestamp":
+            return "1970-01-01"
+    return ""
+
+
+def _value(name: str, column: Column, value: Any) -> pa.Array:
+    """Of bytes base64, of a list a JSON array, of a timestamp ISO 8601."""
+    convert, dtype, expected = KINDS[column.kind]
+    try:
+        return pa.array([None if value is None else convert(value)], dtype)
+    except (ValueError, TypeError):
+        shown = f"{value!r}"[:60]
+        raise DataError(f"record.{name}: is {shown}; expected {expected} or null") from None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | int):  # a boolean is an integer, too
+        raise TypeError
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _moment(value: Any) -> int:
+    """Microseconds since 1970; without an offset it is UTC."""
+    found = datetime.fromisoformat(value)
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+KINDS: dict[str, tuple[Callable[[Any], Any], pa.DataType, str]] = {
+    "number": (_number, pa.float64(), "a number"),
+    "list": (lambda value: [_number(one) for one in value], pa.list_(pa.float64()), "numbers"),
+    "timestamp": (_moment, pa.int64(), "a time in ISO 8601"),
+    "category": (_text, pa.string(), "a string, an integer, true, false"),
+    "text": (_text, pa.string(), "a string, an integer, true, false"),
+    "bytes": (lambda value: b64decode(value, validate=True), pa.binary(), "base64"),
+}
+"""Kind → how a value of JSON is read, the type that the packing takes it in, its name."""
+
+
+class _Looked(dict[str, Tensor]):
+    """A batch that remembers which fields were looked at."""
+
+    def __init__(self, batch: Mapping[str, Tensor]) -> None:
+        super().__init__(batch)
+        self.looked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.looked.add(name)
+        return super().__getitem__(name)
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default

@@ -1,0 +1,1 @@
+"""The trained model as it is handed on: weights, artifact, and what answers requests with them."""

@@ -1,0 +1,102 @@
+"""A safetensors file that is written tensor by tensor, in any order, and is never whole in memory.
+
+The format: eight bytes with the length of the header, little-endian; the header, JSON, which says
+type, shape and place of each tensor; the tensors, little-endian, one after the other
+(github.com/huggingface/safetensors, "Format"). The header follows from shapes and types alone, so
+it can stand before any tensor is known. The bytes are those that ``safetensors.torch.save_file``
+writes: the widest types first, those of one type by name, the header filled up with spaces to a
+multiple of eight.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainyard.common import atomic_file
+
+TYPES = {
+    "uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64",
+    "float32": "F32", "uint32": "U32", "int32": "I32",
+    "bfloat16": "BF16", "float16": "F16", "uint16": "U16", "int16": "I16",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+"""torch's types → their names in the file, in the order in which safetensors lays them out."""
+METADATA = {"format": "pt"}
+"""What transformers writes, and asks for."""
+
+
+class SafeFile:
+    """A file in the making: ``put`` each tensor, then ``finish`` or ``discard``."""
+
+    def __init__(self, path: Path, looks: Mapping[str, Tensor]) -> None:
+        """``looks``: name → a tensor of the type and shape that will be put; may be on meta."""
+        self.path, self._looks = path, dict(looks)
+        head, self._places = header(self._looks)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._draft = atomic_file.Draft(path)
+        self._draft.file.write(head)
+
+    def put(self, name: str, tensor: Tensor) -> None:
+        """Write a tensor, on the CPU, to its place.
+
+        Raises:
+            ValueError: it is not as it was said to be.
+        """
+        look = self._looks.pop(name)
+        if (look.dtype, look.shape) != (tensor.dtype, tensor.shape):
+            raise ValueError(
+                f"{name}: is {tensor.dtype} {tuple(tensor.shape)}; expected {look.dtype} "
+                f"{tuple(look.shape)}"
+            )
+        if tensor.numel():
+            self._draft.file.seek(self._places[name])
+            self._draft.file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+
+    def finish(self) -> None:
+        """Give the file its name.
+
+        Raises:
+            ValueError: a tensor was never put.
+        """
+        if self._looks:
+            self.discard()
+            raise ValueError(f"{self.path}: {next(iter(self._looks))} was never written")
+        self._draft.finish()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._draft.discard()
+
+
+def header(looks: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
+    """(the file's beginning, name → where in the file its tensor begins)."""
+    places = {kind: place for place, kind in enumerate(TYPES)}
+    order = sorted(looks, key=lambda name: (places[_kind(looks[name])], name.encode()))
+    told: dict[str, object] = {"__metadata__": METADATA}
+    begins, end = {}, 0
+    for name in order:
+        look = looks[name]
+        begins[name], end = end, end + size(look)
+        told[name] = {
+            "dtype": TYPES[_kind(look)],
+            "shape": list(look.shape),
+            "data_offsets": [begins[name], end],
+        }
+    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text, {n: 8 + len(text) + b for n, b in begins.items()}
+
+
+def size(look: Tensor) -> int:
+    """Bytes of a tensor's elements."""
+    return look.numel() * look.element_size()
+
+
+def _kind(look: Tensor) -> str:
+    return str(look.dtype).removeprefix("torch.")

@@ -1,0 +1,334 @@
+"""The trained weights as safetensors files, which many ranks write at a time.
+
+Weights are gathered one by one. A whole one is for a moment on the ranks that it is gathered over,
+and only the one that writes its file has it on the CPU: while it writes, the next is gathered. So a
+rank's memory grows with its largest weights, and neither with the model nor with a file.
+
+What lies where depends on the weights alone, as with transformers' ``save_pretrained``: files of
+``shard_bytes`` at most, in the order of the model's state. One file is ``model.safetensors``;
+several are ``model-00001-of-000NN.safetensors``, and model.safetensors.index.json says which has
+what. Each rank writes into its own machine's folder: SageMaker takes those of all machines together
+(developer guide, "How Amazon SageMaker AI Processes Training Output").
+"""
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from training.export.safetensors_file import SafeFile, size
+from training.export.weight_location import Weights, first_names, gathered, untied
+from training.finetuning import lora
+from training.finetuning.adapters import Adapters
+from training.finetuning.hugging_face_folder import INDEX, SUFFIX, WEIGHTS
+from training.strategies.ranks import Ranks
+from training.workloads import Workload
+from trainyard.common import atomic_file
+from trainyard.common.errors import TrainingError
+
+log = logging.getLogger(__name__)
+
+Files = Mapping[str, Mapping[str, Tensor]]
+"""Name of a file → name of a weight → what it is like."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Weights that ``Workload.export`` is given together, and what it makes of them."""
+
+    names: Sequence[str]
+    outputs: Sequence[str]
+
+
+class Export:
+    """``Workload.export`` of all or some of the weights, adapters added where they are merged."""
+
+    def __init__(self, workload: Workload, named: Mapping[str, Tensor], scale: float) -> None:
+        """``named``: the adapters under the names of the exported layers."""
+        self.workload, self._named, self._scale = workload, named, scale
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        found, config = self.workload.export(weights)
+        mine = {n: t for n, t in self._named.items() if f"{n.rpartition('.')[0]}.weight" in found}
+        return lora.added(found, mine, self._scale), config
+
+
+def export(
+    folder: Path,
+    source: Weights,
+    workload: Workload,
+    adapters: Adapters | None,
+    base: Mapping[str, Any] | None,
+    shard_bytes: int,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Write the model's files, or its adapters', into ``folder``; every rank takes part.
+
+    Args:
+        adapters: what of the state are adapters; ``base`` is the model that they belong to.
+        shard_bytes: the size of a file, at most; a larger weight has a file of its own.
+
+    Returns (what ``Workload.export`` says for config.json, further name of a weight → the one that
+    it is written under), on rank 0.
+
+    Raises:
+        TrainingError: a file could not be written, or the parts do not make up the whole; on
+            every rank.
+    """
+    names = {name: name for name in source.looks()}
+    plain, trained = lora.apart(names) if adapters else (names, {})
+    merged = adapters is not None and adapters.merge
+    keepers = range(source.ranks.world) if merged else (0,)
+    found = gathered(source, trained.values(), keepers) if trained else {}
+    named = lora.exported(workload, {layer: found[n] for layer, n in trained.items() if found})
+    if adapters and base and source.ranks.rank == 0:
+        lora.write(folder, named, adapters, base)
+    run = Export(workload, named if merged else {}, adapters.scale if adapters else 1.0)
+    split = parts_of(workload, [*plain])
+    if len(split) == 1:
+        return _at_once(folder, source, plain, run, shard_bytes, writes=merged or not adapters)
+    looks = source.looks()
+    on_meta = {layer: looks[n] for layer, n in trained.items()} if merged else {}
+    dry = Export(workload, lora.exported(workload, on_meta), adapters.scale if adapters else 1.0)
+    whole, config = dry({name: looks[state] for name, state in plain.items()})
+    tensors, ties = untied(whole)
+    if merged or not adapters:
+        parts = _parts(split, dry, {n: looks[s] for n, s in plain.items()}, whole, tensors)
+        order = {name: tensors[name] for part in parts for name in part.outputs}
+        _stream(folder, source, plain, run, parts, _files(order, shard_bytes))
+    return config, ties
+
+
+def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
+    """The names that ``Workload.export`` is given together: all of them, where it needs them all.
+
+    A class that has another ``export`` than the one it derives from is not asked for the parts of
+    the other's.
+    """
+    parts = getattr(workload, "export_parts", None)
+    if parts is None or _depth(workload, "export_parts") > _depth(workload, "export"):
+        return [names]
+    return [*parts(names)]
+
+
+def _depth(workload: Workload, method: str) -> int:
+    """How far up the classes it is defined; 0 on the workload itself."""
+    homes = [workload, *type(workload).__mro__]
+    return next((at for at, home in enumerate(homes) if method in vars(home)), len(homes))
+
+
+def _at_once(
+    folder: Path,
+    source: Weights,
+    plain: Mapping[str, str],
+    run: Export,
+    shard_bytes: int,
+    *,
+    writes: bool,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """For a workload that cannot export its weights in parts: rank 0 has them all, and writes."""
+    leads = source.ranks.rank == 0
+    if leads and source.ranks.world > 1 and len(plain) > 1:
+        log.warning(
+            "rank 0 gathers the whole model: %s has an export and no export_parts of its own, so "
+            "it needs all weights at once",
+            type(run.workload).__module__,
+        )
+    state = gathered(source, plain.values())
+    config, ties, tensors = {}, {}, {}
+    if leads:
+        whole, config = run({name: state[there] for name, there in plain.items()})
+        tensors, ties = untied(whole)
+    files = _files(tensors, shard_bytes) if leads and writes else {}
+    writing = Writing(folder, files, files)
+    for name, tensor in tensors.items() if writes else ():
+        writing.put(name, tensor)
+    writing.end(source.ranks)
+    return config, ties
+
+
+def _parts(
+    split: Iterable[Sequence[str]],
+    dry: Export,
+    looks: Mapping[str, Tensor],
+    whole: Mapping[str, Tensor],
+    written: Mapping[str, Tensor],
+) -> list[Part]:
+    """What is exported together, and what of it is written.
+
+    Raises:
+        TrainingError: the parts do not give what all weights together give.
+    """
+    found: dict[str, Tensor] = {}
+    parts = []
+    for names in split:
+        outputs, _ = dry({name: looks[name] for name in names})
+        found |= outputs
+        if kept := [name for name in outputs if name in written]:
+            parts.append(Part(names, kept))
+    differ = [n for n in {**whole, **found} if _kind(whole.get(n)) != _kind(found.get(n))]
+    if differ:
+        raise TrainingError(
+            f"Workload.export of the parts that export_parts names gives {differ[0]} as "
+            f"{_kind(found.get(differ[0]))}, of all weights as {_kind(whole.get(differ[0]))}: let "
+            "each part hold all that its exported weights are made of"
+        )
+    return parts
+
+
+def _kind(look: Tensor | None) -> str:
+    return "nothing" if look is None else f"{look.dtype} {tuple(look.shape)}"
+
+
+def _stream(
+    folder: Path,
+    source: Weights,
+    plain: Mapping[str, str],
+    run: Export,
+    parts: Sequence[Part],
+    files: Files,
+) -> None:
+    """Gather part after part, for the ranks that write them."""
+    first, rank = first_names(source.looks()), source.ranks.rank
+    file_of = {name: file for file, weights in files.items() for name in weights}
+    holders: dict[str, Sequence[int]] = {}
+    for part in parts:
+        for name in part.outputs:
+            holders.setdefault(file_of[name], source.holders(first[plain[part.names[0]]]))
+    writers = _writers(holders)
+    order = [*_in_turn(parts, lambda part: file_of[part.outputs[0]])]
+    needed = [[*dict.fromkeys(first[plain[name]] for name in part.names)] for part in order]
+    keepers = [{writers[file_of[name]] for name in part.outputs} for part in order]
+    stream = source.whole(
+        (name, mine) for names, mine in zip(needed, keepers, strict=True) for name in names
+    )
+    writing = Writing(folder, files, [file for file in files if writers[file] == rank])
+
+    def write(part: Part, found: Mapping[str, Tensor]) -> None:
+        exported, _ = run({name: found[first[plain[name]]] for name in part.names})
+        for name in part.outputs:
+            if writers[file_of[name]] == rank:
+                writing.put(name, exported[name])
+
+    for part, names, mine in zip(order, needed, keepers, strict=True):
+        found = {name: next(stream) for name in names}
+        if rank in mine:
+            write(part, found)
+        found.clear()  # before the next is gathered
+    writing.end(source.ranks)
+
+
+class Writing:
+    """The files of one rank: a weight is written while its caller gathers the next.
+
+    A failure is kept for the end: until then the other ranks count on this one.
+    """
+
+    def __init__(self, folder: Path, files: Files, mine: Collection[str]) -> None:
+        """``files``: of all ranks; ``mine``: those that this one writes."""
+        self._folder, self._files, self._failure = folder, files, ""
+        self._pool, self._pending = ThreadPoolExecutor(1), Future[None]()
+        self._pending.set_result(None)
+        self._open: dict[str, SafeFile] = {}
+        self._file_of = {name: file for file in mine for name in files[file]}
+        self._begin(mine)
+
+    def put(self, name: str, tensor: Tensor) -> None:
+        """Have a weight written; waits for the one before it."""
+        self._settle()
+        if not self._failure:
+            file = self._open[self._file_of[name]]
+            self._pending = self._pool.submit(file.put, name, tensor)
+
+    def end(self, ranks: Ranks) -> None:
+        """Give the files their names, on every rank; rank 0 writes the index, if it takes one.
+
+        Raises:
+            TrainingError: a rank could not write its files.
+        """
+        self._settle()
+        self._pool.shutdown()
+        self._finish()
+        failures = [(rank, why) for rank, why in enumerate(ranks.gather(self._failure)) if why]
+        if failures:
+            rank, why = failures[0]
+            raise TrainingError(f"rank {rank} could not write the model: {why}")
+        if ranks.rank == 0 and len(self._files) > 1:
+            atomic_file.write(self._folder / INDEX, index(self._files))
+
+    def _begin(self, mine: Collection[str]) -> None:
+        try:
+            for name in mine:
+                self._open[name] = SafeFile(self._folder / name, self._files[name])
+        except OSError as error:
+            self._failure = str(error)
+
+    def _settle(self) -> None:
+        try:
+            self._pending.result()
+        except (OSError, ValueError) as error:
+            self._failure = self._failure or str(error)
+
+    def _finish(self) -> None:
+        try:
+            for file in self._open.values():
+                file.discard() if self._failure else file.finish()
+        except (OSError, ValueError) as error:
+            self._failure = str(error)
+
+
+def index(files: Files) -> str:
+    """The content of model.safetensors.index.json, as transformers writes it."""
+    looks = [look for weights in files.values() for look in weights.values()]
+    sums = {
+        "total_parameters": sum(look.numel() for look in looks),
+        "total_size": sum(map(size, looks)),
+    }
+    places = {name: file for file, weights in files.items() for name in weights}
+    told = {"metadata": sums, "weight_map": places}
+    return json.dumps(told, indent=2, sort_keys=True) + "\n"
+
+
+def _files(looks: Mapping[str, Tensor], most: int) -> Files:
+    """The weights in files of ``most`` bytes, or of one weight, in their order."""
+    bins: list[dict[str, Tensor]] = [{}]
+    filled = 0
+    for name, look in looks.items():
+        if bins[-1] and filled + size(look) > most:
+            bins.append({})
+            filled = 0
+        bins[-1][name] = look
+        filled += size(look)
+    if len(bins) == 1:
+        return {WEIGHTS: bins[0]}
+    stem = WEIGHTS.removesuffix(SUFFIX)
+    return {
+        f"{stem}-{number:05d}-of-{len(bins):05d}{SUFFIX}": weights
+        for number, weights in enumerate(bins, 1)
+    }
+
+
+def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """File → the rank that writes it: one that has its weights at hand, spread over all of them."""
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for file, ranks in holders.items():
+        alike.setdefault(tuple(ranks), []).append(file)
+    return {
+        file: ranks[number * len(ranks) // len(files)]
+        for ranks, files in alike.items()
+        for number, file in enumerate(files)
+    }
+
+
+def _in_turn(parts: Sequence[Part], file_of: Callable[[Part], str]) -> Iterator[Part]:
+    """The first of each file, the second of each, …: so that all writers write at a time."""
+    groups: dict[str, list[Part]] = {}
+    for part in parts:
+        groups.setdefault(file_of(part), []).append(part)
+    for turn in zip_longest(*groups.values()):
+        yield from (part for part in turn if part is not None)

@@ -1,0 +1,202 @@
+"""The model that a fine-tuning begins with: its weights, under the names that ``export`` gives.
+
+A train step's model, as a model.tar.gz or as its files; or a folder in Hugging Face's layout.
+"""
+
+import json
+import tarfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from training.export.weight_location import fill as fill_exported
+from training.export.weight_location import retied
+from training.finetuning import hugging_face_folder, lora, model_files
+from training.finetuning.model_files import ARCHIVE
+from training.initial import build_model
+from training.workloads import Workload, spec
+from trainyard.common.errors import DataError, TrainingError
+
+IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
+"""What a folder may hold besides: a tied embedding once more, and what follows from the config."""
+
+
+def sha256(folder: Path) -> str:
+    """The base's identity.
+
+    Raises:
+        DataError: the folder holds no model.
+    """
+    return model_files.sha256(folder)
+
+
+def fill(
+    model: nn.Module,
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    *,
+    asked_as_folder: bool = False,
+) -> None:
+    """Write the base's weights into ``model``.
+
+    Args:
+        name: of the workload.
+        uri: where the folder's files come from, for errors.
+        asked_as_folder: whether the recipe calls it a folder in Hugging Face's layout: then its
+            config.json has to say what the settings say, a train step's own, too.
+
+    Raises:
+        DataError: the base is damaged, of another workload, or its weights are another model's.
+    """
+    try:
+        weights = read(workload, name, folder, uri, model, asked_as_folder=asked_as_folder)
+        fill_exported(model, workload, weights)
+    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise DataError(
+            f"start_from: the weights of {uri} are not those of this training's model: "
+            f"{' '.join(str(error).split())}; set workload.config as it was there"
+        ) from None
+
+
+def read(
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    model: nn.Module | None = None,
+    *,
+    asked_as_folder: bool = False,
+) -> dict[str, Tensor]:
+    """Its weights by exported names, perhaps to be written into ``model``.
+
+    Those of files are read later for a model on meta, each rank its part; those of an archive now,
+    since it has to be unpacked from its beginning.
+
+    Raises:
+        DataError: as ``fill``.
+        ValueError, KeyError, TypeError, SafetensorError: something is not what it should be.
+    """
+    if (folder / ARCHIVE).is_file():
+        return _read_archive(name, folder / ARCHIVE, uri)
+    if model_files.is_unpacked(folder):
+        return _read_unpacked(workload, name, folder, uri, model, asked_as_folder)
+    return _read_folder(workload, name, folder, uri, model)
+
+
+def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
+    files = _members(archive)
+    description = _described(name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri)
+    parts = [load(files[file]) for file in files if file.endswith(hugging_face_folder.SUFFIX)]
+    return retied({n: tensor for part in parts for n, tensor in part.items()}, description)
+
+
+def _read_unpacked(
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    model: nn.Module | None,
+    asked_as_folder: bool,
+) -> dict[str, Tensor]:
+    config = folder / hugging_face_folder.CONFIG
+    content = config.read_bytes() if config.is_file() else None
+    description = _described(name, folder, [*model_files.files(folder)], content, uri)
+    if asked_as_folder:
+        _check_alike(workload, name, description, uri)
+    return retied(build_model.read(model, hugging_face_folder.weights(folder)), description)
+
+
+def _described(
+    name: str, where: Path, there: Collection[str], config: bytes | None, uri: str | None
+) -> dict[str, Any]:
+    """The config.json of a train step's model with these files.
+
+    Raises:
+        DataError: it holds no whole model, or one of another workload.
+    """
+    weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in there)
+    if config is not None and lora.SETTINGS in there and not weighs:
+        raise DataError(
+            f"start_from: {uri} holds adapters alone; begin with their base, or with a model that "
+            "was trained with train.adapters.merge"
+        )
+    if config is None or not weighs:
+        missing = hugging_face_folder.CONFIG if config is None else hugging_face_folder.WEIGHTS
+        raise DataError(f"{where}: holds no {missing}; it is no model of a train step of ours")
+    description: dict[str, Any] = json.loads(config)
+    if description["workload"] != name:
+        raise DataError(
+            f"start_from: {uri} is a model of workload {description['workload']!r}; this training "
+            f"is of {name!r}"
+        )
+    return description
+
+
+def _check_alike(
+    workload: Workload, name: str, description: dict[str, Any], uri: str | None
+) -> None:
+    """Raises: DataError: a config.json says another model than the training's settings do."""
+    differences = spec(name).base_differences
+    if differences is None:
+        raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
+    try:
+        found = differences(workload.packing.config, description)
+    except TrainingError as error:
+        raise DataError(f"start_from: {uri}: {error}") from None
+    if found:
+        raise DataError(f"start_from: {uri} is another model: {'; '.join(found)}")
+
+
+def _read_folder(
+    workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
+) -> dict[str, Tensor]:
+    description = hugging_face_folder.description(folder)
+    _check_alike(workload, name, description, uri)
+    tensors = build_model.read(model, hugging_face_folder.weights(folder))
+    with build_model.changing(model):
+        _check_all_used(workload, tensors)
+    _check_tokenizer(workload, folder)
+    return tensors
+
+
+def _check_all_used(workload: Workload, tensors: dict[str, Tensor]) -> None:
+    """A weight that the model has no place for would be lost without a word."""
+    used = {*workload.export(workload.restore(tensors))[0]}
+    if left := [n for n in tensors if n not in used and not n.endswith(IGNORED)]:
+        raise ValueError(f"{left[0]} has no place in it")
+
+
+def _check_tokenizer(workload: Workload, folder: Path) -> None:
+    """Raises: DataError: the data were made with another tokenizer than the base's."""
+    mine, theirs = (
+        workload.files().get(hugging_face_folder.TOKENIZER),
+        folder / hugging_face_folder.TOKENIZER,
+    )
+    if mine is not None and theirs.is_file() and theirs.read_bytes() != mine:
+        raise DataError(
+            f"{theirs}: is another tokenizer than that of the shards; set workload.tokenizer to "
+            "the base's folder, and shard again"
+        )
+
+
+def _members(archive: Path) -> dict[str, bytes]:
+    """Weights and settings in a tar.gz, and no other file: nothing is unpacked onto the disk."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for entry in tar:
+                name = entry.name.removeprefix("./")
+                weights = name.endswith(hugging_face_folder.SUFFIX) and "/" not in name
+                wanted = weights or name in (hugging_face_folder.CONFIG, lora.SETTINGS)
+                if wanted and (file := tar.extractfile(entry)):
+                    found[name] = file.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{archive}: cannot be unpacked: {error}") from None
+    return found

@@ -1,0 +1,185 @@
+"""Adapters of a model: put in by peft, taken out of its state, written as peft reads them, added.
+
+adapter/adapter_model.safetensors   A and B of each layer, under its name in the exported model
+        adapter_config.json         what ``peft.PeftModel.from_pretrained`` reads them with
+
+In a folder of their own: beside a whole model transformers would add them once more.
+"""
+
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from training.dropout import Dropout
+from training.finetuning.adapters import Adapters, Tuning
+from training.initial.build_model import changing
+from training.workloads import Workload
+from trainyard.common import atomic_file
+from trainyard.common.errors import DataError, TrainingError
+
+WEIGHTS, SETTINGS = "adapter/adapter_model.safetensors", "adapter/adapter_config.json"
+PREFIX = "base_model.model."
+"""Before each name in WEIGHTS (peft: utils/save_and_load.py)."""
+NAME = "default"
+"""The adapter's own name, as peft calls an only one."""
+T = TypeVar("T")
+
+
+def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> None:
+    """Freeze what is not trained, in place; adapters draw their weights from ``seed``.
+
+    Raises:
+        TrainingError: a pattern or target names nothing of this model.
+    """
+    freeze(model, tuning.freeze)
+    if tuning.adapters:
+        inject(model, workload, tuning.adapters, seed)
+
+
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Freeze the weights whose names match; ``*`` stands for any characters."""
+    named = dict(model.named_parameters())
+    for pattern in patterns:
+        found = [name for name in named if fnmatchcase(name, pattern)]
+        if not found:
+            raise TrainingError(
+                f"train.freeze: {pattern!r} matches none of the model's weights, which are "
+                f"{_some(named)}; * stands for any characters, as in blocks.0.*"
+            )
+        for name in found:
+            named[name].requires_grad_(False)
+
+
+def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
+    """Give the targets adapters, and freeze all else; A is drawn, B is 0 (Hu et al., section 4.1).
+
+    ``model.from_base`` names afterwards what of its state is the base's, and is not saved.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.lora import LoraLayer
+
+    chosen = targets(model, workload, adapters.targets)
+    config = LoraConfig(
+        r=adapters.rank,
+        lora_alpha=adapters.alpha,
+        lora_dropout=adapters.dropout,
+        target_modules=chosen,
+    )
+    torch.manual_seed(seed)  # for a real model; on meta draws follow from the training's seed
+    with changing(model):
+        inject_adapter_in_model(config, model, NAME)
+    for module in model.modules():
+        if isinstance(module, LoraLayer) and adapters.dropout:
+            module.lora_dropout[NAME] = Dropout(adapters.dropout)  # by sample, not by micro-batch
+    model.from_base = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
+
+
+def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list[str]:
+    """Names of the linear layers that get adapters.
+
+    Raises:
+        TrainingError: an end names no linear layer of the blocks, or there is none.
+    """
+    inside = {id(m) for block in workload.blocks(model) for m in block.modules()}
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and id(module) in inside
+    ]
+    for end in ends or ("",):
+        if not any(_ends(name, end) for name in linear):
+            raise TrainingError(
+                f"train.adapters.targets: {end!r} is no linear layer of the model's blocks, whose "
+                f"are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
+            )
+    return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
+
+
+def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+    """(the base's state under the model's own names, ``<layer>.lora_A`` and ``<layer>.lora_B``)."""
+    base, adapters = {}, {}
+    for name, tensor in weights.items():
+        layer, found, _ = name.rpartition(f".{NAME}.weight")
+        if found and layer.endswith((".lora_A", ".lora_B")):
+            adapters[layer] = tensor
+        else:
+            base[name.replace(".base_layer.", ".")] = tensor
+    return base, adapters
+
+
+def added(
+    tensors: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
+) -> dict[str, Tensor]:
+    """``tensors`` with scale × B A added to each layer's weight (Hu et al., section 4.1).
+
+    Raises:
+        KeyError: there is no such layer.
+    """
+    found = dict(tensors)
+    for name, a in adapters.items():
+        layer, _, kind = name.rpartition(".")
+        if kind == "lora_A":
+            weight, b = found[f"{layer}.weight"], adapters[f"{layer}.lora_B"]
+            wide = weight.to(torch.promote_types(weight.dtype, a.dtype))
+            found[f"{layer}.weight"] = wide + scale * (b @ a).to(wide)
+    return found
+
+
+def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Under the names of the exported model; the model's own where the workload has no others."""
+    renamed = getattr(workload, "export_adapters", dict)
+    return dict(renamed(adapters))
+
+
+def write(
+    folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
+) -> None:
+    """Both files; ``adapters`` as ``exported`` named them, ``base`` says where the base is."""
+    (folder / WEIGHTS).parent.mkdir(parents=True, exist_ok=True)
+    whole = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
+    draft = atomic_file.Draft(folder / WEIGHTS)
+    with draft:
+        save_file(whole, draft.temporary, {"format": "pt"})
+    told = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": base.get("uri"),
+        "revision": base.get("sha256"),
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "target_modules": sorted({name.rpartition(".")[0] for name in adapters}),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+    }
+    atomic_file.write(folder / SETTINGS, json.dumps(told, indent=1))
+
+
+def read(folder: Path) -> tuple[dict[str, Tensor], float]:
+    """(what ``write`` was given as adapters, their scale).
+
+    Raises:
+        DataError: a file is missing.
+    """
+    for name in (WEIGHTS, SETTINGS):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder / name}: is missing; the training did not finish its model")
+    told = json.loads((folder / SETTINGS).read_bytes())
+    found = load_file(folder / WEIGHTS)
+    names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in found}
+    return {names[n]: tensor for n, tensor in found.items()}, told["lora_alpha"] / told["r"]
+
+
+def _ends(name: str, end: str) -> bool:
+    return not end or name == end or name.endswith(f".{end}")
+
+
+def _some(names: Mapping[str, object], most: int = 8) -> str:
+    shown = list(names)[:most]
+    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,87 @@
+"""Memory for a model on meta, and its initial values into it."""
+
+import weakref
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from training.initial.initial_values import Value, held
+from trainyard.common.errors import TrainingError
+
+Values = Mapping[str, Value]
+"""Name of a parameter or buffer, under every of its names → what it begins with."""
+
+
+@torch.no_grad()
+def fill(
+    model: nn.Module, values: Values, device: torch.device, weights: torch.device | None = None
+) -> None:
+    """Give every tensor that is on meta memory on ``device``, and its part of its value.
+
+    ``weights``: where parameters are kept, if not there (``cpu_offload``).
+
+    Raises:
+        TrainingError: a tensor is on meta, and has another name than the whole model's.
+    """
+    waiting = {name: tensor for name, tensor in named(model).items() if tensor.is_meta}
+    places = {id(tensor): name for name, tensor in reversed(waiting.items())}
+    for name in places.values():
+        if name not in values:
+            raise TrainingError(
+                f"{name} of the split model is no weight or buffer of the whole one, so nothing is "
+                "known to begin with: let Workload.stage and Workload.tensor_parallel keep names"
+            )
+
+    def made(tensor: Tensor) -> Tensor:
+        kept = weights if weights and isinstance(tensor, nn.Parameter) else device
+        return torch.empty_like(tensor, device=kept) if tensor.is_meta else tensor
+
+    replace(model, made)
+    now = named(model)
+    for name in places.values():
+        tensor = now[name]
+        values[name].write(held(tensor), getattr(tensor, "_local_tensor", tensor))
+
+
+def named(model: nn.Module) -> dict[str, Tensor]:
+    """All names of parameters and buffers, also of those that are not saved."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def replace(model: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
+    """Every parameter and buffer becomes what ``made`` gives for it: once, where it is tied.
+
+    A parameter stays the object that it is, since modules may keep it in attributes besides.
+    """
+    done: dict[int, Tensor] = {}
+    kept: list[Tensor] = []  # so that none gets the identity of one that is gone
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                kept.append(parameter)
+                if id(parameter) not in done:
+                    done[id(parameter)] = _swapped(parameter, made(parameter))
+                if done[id(parameter)] is not parameter:
+                    setattr(module, name, done[id(parameter)])
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                kept.append(buffer)
+                if id(buffer) not in done:
+                    done[id(buffer)] = made(buffer)
+                module._buffers[name] = done[id(buffer)]
+    model._apply(lambda tensor: tensor)  # FSDP2 looks at its parameters anew
+
+
+def _swapped(parameter: Tensor, content: Tensor) -> Tensor:
+    """The parameter with other content; another object where one cannot be the same."""
+    if content is parameter:
+        return parameter
+    new = nn.Parameter(content, requires_grad=parameter.requires_grad)
+    new.__class__ = parameter.__class__
+    new.__dict__.update(parameter.__dict__)
+    if weakref.getweakrefs(parameter):  # nn.LSTM's, which setattr renews
+        return new
+    torch.utils.swap_tensors(parameter, new)
+    return parameter

@@ -1,0 +1,264 @@
+"""Records what a model's tensors begin with, while the model is built on meta.
+
+``Workload.model`` is written as for any other model. What takes memory for weights takes none here,
+and whatever is done to them is noted; what is real stays real (tables, statistics, read files). Who
+looks at a number (``.item()``, ``.tolist()``, an ``if``) gets the right one: what it follows from
+is computed then. What cannot be recorded raises.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_unflatten
+
+from training.initial.initial_values import Known, Value
+from training.initial.replay import Step, View, flattened, name_draws, replayed, tensors
+
+aten = torch.ops.aten
+META = torch.device("meta")
+TO_META = {
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.full.default,
+    aten.normal.float_float,
+    aten.ones.default,
+    aten.rand.default,
+    aten.randn.default,
+    aten.zeros.default,
+}
+"""What makes the tensors that weights are; what makes tables (arange) stays real."""
+PRETENDED = {
+    torch.Tensor.is_meta.__get__: False,
+    torch.Tensor.is_cpu.__get__: True,
+    torch.Tensor.device.__get__: torch.device("cpu"),
+}
+READS = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
+"""What looks at numbers, and is no operation."""
+
+
+class NotRecordable(Exception):
+    """A model that cannot be built on meta; says why."""
+
+
+class Recorder:
+    """What was done to tensors on meta, in its order.
+
+    Attributes:
+        seed: of the training; every random number follows from it.
+        busy: whether what happens now is its own doing.
+        leaves: storage → (what it holds from outside, where in it).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.steps: list[Step] = []
+        self.leaves: dict[int, tuple[Value, View]] = {}
+        self._storages: list[torch.UntypedStorage] = []
+        self._numbers: dict[int, int] = {}
+        self._writers: dict[int, list[int]] = {}
+        self._given: list[tuple[Tensor, int]] = []
+        self.busy = False
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Inside, tensors for weights are on meta, and whatever is done to them is noted."""
+        before = nn.init._no_grad_trunc_normal_
+        nn.init._no_grad_trunc_normal_ = _trunc_normal
+        try:
+            with _Looks(self), _Operations(self):
+                yield
+        finally:
+            nn.init._no_grad_trunc_normal_ = before
+        if any(tensor._version != version for tensor, version in self._given):
+            raise NotRecordable("a tensor was changed after a weight was set from it")
+
+    def leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
+        """A tensor on meta that has this value."""
+        meta = torch.empty(size, dtype=dtype, device=META)
+        lies = self.view(meta)
+        self.leaves[lies.storage] = value, lies
+        return meta
+
+    def view(self, tensor: Tensor) -> View:
+        """Where a tensor on meta lies."""
+        storage = tensor.untyped_storage()
+        number = self._numbers.setdefault(storage._cdata, len(self._storages))
+        if number == len(self._storages):
+            self._storages.append(storage)  # kept, so that no other one gets its place
+        size, stride = tuple(tensor.shape), tensor.stride()
+        return View(number, tensor.dtype, size, stride, tensor.storage_offset())
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether what it holds was recorded."""
+        return tensor.is_meta and tensor.untyped_storage()._cdata in self._numbers
+
+    def bytes_of(self, storage: int) -> int:
+        return self._storages[storage].nbytes()
+
+    def needed(self, storage: int, until: int | None = None) -> list[Step]:
+        """The steps from which what lies there follows; before step ``until``, else all."""
+        until = len(self.steps) if until is None else until
+        found: list[int] = []
+        live = {storage}
+        waiting = [-n for n in self._writers.get(storage, ()) if n < until]
+        heapq.heapify(waiting)
+        while waiting:
+            number = -heapq.heappop(waiting)
+            step = self.steps[number]
+            if (found and found[-1] == number) or not step.written & live:
+                continue
+            found.append(number)
+            read = step.needs(self.bytes_of)
+            live = (live - step.written) | read
+            for one in read:
+                waiting += [-n for n in self._writers.get(one, ()) if n < number]
+            heapq.heapify(waiting)
+        return [self.steps[number] for number in reversed(found)]
+
+    def real(self, tensor: Tensor) -> Tensor:
+        """What a tensor on meta holds now."""
+        view = self.view(tensor)
+        steps = self.needed(view.storage)
+        name_draws(steps, f"looked at after {len(self.steps)}")
+        with self._alone():
+            return replayed(self, view, steps)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, nothing is recorded."""
+        before, self.busy = self.busy, True
+        try:
+            yield
+        finally:
+            self.busy = before
+
+    def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """An operation while a model is built."""
+        if self.busy:
+            return func(*args, **kwargs)
+        with self._alone():
+            return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if func in TO_META:
+            kwargs = {**kwargs, "device": META}
+        given = list(tensors((args, kwargs)))
+        if kwargs.get("device") != META and not any(tensor.is_meta for tensor in given):
+            return func(*args, **kwargs)
+        if kwargs.get("generator") is not None:
+            raise NotRecordable(f"{func} draws from a generator of its own")
+        if not self._can_be_noted(func, args, kwargs):
+            return self._really(func, args, kwargs)
+        try:
+            return self._noted(func, args, kwargs)
+        except NotImplementedError:  # what comes out depends on the numbers
+            return self._really(func, args, kwargs)
+
+    def _can_be_noted(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Not what gives a number, and not what writes into a real tensor."""
+        written = [one for one in _written(func, args, kwargs) if not one.is_meta]
+        gives = any("Tensor" in str(one.type) for one in func._schema.returns)
+        return not written and (gives or bool(_written(func, args, kwargs)))
+
+    def _really(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if any(one.is_meta for one in _written(func, args, kwargs)):
+            raise NotRecordable(f"{func} changes a weight by what depends on numbers")
+        flat, spec = flattened(args, kwargs)
+        flat = [self.real(x) if isinstance(x, Tensor) and x.is_meta else x for x in flat]
+        args, kwargs = tree_unflatten(flat, spec)
+        if kwargs.get("device") == META:
+            kwargs["device"] = torch.device("cpu")
+        return func(*args, **kwargs)
+
+    def _noted(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": META}
+        flat, spec = flattened(args, kwargs)
+        flat = [self._lifted(x) if isinstance(x, Tensor) and not x.is_meta else x for x in flat]
+        args, kwargs = tree_unflatten(flat, spec)
+        for tensor in tensors(flat):
+            self.view(tensor)  # known before what comes out of it
+        known = len(self._storages)
+        out = func(*args, **kwargs)
+        results = [self.view(one) for one in tensors(out)]
+        makes = [one if one.storage >= known else None for one in results]
+        writes = [self.view(one) for one in _written(func, args, kwargs)]
+        if writes or any(makes):
+            noted = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
+            noted = [torch.device("cpu") if x == META else x for x in noted]
+            step = Step(func, noted, spec, writes, makes)
+            for storage in {one.storage for one in [*writes, *makes] if one is not None}:
+                self._writers.setdefault(storage, []).append(len(self.steps))
+            self.steps.append(step)
+        return out
+
+    def _lifted(self, tensor: Tensor) -> Tensor:
+        """A real tensor on meta, which has its value."""
+        self._given.append((tensor, tensor._version))
+        return self.leaf(Known(tensor.detach()), tensor.shape, tensor.dtype)
+
+
+def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
+    """The arguments that an operation changes."""
+    found: list[Tensor] = []
+    for number, one in enumerate(func._schema.arguments):
+        if one.alias_info is not None and one.alias_info.is_write:
+            given = args[number] if number < len(args) else kwargs.get(one.name)
+            found += tensors(given)
+    return found
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """To skip it torch would load it: 2 s of a processor."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        return self._recorder.run(func, args, kwargs or {})
+
+
+class _Looks(TorchFunctionMode):
+    """Says of a recorded tensor that it is real: several of torch's initialisers leave what is on
+    meta as it is (2.13: orthogonal_, trunc_normal_), and so do others' models."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        recorder = self._recorder
+        if not recorder.busy and args and isinstance(args[0], Tensor) and recorder.knows(args[0]):
+            if func in PRETENDED:
+                return PRETENDED[func]
+            if func in READS:
+                args = (recorder.real(args[0].detach()), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+def _trunc_normal(
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+) -> Tensor:
+    """torch's, by the inverse distribution function: from 2.13 on it looks at each draw, and draws
+    again what is outside."""
+    if generator is not None:
+        raise NotRecordable("trunc_normal_ draws from a generator of its own")
+    low, high = (math.erf((edge - mean) / std / 2**0.5) for edge in (a, b))
+    with torch.no_grad():
+        wide = torch.empty_like(tensor, dtype=torch.float64).uniform_(low, high).erfinv_()
+        return tensor.copy_(wide.mul_(std * 2**0.5).add_(mean).clamp_(a, b))

@@ -1,0 +1,330 @@
+"""One forward pass, part by part: work, bytes that move, bytes that stay for the backward pass.
+
+The parts are a model's blocks, what comes before the first, and what comes after the last. Nothing
+is computed: the tensors have shapes and no numbers.
+"""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from training.config import TrainConfig
+from training.initial import fill_memory
+from training.initial.build_model import built
+from training.simulation.allocations import EachCall
+from training.simulation.simulated_step import cuda_kernels, take_memory
+from training.strategies import tensor_parallel as tensor
+from training.strategies.block_wrapping import adapt_blocks
+from training.workloads import Workload
+
+Kind = Literal["product", "attention", "optimizer", "collective", "free", "other"]
+
+ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
+BATCHED = ("aten::bmm", "aten::baddbmm")
+"""Products in which no operand is a weight, in practice: attention that is written out."""
+
+LOOKED_UP = "aten::embedding"
+MADE = ("aten::empty", "aten::new_empty", "aten::lift_fresh", "aten::_unsafe_view", "prim::")
+"""Operators, or their beginnings, that touch no element; views are known besides."""
+
+Flops = Callable[..., int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call of an operator.
+
+    Attributes:
+        dtype: of its result, ``float32``; empty where it has none.
+        flops: of products and attention, as torch's FlopCounterMode counts them: two for a
+            multiplication and an addition, none left out for being causal.
+        bytes: read and written; 0 of a view.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str
+    flops: int
+    bytes: int
+
+
+def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Operation:
+    """A call, from its arguments and its result."""
+    name = operator.name()
+    flops = _flops(operator, args, kwargs, made)
+    kind = _kind(operator, name, flops)
+    results = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
+    dtype = str(results[0].dtype).removeprefix("torch.") if results else ""
+    if kind == "free":
+        return Operation(name, kind, dtype, 0, 0)
+    read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    if name == LOOKED_UP:
+        read = results  # the rows that are asked for, not the table
+    moved = sum(map(_size, (*read, *results)))
+    return Operation(name, kind, dtype, flops, moved)
+
+
+def _kind(operator: Any, name: str, flops: int) -> Kind:
+    if name.startswith(("_c10d_functional::", "c10d::", "c10d_functional::")):
+        return "collective"
+    if "_fused_adam" in name:
+        return "optimizer"
+    if any(part in name for part in (*ATTENTION, *BATCHED)):
+        return "attention"
+    if flops:
+        return "product"
+    if getattr(operator, "is_view", False) or name.startswith(MADE):
+        return "free"
+    return "other"
+
+
+def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> int:
+    packet = getattr(operator, "overloadpacket", None)
+    if packet in flop_registry:
+        return int(flop_registry[packet](*args, **kwargs, out_val=made))
+    name = operator.name()
+    if "_flash_attention_for_cpu" in name:  # not among those that torch counts
+        shapes = [one.shape for one in args if isinstance(one, Tensor)]
+        if name.endswith("_backward"):
+            return int(sdpa_backward_flop_count(*shapes[:4]))
+        return int(sdpa_flop_count(*shapes[:3]))
+    return 0
+
+
+def _size(tensor: Tensor) -> int:
+    """Bytes of its elements; of an expanded one those that are there."""
+    try:
+        there = tensor.untyped_storage().nbytes()
+    except (NotImplementedError, RuntimeError):  # none of its own, as a functional wrapper's
+        there = tensor.numel() * tensor.element_size()
+    return min(tensor.numel() * tensor.element_size(), there)
+
+
+@dataclass(slots=True)
+class Part:
+    """What one part of a model has and does in a forward pass of a whole batch.
+
+    Attributes:
+        parameters, trained: numbers, on this rank.
+        replicated: of them those that tensor-parallel ranks do not share.
+        kept: bytes that the backward pass reads, but for weights and the model's output; a part's
+            input counts to it, and not to the part that made it.
+        output: bytes of what the next part is given.
+    """
+
+    parameters: int = 0
+    trained: int = 0
+    replicated: int = 0
+    matmul_flops: int = 0
+    attention_flops: int = 0
+    elementwise_bytes: int = 0
+    kept: int = 0
+    output: int = 0
+
+    def add(self, one: Operation) -> None:
+        """Count a call."""
+        if one.kind == "product":
+            self.matmul_flops += one.flops
+        elif one.kind == "attention":
+            self.attention_flops += one.flops
+        else:
+            self.elementwise_bytes += one.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A forward pass.
+
+    Attributes:
+        parts: before the blocks, each block, after the blocks; of a model without blocks one.
+        outputs: numbers that the model gives.
+        tied: whether the last part reads weights of the first one.
+    """
+
+    parts: Sequence[Part]
+    outputs: int
+    tied: bool
+
+
+class Parts(EachCall):
+    """Inside, every call counts to the part of the model that is at work.
+
+    Args:
+        count: of parts; the first is at work to begin with.
+    """
+
+    def __init__(self, model: nn.Module, count: int) -> None:
+        super().__init__()
+        self.parts = [Part() for _ in range(count)]
+        self.at, self.tied, self._through = 0, False, False
+        self._weights = {_storage(one)._cdata: one for one in model.parameters()}
+        self._given = {_storage(one)._cdata for one in (*model.parameters(), *model.buffers())}
+        self._owners: dict[int, int] = {}  # a weight's storage → the part that read it first
+        self._alive: dict[int, list[int]] = {}  # a storage → its part, its bytes
+
+    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
+        self.parts[self.at].add(seen(operator, args, kwargs, made))
+        read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        self._own(read)
+        cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
+        for one in tree_leaves(made):
+            if isinstance(one, Tensor):
+                (self._leave_out if cast else self._see)(one.untyped_storage())
+
+    def take(self, tensors: Iterable[object], part: int) -> int:
+        """These belong to ``part``, which reads them, whoever made them; returns their bytes."""
+        total = 0
+        for one in tensors:
+            if isinstance(one, Tensor) and (key := _storage(one)._cdata) in self._alive:
+                self._alive[key][0] = part
+                total += self._alive[key][1]
+        return total
+
+    def moved(self, size: int) -> None:
+        """Bytes that an operation moves which torch does not see."""
+        self.parts[self.at].elementwise_bytes += size
+
+    def ends(self, outputs: Tensor) -> None:
+        """The model is through; what the loss takes counts to the last part, and what it keeps to
+        none, since that depends on how the loss is computed."""
+        self._through = True
+        self.parts[-1].output = _storage(outputs).nbytes()
+
+    def finish(self, *outputs: Tensor) -> None:
+        """The pass is through, and all that the backward pass does not read is gone."""
+        gc.collect()
+        left_out = {_storage(one)._cdata for one in outputs}
+        for key, (part, size) in self._alive.items():
+            if key not in left_out:
+                self.parts[part].kept += size
+        for key, weight in self._weights.items():
+            part = self.parts[self._owners.get(key, len(self.parts) - 1)]
+            held = getattr(weight, "_local_tensor", weight).numel()
+            shared = isinstance(weight, DTensor) and any(p.is_shard() for p in weight.placements)
+            part.parameters += held
+            part.trained += held * weight.requires_grad
+            part.replicated += held * (not shared)
+
+    def _own(self, read: Sequence[Tensor]) -> None:
+        for one in read:
+            if self._is_weight(one):
+                first = self._owners.setdefault(one.untyped_storage()._cdata, self.at)
+                self.tied |= first == 0 < self.at == len(self.parts) - 1
+
+    def _is_weight(self, one: Tensor) -> bool:
+        return _storage(one)._cdata in self._weights
+
+    def _leave_out(self, storage: torch.UntypedStorage) -> None:
+        """A weight in another type is no activation, nor is a view of it."""
+        self._given.add(storage._cdata)
+        weakref.finalize(storage, self._given.discard, storage._cdata)
+
+    def _see(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if self._through or not storage.nbytes() or key in self._alive or key in self._given:
+            return
+        self._alive[key] = [self.at, storage.nbytes()]
+        weakref.finalize(storage, self._alive.pop, key, None)
+
+
+def traced(
+    workload: Workload,
+    batch: Mapping[str, Tensor],
+    *,
+    precision: torch.dtype = torch.bfloat16,
+    policy: str = "none",
+    mesh: Any = None,
+    real: bool = False,
+) -> Traced:
+    """A forward pass of the batch, on this rank of ``mesh`` or alone.
+
+    In bfloat16 a model whose workload says ``follows_weights`` has its weights in it, as FSDP2
+    gathers them; any other one runs under autocast.
+
+    Args:
+        policy: ``activation_checkpointing``.
+        mesh: one-dimensional, of tensor-parallel ranks; None for one rank.
+        real: compute, in real memory: for a model that looks at numbers.
+
+    Raises:
+        TrainingError: the workload's model cannot be split over the mesh.
+    """
+    follows = getattr(workload, "follows_weights", False)
+    model = workload.model() if real else built(workload.model, 0)
+    device = None if real else "meta"
+    fill_memory.replace(
+        model, lambda one: _like(one, precision if follows else torch.float32, device)
+    )
+    if mesh is not None:
+        tensor.split(model, workload, mesh, sequence=False)
+    blocks = [*workload.blocks(model)]
+    known = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
+    adapt_blocks(blocks, TrainConfig.model_validate({**known, "activation_checkpointing": policy}))
+    inputs, beside = workload.inputs(batch), getattr(workload, "beside", lambda _: {})(batch)
+    autocast = torch.autocast("cpu", precision, enabled=precision != torch.float32 and not follows)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    taken = (lambda one: one) if real else fake.from_tensor
+    with nullcontext() if real else fake:
+        take_memory(model)
+        counted = Parts(model, len(blocks) + 2 if blocks else 1)
+        with counted, cuda_kernels(counted.moved), _following(blocks, counted), autocast:
+            outputs = model(*map(taken, inputs), **{n: taken(one) for n, one in beside.items()})
+            counted.ends(outputs)
+            if mesh is None:
+                wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+                loss = workload.loss(wide, {name: taken(one) for name, one in batch.items()})
+                counted.finish(outputs, wide, loss)
+            else:
+                counted.finish(outputs)
+    return Traced(counted.parts, outputs.numel(), counted.tied)
+
+
+@contextmanager
+def _following(blocks: Sequence[nn.Module], counted: Parts) -> Iterator[None]:
+    """Inside, ``counted`` is told which block is at work."""
+
+    def begin(number: int) -> Callable:
+        def begun(module: nn.Module, args: tuple, named: dict) -> None:
+            counted.at = number
+            taken = counted.take(tree_leaves((args, named)), number)
+            if number == 1:
+                counted.parts[0].output = taken
+
+        return begun
+
+    def ended(module: nn.Module, args: tuple, made: Any) -> None:
+        tensors = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
+        counted.parts[counted.at].output = sum(_storage(one).nbytes() for one in tensors)
+        counted.at += 1  # until the next block takes over
+        counted.take(tensors, counted.at)
+
+    handles = []
+    for number, block in enumerate(blocks, 1):
+        handles.append(block.register_forward_pre_hook(begin(number), with_kwargs=True))
+        handles.append(block.register_forward_hook(ended))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _like(one: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
+    """``one`` with weights in this type; on meta without its numbers."""
+    wanted = isinstance(one, nn.Parameter) and one.dtype == torch.float32
+    dtype = weights if wanted else one.dtype
+    return one.to(dtype) if device is None else torch.empty_like(one, device=device, dtype=dtype)
+
+
+def _storage(one: Tensor) -> torch.UntypedStorage:
+    return getattr(one, "_local_tensor", one).untyped_storage()

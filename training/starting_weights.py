@@ -1,0 +1,276 @@
+"""What a training begins with when its weights are not fresh: always a deliberate setting.
+
+By itself a training goes on from its own checkpoints only (``training.identity``). To go on from
+other code, with another schedule or on other data, or to begin with a registered model, the recipe
+says so in ``train.start_from``. No torch here: recipes are checked with it.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from training.checkpoint import marker
+from training.checkpoint.lineage import Lineage
+from training.checkpoint.marker import Damaged, Marker
+from training.config import TrainConfig
+from training.finetuning import hugging_face_folder as hugging_face
+from training.finetuning import model_files
+from training.finetuning.model_files import ARCHIVE
+from training.identity import Parts, of_now
+from trainyard.common.errors import DataError, TrainingError
+
+CHANNEL = "start"
+BASE, BASE_MODEL = "base", "base_model"
+"""The model that a training began with: the evaluation's input, and the baseline that it is."""
+DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
+             *TrainConfig.model_fields}  # fmt: skip
+"""What ``may_differ`` may name."""
+URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
+
+
+class StartFrom(BaseModel):
+    """Where the weights come from: a checkpoint, or a model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    checkpoint: str | None = Field(default=None, pattern=URI + r"/?$")
+    """S3 URI of another training's checkpoint (…/checkpoints/<key>/<identity>/step-00000500), or of
+    its folder, of which the newest is taken. The training goes on at its step, with weights,
+    optimizer state and averages, by the schedule that the settings give now."""
+
+    may_differ: tuple[str, ...] = ()
+    """With checkpoint: in what this training may differ from that one. code, data, torch, tuning
+    (what train.freeze says), workload, workload_config, mixture, or a setting of the loop such as
+    max_steps; anything else is an error. Weights of data.inputs that change only after the
+    checkpoint's step are no difference."""
+
+    model_package: str | None = Field(
+        default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
+    )
+    """ARN of a registered model: the training begins at step 1 with its weights. Its files are
+    looked up in the registry when the definition is compiled."""
+
+    model: str | None = Field(default=None, pattern=URI + r"/?$")
+    """S3 URI of its model.tar.gz, or of the folder with its files, where the registry need not be
+    asked, or the model is in none."""
+
+    hugging_face: str | None = Field(default=None, pattern=URI + r"/?$")
+    """S3 URI of a folder in Hugging Face's layout: config.json, safetensors (with their index),
+    tokenizer.json. The training begins at step 1 with its weights."""
+
+    model_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of that file, or of that folder (the job's log says it); another one is an error.
+    None: not checked."""
+
+    @property
+    def uri(self) -> str | None:
+        """What the training is given as a channel; None while the registry was not asked."""
+        if self.model and self.model.endswith(ARCHIVE):
+            return self.model
+        folder = self.checkpoint or self.hugging_face or self.model
+        return folder and folder.rstrip("/") + "/"
+
+    def words(self) -> str:
+        """For people."""
+        if self.checkpoint is None:
+            known = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
+            package = f"model package {self.model_package}" if self.model_package else self.uri
+            return f"begins at step 1 with the weights of {package}{known}"
+        differ = ", ".join(self.may_differ) or "nothing"
+        return f"goes on from checkpoint {self.checkpoint}, which may differ in {differ}"
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        model = self.model or self.model_package or self.hugging_face
+        if (self.checkpoint is None) == (model is None):
+            raise ValueError(
+                f"checkpoint is {self.checkpoint} and model_package {model}: set one of the two"
+            )
+        if self.hugging_face and (self.model or self.model_package):
+            raise ValueError(
+                f"hugging_face is {self.hugging_face} and model_package "
+                f"{self.model or self.model_package}: set one of the two"
+            )
+        if model and self.may_differ:
+            raise ValueError(
+                f"may_differ {', '.join(self.may_differ)} is for checkpoint: a training that "
+                "begins with a model begins at step 1, and may differ in anything"
+            )
+        if self.model_sha256 and not model:
+            raise ValueError(
+                "model_sha256 is for model, model_package and hugging_face; leave it out"
+            )
+        if unknown := [name for name in self.may_differ if name not in DIFFERENT]:
+            raise ValueError(
+                f"may_differ: {', '.join(unknown)} is no part of a training; choose among "
+                f"{', '.join(sorted(DIFFERENT))}"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a job was given to begin with, and has looked at."""
+
+    asked: StartFrom
+    folder: Path
+    """With the checkpoint's or the model's files."""
+
+    said: Marker | None = None
+    """The checkpoint's marker."""
+
+    sha256: str | None = None
+    """The hash that the model's archive, or folder, has."""
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """The lineage that the checkpoint tells."""
+        return self.said.lineage if self.said else None
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """What of it belongs to the training's identity: content, not places."""
+        if self.asked.hugging_face:
+            return {"hugging_face": self.sha256}
+        if self.said is None:
+            return {"model": self.sha256, "model_package": self.asked.model_package}
+        assert self.lineage is not None  # noqa: S101 (``opened`` has looked)
+        return {"checkpoint": self.lineage.parts.name, "step": self.said.step}
+
+    @property
+    def base(self) -> dict[str, Any] | None:
+        """What the finished model says of the one that it began with; None for a checkpoint."""
+        if self.said is not None:
+            return None
+        return {
+            "sha256": self.sha256,
+            "model_package": self.asked.model_package,
+            "uri": self.asked.uri,
+        }
+
+
+def read_start(text: str) -> StartFrom | None:
+    """The hyperparameter ``start_from``, JSON; empty for fresh weights.
+
+    Raises:
+        TrainingError: it is malformed; names what.
+    """
+    if not text:
+        return None
+    try:
+        return StartFrom.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, ("start_from", *first["loc"])))
+        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
+
+
+def opened(asked: StartFrom, channel: Path) -> Start:
+    """Look at what lies in the channel.
+
+    Raises:
+        TrainingError: it holds no checkpoint that says what made it; the model is another one.
+        DataError: it holds no model.
+    """
+    return _opened_model(asked, channel) if asked.checkpoint is None else _newest(asked, channel)
+
+
+def _opened_model(asked: StartFrom, channel: Path) -> Start:
+    found = _folder_sha256(asked, channel) if asked.hugging_face else _model_sha256(channel)
+    if asked.model_sha256 not in (None, found):
+        raise TrainingError(
+            f"start_from: the SHA-256 of {asked.uri} is {found}, expected {asked.model_sha256}: "
+            "the file was replaced; restore it, or name another model"
+        )
+    return Start(asked, channel, sha256=found)
+
+
+def _model_sha256(channel: Path) -> str:
+    if not model_files.archive_in(channel) and not model_files.is_unpacked(channel):
+        raise DataError(
+            f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or the "
+            "folder with a train step's model"
+        )
+    return model_files.sha256(channel)
+
+
+def _folder_sha256(asked: StartFrom, channel: Path) -> str:
+    if not hugging_face.is_folder(channel):
+        there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+        raise DataError(
+            f"start_from.hugging_face {asked.hugging_face}: holds no {hugging_face.CONFIG}, but "
+            f"{json.dumps(there)}; name the folder itself"
+        )
+    return hugging_face.sha256(channel)
+
+
+def _newest(asked: StartFrom, channel: Path) -> Start:
+    """The checkpoint itself, or the newest of a training's folder; its files are hashed later."""
+    if (channel / marker.NAME).is_file():
+        folders = [channel]
+    else:
+        folders = [marker.folder_of(channel, step) for step in reversed(marker.steps(channel))]
+    damage = ""
+    for folder in folders:
+        try:
+            said = marker.examined(folder, named=folder != channel)
+        except Damaged as error:
+            damage = damage or f" ({folder.name}: {error})"
+            continue
+        if said.lineage is None:
+            raise TrainingError(
+                f"start_from.checkpoint {asked.checkpoint}: its {marker.NAME} does not say what "
+                "it was trained with; begin with its registered model (start_from.model_package), "
+                "or train anew"
+            )
+        return Start(asked, folder, said=said)
+    there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+    raise TrainingError(
+        f"start_from.checkpoint {asked.checkpoint}: holds no checkpoint with a whole {marker.NAME}"
+        f"{damage}, but {json.dumps(there)}; name a folder that holds step-…, or one such folder"
+    )
+
+
+def check_step(start: Start, config: TrainConfig) -> None:
+    """Raises: TrainingError: nothing is left to train after the checkpoint."""
+    if start.said is not None and start.said.step >= config.max_steps:
+        raise TrainingError(
+            f"start_from.checkpoint {start.asked.checkpoint} is after step {start.said.step}, and "
+            f"max_steps is {config.max_steps}: nothing is left to train; raise "
+            "train.loop.max_steps and name max_steps in start_from.may_differ"
+        )
+
+
+def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
+    """How much of each input was read in the first ``step`` steps; None without a mixture."""
+    if parts.mixture is None:
+        return None
+    return [phase for phase in parts.mixture if phase["step"] < step]
+
+
+def check_differences(start: Start, mine: Parts) -> dict[str, str]:
+    """Part → how this training differs from the checkpoint's, in words.
+
+    Raises:
+        TrainingError: it differs in something that the recipe does not name.
+    """
+    if start.lineage is None:
+        return {}
+    before = start.lineage.parts
+    found = mine.differences(of_now(before) if before.workload == mine.workload else before)
+    found.pop("start", None)  # that is what start_from says
+    asked = start.asked.may_differ
+    if start.said and _until(mine, start.said.step) == _until(start.lineage.parts, start.said.step):
+        asked = (*asked, "mixture")  # the past is the same, and of the future nothing was made
+    refused = {n: w for n, w in found.items() if n.partition(".")[0] not in asked}
+    if refused:
+        names = sorted({name.partition(".")[0] for name in refused})
+        raise TrainingError(
+            f"start_from.checkpoint {start.asked.checkpoint} is of another training: "
+            f"{'; '.join(refused.values())}; set it as it was there, or add "
+            f"{', '.join(names)} to train.start_from.may_differ"
+        )
+    return found

@@ -1,0 +1,337 @@
+"""Pipeline parallel: the stages work on different micro-batches at the same time.
+
+The schedules are torch's (``training.strategy_table`` names them). 1F1B (Narayanan et al. 2019,
+PipeDream): as soon as a micro-batch is through the last stage, its backward pass begins, so a stage
+keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
+
+torch lets the stages tell each other by pickles what they send. Here a first micro-batch goes
+through all of them, and what each gives is told in numbers (``boundary``): nobody loads an object
+that came over the network.
+"""
+
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.distributed.tensor import DTensor
+
+from training.initial.build_model import recorder_of
+from training.microbatches import OfStages
+from training.strategies.fsdp_sharding import reshard
+from training.strategies.single import Batch, Single
+from trainyard.common.errors import TrainingError
+
+HEADER = 64
+"""Numbers in a description."""
+
+TYPES = (
+    *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+
+
+def described(tensors: Sequence[Tensor], *, trained: bool) -> list[int]:
+    """Types and shapes as numbers, and whether gradients flow back.
+
+    Raises:
+        TrainingError: it is nothing that can be sent; or more than there is room for.
+    """
+    numbers = [int(trained)]
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or tensor.dtype not in TYPES:
+            raise TrainingError(
+                f"a pipeline stage gives {getattr(tensor, 'dtype', type(tensor).__name__)}: let "
+                f"Workload.stage make one that gives tensors of {', '.join(map(str, TYPES))}"
+            )
+        numbers += [1 + TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
+    if len(numbers) > HEADER:
+        raise TrainingError(
+            f"a pipeline stage gives {len(tensors)} tensors, whose shapes take {len(numbers)} "
+            f"numbers; {HEADER} fit: let Workload.stage make one that gives fewer"
+        )
+    return numbers + [0] * (HEADER - len(numbers))
+
+
+def like(numbers: Sequence[int]) -> tuple[Tensor, ...]:
+    """Tensors on meta of which ``described`` would say these numbers."""
+    trained, rest, found = bool(numbers[0]), list(numbers[1:]), []
+    while rest and rest[0]:
+        kind, dimensions, *rest = rest
+        shape, rest = rest[:dimensions], rest[dimensions:]
+        tensor = torch.empty(shape, dtype=TYPES[kind - 1], device="meta")
+        found.append(tensor.requires_grad_(trained and tensor.is_floating_point()))
+    return tuple(found)
+
+
+def sendable(output: object) -> object:
+    """What a stage gives, as it can be sent: whole and in order.
+
+    Raises:
+        TrainingError: it lies over tensor-parallel ranks.
+    """
+    if isinstance(output, (tuple, list)):
+        return tuple(sendable(one) for one in output)
+    if isinstance(output, DTensor):
+        raise TrainingError(
+            f"a pipeline stage gives a DTensor ({output.placements}): let Workload.tensor_parallel "
+            "end the stage with use_local_output=True, so that each rank sends what it has"
+        )
+    return output.contiguous() if isinstance(output, Tensor) else output
+
+
+Boundary = Sequence[Tensor]
+"""What one stage gives to the next."""
+
+
+class Pipeline:
+    """Runs this rank's stages of a strategy's model.
+
+    Attributes:
+        parts: stage → its part of the model, of those that this rank has.
+        group: the ranks that hold the stages of one copy of the model.
+        not_counted: this rank's names of parameters that an earlier stage holds, too, and counts.
+    """
+
+    def __init__(
+        self,
+        strategy: Single,
+        mesh: DeviceMesh,
+        parts: Mapping[int, nn.Module],
+        owners: Sequence[int],
+        held: Sequence[Collection[str]],
+    ) -> None:
+        """Every rank makes it.
+
+        Args:
+            mesh: all ranks, with a dimension ``pipeline``.
+            parts: stage → its part of the model, of those that this rank has.
+            owners: the pipeline rank that has each stage.
+            held: the saved names of the parameters that every stage has.
+        """
+        self._strategy, self._mesh, self.parts = strategy, mesh, parts
+        config = strategy.config
+        self._kind = get_schedule_class(config.pipeline_schedule.replace("_", ""))
+        self._owners, self._count = owners, len(owners)
+        self._rank = mesh.get_local_rank("pipeline")
+        self.group = mesh["pipeline"].get_group()
+        self._shapes: dict[object, dict[int, tuple[Boundary, Boundary]]] = {}
+        self._schedules: dict[object, Any] = {}
+        self._batches: Sequence[Batch] = ()
+        self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._running = 0  # the micro-batch that went through a stage of this rank last
+        self._find_shared(held)
+
+    def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
+        """Gradients of ``scale`` × the sum of the losses; returns that sum where it is known."""
+        self._batches, self._scale = batches, scale
+        self._total = torch.zeros((), dtype=torch.float64, device=self.device)
+        with self._strategy.autocast():
+            schedule = self._schedule(batches)
+            # torch cuts the targets up for the last stage; they need not say anything.
+            targets = torch.zeros(len(batches))
+            schedule.step(*self._inputs(batches), target=targets, **self._beside(batches))
+        return self._total
+
+    @torch.no_grad()
+    def validate(self, batch: Batch) -> Tensor:
+        """The sum of the losses where it is known, 0 elsewhere."""
+        made = self._through(batch, self._shapes_of(batch))
+        if made is None:
+            return torch.zeros((), device=self.device)
+        return self._strategy.score(made, batch)
+
+    def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
+        """A parameter that several stages hold is one: each gets the sum of their gradients."""
+        parameters = dict(self._strategy.model.named_parameters())
+        for names, group in self._shared:
+            mine = [parameters[name] for name in names]
+            if not mine[0].requires_grad:
+                continue
+            found = [gradients[name] for name in names if gradients[name] is not None]
+            total = found[0] if found else torch.zeros_like(mine[0])  # used by other stages only
+            for other in found[1:]:
+                total += other
+            if group is not None:
+                dist.all_reduce(getattr(total, "_local_tensor", total), group=group)
+            for name, parameter in zip(names, mine, strict=True):
+                gradients[name] = parameter.grad = total if name == names[0] else total.clone()
+
+    def copies(self) -> Iterator[tuple[str, str]]:
+        """(name, name of the same parameter in the last of this rank's stages that has it)."""
+        for names, _ in self._shared:
+            yield from ((name, names[-1]) for name in names[:-1])
+
+    def _find_shared(self, held: Sequence[Collection[str]]) -> None:
+        """Which parameters several stages hold; every rank makes every group."""
+        strategy = self._strategy
+        mine: dict[str, list[str]] = {}
+        for name, _ in strategy.model.named_parameters():
+            mine.setdefault(strategy.saved_name(name), []).append(name)
+        stages: dict[str, list[int]] = {}
+        for stage, names in enumerate(held):
+            for name in names:
+                stages.setdefault(name, []).append(stage)
+        self._shared: list[tuple[list[str], dist.ProcessGroup | None]] = []
+        self.not_counted: set[str] = set()
+        for name in sorted(name for name, found in stages.items() if len(found) > 1):
+            places = sorted({self._owners[stage] for stage in stages[name]})
+            group = self._group(places) if len(places) > 1 else None
+            if name in mine:
+                self._shared.append((mine[name], group))
+                first = self._owners[stages[name][0]] == self._rank
+                self.not_counted |= {*(mine[name][1:] if first else mine[name])}
+
+    def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
+        """The ranks of these places in this rank's pipeline; None for a rank that is none."""
+        found = None
+        for pipeline in self._mesh.mesh.flatten(1).T.tolist():
+            group = dist.new_group([pipeline[place] for place in places])
+            if self._strategy.ranks.rank in [pipeline[place] for place in places]:
+                found = group
+        return found
+
+    def _schedule(self, batches: Sequence[Batch]) -> Any:
+        """Made once for each shape and number of micro-batches."""
+        shapes = self._shapes_of(batches[0])
+        key = (len(batches), id(shapes))
+        if key not in self._schedules:
+            stages = [Stage(self, stage, self._count, *shapes[stage]) for stage in self.parts]
+            several = issubclass(self._kind, PipelineScheduleMulti)
+            given = stages if several else stages[0]
+            options = {"loss_fn": self._loss, "scale_grads": False}
+            self._schedules[key] = self._kind(given, len(batches), **options)
+        return self._schedules[key]
+
+    @property
+    def device(self) -> torch.device:
+        return self._strategy.ranks.device
+
+    def begin(self, number: int, stage: int) -> None:
+        """The forward pass of a micro-batch through a stage comes next."""
+        self._running = number
+        if isinstance(self._strategy.micro, OfStages):
+            self._strategy.micro.begin(number, stage)
+        else:
+            self._strategy.micro.begin(number)
+
+    def _inputs(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """All micro-batches' inputs as one, for the first stage."""
+        if 0 not in self.parts:
+            return []
+        inputs = [self._strategy.workload.inputs(batch) for batch in batches]
+        return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
+
+    def _beside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
+        """What all micro-batches' stages take by name, as one."""
+        beside = [self._strategy.beside(batch) for batch in batches]
+        return {name: torch.cat([one[name] for one in beside]) for name in beside[0]}
+
+    def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Of the micro-batch that came out of the last stage: torch asks for it at once."""
+        loss = self._strategy.score(outputs, self._batches[self._running])
+        self._total += loss.detach()
+        return loss * self._scale.to(loss.dtype)
+
+    # what goes from stage to stage
+
+    def _shapes_of(self, batch: Batch) -> dict[int, tuple[Boundary, Boundary]]:
+        """Stage → what it takes and gives, on meta; learned at the first batch of its shape."""
+        inputs = self._strategy.workload.inputs(batch)
+        shape = tuple((tuple(tensor.shape), tensor.dtype) for tensor in inputs)
+        key = (shape, torch.is_grad_enabled())  # types differ between training and validation
+        if key not in self._shapes:
+            learned: dict[int, tuple[Boundary, Boundary]] = {}
+            on_gpu = [self.device] if self.device.type == "cuda" else []
+            with torch.no_grad(), torch.random.fork_rng(on_gpu):
+                self._through(batch, learned, learn=True)
+            reshard(self._strategy.model)
+            self._shapes[key] = learned
+        return self._shapes[key]
+
+    def _through(
+        self, batch: Batch, shapes: dict[int, tuple[Boundary, Boundary]], *, learn: bool = False
+    ) -> Tensor | None:
+        """A micro-batch through all stages; what the last one gives, on the rank that has it."""
+        made, trained = self._strategy.workload.inputs(batch), False
+        beside = self._strategy.beside(batch)
+        for stage, part in self.parts.items():
+            given = made
+            if stage > 0 and stage - 1 not in self.parts:
+                if learn:
+                    header = self._receive(stage, [torch.empty(HEADER, dtype=torch.int64)])[0]
+                    shapes[stage] = like(header.tolist()), ()
+                    trained = bool(header[0])
+                given = self._receive(stage, shapes[stage][0])
+            outputs = part(*given, **beside)
+            outputs = sendable(outputs) if stage + 1 < self._count else outputs
+            made = outputs if isinstance(outputs, tuple) else (outputs,)
+            if learn:
+                before = like(described(given, trained=trained))
+                trained = trained or any(one.requires_grad for one in part.parameters())
+                numbers = described(made, trained=trained)
+                shapes[stage] = before, like(numbers)
+            if stage + 1 < self._count and stage + 1 not in self.parts:
+                if learn:
+                    self._send(stage, [torch.tensor(numbers, device=self.device)])
+                self._send(stage, made)
+        return made[0] if self._count - 1 in self.parts else None
+
+    def _receive(self, stage: int, metas: Boundary) -> Boundary:
+        """What the stage before gives, of which these are the types and shapes."""
+        found = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in metas]
+        for tensor in found:
+            dist.recv(tensor, self._global(stage - 1), self.group)
+        return found
+
+    def _send(self, stage: int, tensors: Boundary) -> None:
+        for tensor in tensors:
+            dist.send(tensor, self._global(stage + 1), self.group)
+
+    def _global(self, stage: int) -> int:
+        return dist.get_global_rank(self.group, self._owners[stage])
+
+
+class Stage(PipelineStage):
+    """A stage that tells its micro-batches apart, and keeps no outputs that nobody asks for."""
+
+    def __init__(
+        self, pipeline: Pipeline, stage: int, count: int, given: Boundary, made: Boundary
+    ) -> None:
+        self._pipeline = pipeline
+        super().__init__(
+            pipeline.parts[stage],
+            stage,
+            count,
+            pipeline.device,
+            # Both are given, so torch need not ask the other stages for them.
+            input_args=tuple(given),
+            output_args=tuple(made),
+            group=pipeline.group,
+        )
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *given: Any, **named: Any) -> Any:
+        self._pipeline.begin(fwd_chunk_id, self.stage_index)
+        output = super().forward_one_chunk(fwd_chunk_id, *given, **named)
+        if self.output_chunks:  # all micro-batches' logits; torch before 2.9 keeps them always
+            self.output_chunks[-1] = torch.zeros(1)
+        return output
+
+    def forward_maybe_with_nosync(self, *given: Any, **named: Any) -> Any:
+        output = super().forward_maybe_with_nosync(*given, **named)
+        return output if self.is_last else sendable(output)
+
+
+def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:
+    """The model's modules once more over the same tensors, but for copies of those in ``taken``.
+
+    A weight that two stages of one rank hold is two there, as it is on two ranks: each stage is
+    sharded by itself.
+    """
+    tensors = [one for one in (*model.parameters(), *model.buffers()) if id(one) not in taken]
+    return copy.deepcopy(model, {id(one): one for one in (*tensors, recorder_of(model))})

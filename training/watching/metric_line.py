@@ -1,0 +1,71 @@
+"""The metric line that a training job prints, and how SageMaker reads it. No torch here.
+
+step=120 loss=2.3456 learning_rate=0.003 grad_norm=0.812 samples_per_second=41.2 ...
+step=200 validation_loss=2.1234
+
+Where several ranks do the same work, each one's own seconds in a step follow in the line, as
+own_seconds.rank0=0.12 own_seconds.rank1=0.14 ...: no metrics of CloudWatch's, of which there are at
+most 40, but the console draws each rank's curve of them.
+"""
+
+from collections.abc import Mapping
+
+from training.watching.rules import RULES
+
+NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
+NAMES = {
+    "train:step": "step",
+    "train:loss": "loss",
+    "train:learning_rate": "learning_rate",
+    "train:grad_norm": "grad_norm",
+    # with float16: what the loss was scaled by, and the steps so far that were left out because
+    # their gradient overflowed; such a step has no grad_norm (training/strategies/loss_scale.py)
+    "train:loss_scale": "loss_scale",
+    "train:skipped_steps": "skipped_steps",
+    # of all ranks together; a unit is what the loss is a mean over: a token, a row
+    "train:samples_per_second": "samples_per_second",
+    "train:units_per_second": "units_per_second",
+    "train:units_per_second_per_rank": "units_per_second_per_rank",
+    # of an optimizer step, mean over the steps since the last line and over the ranks
+    "train:step_seconds": "step_seconds",
+    "train:data_seconds": "data_seconds",
+    "train:forward_backward_seconds": "forward_backward_seconds",
+    "train:communication_seconds": "communication_seconds",
+    "train:optimizer_seconds": "optimizer_seconds",
+    "train:checkpoint_seconds": "checkpoint_seconds",
+    # the slowest rank's own work over the median of the ranks (step_progress.py); of several
+    "train:straggler_ratio": "straggler_ratio",
+    "train:straggler_rank": "straggler_rank",
+    # share of rank 0's time in which it waited for the loader
+    "train:data_stall": "data_stall",
+    # model FLOPs utilisation: operations of a unit × units a second / (ranks × a device's peak);
+    # not on a CPU, nor on a device that training/watching/step_progress.py does not know
+    "train:mfu": "mfu",
+    # megabytes at most so far, of the rank with most: tensors on a CUDA device, else resident
+    "train:memory_mb": "memory_mb",
+    # ‖update‖ / ‖weights‖ of a weight matrix in the last step, the median and the least, and the
+    # least root mean square of a gradient (training/watching/weight_updates.py)
+    "train:update_ratio": "update_ratio",
+    "train:update_ratio_least": "update_ratio_least",
+    "train:gradient_least": "gradient_least",
+    # steps since the last whole checkpoint, and saves that failed since then
+    "train:unsaved_steps": "unsaved_steps",
+    "train:checkpoint_failures": "checkpoint_failures",
+    "validation:loss": "validation_loss",
+    # what a rule has found, when it speaks (training/watching)
+    **{f"watch:{rule}": f"watch.{rule}" for rule in RULES},
+}
+"""SageMaker's name → the line's."""
+
+METRICS: tuple[tuple[str, str], ...] = tuple(
+    (name, rf"(?:^|\s){key}={NUMBER}") for name, key in NAMES.items()
+)
+"""SageMaker's MetricDefinitions as (name, regular expression): one group, the value. At most 40."""
+
+
+def metric_line(metrics: Mapping[str, float]) -> str:
+    """``key=value`` pairs with spaces between; six significant digits, integers whole."""
+    return " ".join(
+        f"{key}={value}" if isinstance(value, int) else f"{key}={value:.6g}"
+        for key, value in metrics.items()
+    )

@@ -1,0 +1,152 @@
+"""The check at the start (experimental: no GPU has run it): seconds of matrix products and
+all-reduces, in which a GPU or a machine that is slower than the others, or computes otherwise, and
+EFA that is off are named before hours are spent.
+"""
+
+import logging
+import socket
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median_high
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from training.strategies.ranks import Ranks
+from training.watching import device_speed
+from trainyard.common.errors import TrainingError
+
+log = logging.getLogger(__name__)
+
+OF_OTHERS = 0.85
+"""Beside the median of the job's GPUs of its kind. Healthy ones differ by up to 8 % (Sinha et al.
+2022, "Not All GPUs Are Created Equal", SGEMM on V100 and A100)."""
+
+OF_MACHINES = 0.7
+"""All-reduce within a machine, beside the median of the job's machines."""
+
+REPLACE = "start the job again: a restart inside of it comes back to this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One rank's.
+
+    Attributes:
+        device: its name as the driver gives it; empty on a CPU, where nothing is measured.
+        matmul: operations a second.
+        digest: sum of the bits of a product of the same random numbers on every rank.
+        within: bus bandwidth of the all-reduce within its machine, bytes a second; None alone.
+        settings: what its machine's EFA settings are found to be.
+    """
+
+    rank: int
+    host: str
+    device: str = ""
+    matmul: float = 0.0
+    digest: int = 0
+    within: float | None = None
+    settings: tuple[str, ...] = ()
+
+
+def check(asked: Literal["off", "warn", "stop"], ranks: Ranks) -> None:
+    """Measure GPUs and links, look at EFA's settings, and say on rank 0 what is wrong.
+
+    All ranks call it.
+
+    Raises:
+        TrainingError: ``stop``, and something is wrong; the same on every rank.
+    """
+    if asked == "off":
+        return
+    began = time.monotonic()
+    every = ranks.gather(_figures(ranks))
+    found = [*findings(every)]
+    if ranks.rank == 0:
+        for finding in found:
+            log.warning("health: %s", finding)
+        if rates := [one.matmul / 1e12 for one in every if one.device]:
+            log.info(
+                "health: %d GPUs multiply at %.3g to %.3g TFLOP/s; checked in %.1f s",
+                *(len(rates), min(rates), max(rates), time.monotonic() - began),
+            )
+    if asked == "stop" and found:
+        raise TrainingError(f"health_check stop: {' | '.join(found[:8])}")
+
+
+def findings(every: Sequence[Figures]) -> Iterator[str]:
+    """All that is wrong: GPUs that compute otherwise or slowly, their links, EFA's settings."""
+    kinds: defaultdict[str, list[Figures]] = defaultdict(list)
+    for one in every:
+        kinds[one.device].append(one)
+    for device, alike in kinds.items():
+        if device:
+            yield from _of_kind(alike)
+    if len({one.host for one in every}) > 1:  # a machine alone needs no fabric
+        hosts: defaultdict[str, list[str]] = defaultdict(list)
+        for one in every:
+            for finding in one.settings:
+                hosts[finding].append(one.host)
+        yield from (f"{', '.join(found)}: {finding}" for finding, found in hosts.items())
+
+
+def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
+    """cuBLAS gives the same bits on GPUs of one kind ("Results reproducibility")."""
+    usual, times = Counter(one.digest for one in alike).most_common(1)[0]
+    rate = median_high(one.matmul for one in alike)
+    for one in alike:
+        name = f"rank {one.rank} ({one.device} of {one.host})"
+        if one.digest != usual and times > len(alike) / 2:
+            yield f"{name} computes wrong: its product is not that of the other GPUs; {REPLACE}"
+        elif one.matmul < OF_OTHERS * rate:
+            yield (
+                f"{name} is slow: it multiplies at {one.matmul / 1e12:.3g} TFLOP/s, the median of "
+                f"{len(alike)} such GPUs is {rate / 1e12:.3g}; {REPLACE}"
+            )
+    links = {one.host: one.within for one in alike if one.within is not None}
+    for host, found in links.items():
+        if found < OF_MACHINES * (among := median_high(links.values())):
+            yield (
+                f"the GPUs of {host} exchange slowly: all-reduce at {found / 1e9:.3g} GB/s, the "
+                f"median of {len(links)} machines is {among / 1e9:.3g}; look at nvidia-smi nvlink "
+                f"-s there, and {REPLACE}"
+            )
+
+
+def _figures(ranks: Ranks) -> Figures:
+    host, settings = socket.gethostname(), tuple[str, ...]()
+    if ranks.local_rank == 0:
+        settings = tuple(device_speed.findings(device_speed.instance_type()))
+    if ranks.device.type != "cuda":
+        return Figures(ranks.rank, host, settings=settings)
+    within = links(ranks, host)
+    rate, digest = device_speed.matmul(ranks.device)
+    torch.cuda.empty_cache()  # the training's own peak is what its metric lines have
+    torch.cuda.reset_peak_memory_stats(ranks.device)
+    device = torch.cuda.get_device_name(ranks.device)
+    return Figures(ranks.rank, host, device, rate, digest, within, settings)
+
+
+def links(ranks: Ranks, host: str, payload: int = device_speed.PAYLOAD) -> float | None:
+    """Bus bandwidth of the all-reduce within this rank's machine; None for a rank alone there, or a
+    library that has but one group of ranks (``Ranks.subgroups``)."""
+    hosts = ranks.gather(host)
+    here = [rank for rank, other in enumerate(hosts) if other == host]
+    if len(here) == 1 or (len(here) < ranks.world and not ranks.subgroups):
+        return None
+    with _group(here) as group:
+        return device_speed.all_reduce(ranks.device, group, payload)
+
+
+@contextmanager
+def _group(members: list[int]) -> Iterator[dist.ProcessGroup]:
+    """A group that only its members make, so that many machines do not wait for each other."""
+    group = dist.new_group(members, use_local_synchronization=True)
+    try:
+        yield group
+    finally:
+        dist.destroy_process_group(group)

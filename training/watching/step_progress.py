@@ -1,0 +1,303 @@
+"""What the steps since the last metric line came to."""
+
+import logging
+import re
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+
+import torch
+
+from training.config import TrainConfig
+from training.data.mixture import MixtureOrder
+from training.data.sample_order import Order
+from training.step_numbers import Step
+from training.strategies.ranks import Ranks
+from training.watching import weight_updates
+from training.watching.clock import PARTS, Clock
+from training.watching.rules.stalled_rank import LINES, OF, RATIO
+
+# A step is as long as its slowest rank's, so the time of a step says nothing of who that is;
+# what a rank does before it waits for others does. Ranks are compared with those of the same
+# pipeline stage, which do the same work. What of a step is a rank's own is said in
+# ``training.watching.clock``: its data always, its forward and backward pass where the ranks
+# meet after it alone (ddp, smddp). Under fsdp, tensor, context and pipeline parallelism they
+# meet in each block, all passes take as long as the slowest one's, and a slow device is not
+# told apart here; a slow loader or host is.
+
+
+OWN = ("data", "forward_backward", "optimizer")
+"""Parts of a step that are a rank's own work, see ``training.watching.clock``. All ranks have met
+before clipping, so little of the optimizer's part is waiting; not every step saves a checkpoint."""
+
+LOOK = {
+    "data": "its loader is late: look at that machine's disk, network and cores, and at "
+    "train.loop.loader_threads",
+    "forward_backward": "its device or host is slow: look there at nvidia-smi -q -d "
+    "PERFORMANCE,TEMPERATURE, and at other processes; take another instance if it stays so",
+    "optimizer": "its host or device is slow: look there at other processes, and at cores and "
+    "memory where weights are offloaded (cpu_offload)",
+}
+"""What to do, by the part that is slow."""
+
+Table = Sequence[Sequence[float]]
+"""Each rank's seconds of each of ``PARTS``, over the steps of a metric line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A rank that keeps the others waiting."""
+
+    rank: int
+    ratio: float
+    """Its own work's time, in the median's."""
+    part: str
+    """One of ``OWN``: that in which it loses most."""
+    seconds: float
+    """How much longer than the median its own work took, over the steps of the line."""
+
+
+def own_seconds(table: Table) -> list[float]:
+    """Seconds of each rank's own work."""
+    return [sum(_own(row)) for row in table]
+
+
+def ratios(table: Table, stages: int = 1) -> list[float]:
+    """Each rank's own work over the median of the ranks of its pipeline stage.
+
+    Of an even number the median is the lower of the two in the middle: so of two ranks the slower
+    one is compared with the other, and half of the ranks can be slow.
+
+    Args:
+        stages: pipeline stages; the ranks of one follow each other (``training.strategies.mesh``).
+    """
+    own = own_seconds(table)
+    middles = _medians(own, stages)
+    return [one / middle if middle else 1.0 for one, middle in zip(own, middles, strict=True)]
+
+
+def straggler(table: Table, rank: int, stages: int = 1) -> Straggler:
+    """How this rank differs from its stage's median, and in what."""
+    parts = list(zip(*map(_own, table), strict=True))
+    more = [column[rank] - _medians(column, stages)[rank] for column in parts]
+    own = own_seconds(table)
+    late = own[rank] - _medians(own, stages)[rank]
+    return Straggler(rank, ratios(table, stages)[rank], OWN[more.index(max(more))], late)
+
+
+class Stragglers:
+    """Remembers the last metric lines, and names a rank once when it is slow persistently."""
+
+    def __init__(self, stages: int = 1) -> None:
+        self._stages, self._named = stages, set[int]()
+        self._slow: deque[set[int]] = deque(maxlen=OF)
+
+    def add(self, table: Table) -> list[Straggler]:
+        """Those that this line makes persistent. One that was named is named again only after
+        ``OF`` lines in which it was not slow."""
+        found = ratios(table, self._stages)
+        self._slow.append({rank for rank, ratio in enumerate(found) if ratio >= RATIO})
+        seen = set().union(*self._slow)
+        late = {rank for rank in seen if sum(rank in line for line in self._slow) >= LINES}
+        new = sorted(late - self._named)
+        self._named = (self._named | late) & seen
+        return [straggler(table, rank, self._stages) for rank in new]
+
+
+def told(one: Straggler, host: str, steps: int) -> str:
+    """The log's line.
+
+    Args:
+        steps: of the metric line that it is named with.
+    """
+    return (
+        f"rank {one.rank} on {host} is slower than the others in {LINES} of the last {OF} metric "
+        f"lines: its own work takes {one.ratio:.2f} times the median's, and they wait "
+        f"{one.seconds / steps:.3g} s a step for it, most of all in its {one.part}: "
+        f"{LOOK[one.part]}"
+    )
+
+
+def _own(row: Sequence[float]) -> list[float]:
+    return [row[PARTS.index(part)] for part in OWN]
+
+
+def _medians(values: Sequence[float], stages: int) -> list[float]:
+    """Of each rank's stage; see ``ratios``."""
+    size, found = len(values) // stages, list[float]()
+    for first in range(0, len(values), size):
+        found += [median_low(values[first : first + size])] * size
+    return found
+
+
+log = logging.getLogger(__name__)
+
+RANKS = 64
+"""Ranks whose own seconds stand in a line, at most: the first. The slowest of all is in the
+``straggler_ratio``, and in the log by name."""
+
+
+class Progress:
+    """Counts steps, samples and units, and makes the line of them.
+
+    Args:
+        flops: operations of a unit, forward and backward, of the whole model.
+    """
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, clock: Clock, flops: float) -> None:
+        self._config, self._ranks, self._clock = config, ranks, clock
+        self._flops, self._peak = flops, peak(ranks.device)
+        self._began, self._steps, self._units = 0.0, 0, 0.0
+        self._stalled = 0.0  # seconds, of all steps before the last line
+        self._stragglers = Stragglers(config.pipeline_parallel)
+        self._hosts: list[str] = []
+
+    def begin(self) -> None:
+        """The first step comes next; every rank takes part."""
+        self._hosts = self._ranks.gather(socket.gethostname())
+        self._began = time.perf_counter()
+        self._clock.skip()
+
+    def pause(self, seconds: float) -> None:
+        """So long nothing was trained."""
+        self._began += seconds
+
+    def step(self) -> None:
+        """One more step is on its way."""
+        self._steps += 1
+
+    def count(self, units: float) -> None:
+        """So many units more are known of."""
+        self._units += units
+
+    def own(self) -> list[float]:
+        """What a rank tells the others of its part: seconds of each part, and its memory."""
+        return [*self._clock.read().values(), peak_memory(self._ranks.device)]
+
+    def line(
+        self, numbers: Step, rate: float, stalled: float, order: Order | None
+    ) -> dict[str, float]:
+        """The metrics since the last one, of what all ranks told.
+
+        Args:
+            numbers: each rank told what ``own`` says, and what ``updates.measured`` does.
+            stalled: seconds that the loader let this rank wait, since the beginning.
+        """
+        now, world = time.perf_counter(), self._ranks.world
+        elapsed, steps = now - self._began, self._steps
+        units, samples = self._units / elapsed, steps * self._config.global_batch
+        *seconds, memory = zip(*(row[: -weight_updates.COUNT] for row in numbers.told), strict=True)
+        metrics = {
+            "step": numbers.number,
+            "loss": numbers.loss / numbers.units,
+            "learning_rate": rate,
+            **self._of_gradient(numbers),
+            "samples_per_second": samples / elapsed,
+            "units_per_second": units,
+            "units_per_second_per_rank": units / world,
+            "step_seconds": elapsed / steps,
+            **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
+            **self._slowest(numbers.told, steps),
+            "data_stall": (stalled - self._stalled) / elapsed,
+            "memory_mb": max(memory),
+            **_seen(order, numbers.number * self._config.global_batch),
+        }
+        if self._peak:
+            metrics["mfu"] = utilisation(units, self._flops, world, self._peak)
+        self._began, self._steps, self._units, self._stalled = now, 0, 0.0, stalled
+        return metrics
+
+    def _of_gradient(self, numbers: Step) -> dict[str, float]:
+        """Its norm and what it has changed: nothing, where the step was left out; and in float16
+        what the loss was scaled by, and the steps so far that were left out."""
+        told = [row[-weight_updates.COUNT :] for row in numbers.told]
+        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(told)}
+        scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
+        return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
+
+    def _slowest(self, table: Table, steps: int) -> dict[str, float]:
+        """How slow the slowest rank is, where any do the same work, and the seconds of each rank's
+        own work in a step; a rank that is slow persistently is logged."""
+        stages = self._config.pipeline_parallel
+        if self._ranks.world == stages:
+            return {}
+        for one in self._stragglers.add(table):
+            if self._ranks.rank == 0:
+                log.warning("%s", told(one, self._hosts[one.rank], steps))
+        own, found = own_seconds(table)[:RANKS], ratios(table, stages)
+        each = {f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own)}
+        worst = max(found)
+        return {"straggler_ratio": worst, "straggler_rank": found.index(worst), **each}
+
+
+def _seen(order: Order | None, position: int) -> dict[str, float]:
+    """Samples of each input of a mixture that were taken so far, and how many epochs it is."""
+    if not isinstance(order, MixtureOrder):
+        return {}
+    found: dict[str, float] = {}
+    for one, count in zip(order.inputs, order.seen(position).tolist(), strict=True):
+        found |= {f"samples.{one.name}": count, f"epochs.{one.name}": count / one.samples}
+    return found
+
+
+PEAKS: tuple[tuple[str, float], ...] = (
+    (r"\bGB200\b", 2500e12),
+    (r"\bB[23]00\b", 2250e12),
+    (r"\bH200\b", 989e12),
+    (r"\bH100 PCIe\b", 756e12),
+    (r"\bH100 NVL\b", 835e12),
+    (r"\bH100\b", 989e12),  # SXM: "NVIDIA H100 80GB HBM3"
+    (r"\bA100\b", 312e12),
+    (r"\bA10G\b", 70e12),
+    (r"\bL40S\b", 362e12),
+    (r"\bL4\b", 121e12),
+    (r"\bV100-SXM", 125e12),  # float16: it has no bfloat16
+    (r"\bV100-PCIE", 112e12),  # float16
+    (r"\bT4\b", 65e12),  # float16
+    (r"\bRTX PRO 6000\b", 500e12),
+    (r"\bRTX PRO 4500\b", 203e12),
+)
+"""Device name → dense matrix operations per second in 16 bits, from NVIDIA's data sheets.
+
+Where a sheet gives the figure "with sparsity" (H100, H200, L4, L40S, B200, B300), it is half of
+that; of the RTX PRO, whose sheets do not say, too. ``trainyard/foresight/gpus.csv`` has the same
+peaks, and does not travel into the container; the tests hold the two together.
+"""
+
+
+def peak(device: torch.device) -> float | None:
+    """Floating-point operations per second at most; None for a device that is not in the table.
+
+    Those of bfloat16 (float16 before it) whatever the training's precision is: what a training in
+    float32 leaves unused is unused.
+    """
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return peak_of(name)
+
+
+def peak_of(name: str) -> float | None:
+    """The same for a device's name as its driver gives it."""
+    return next((value for pattern, value in PEAKS if re.search(pattern, name)), None)
+
+
+def utilisation(units_per_second: float, flops: float, world: int, most: float) -> float:
+    """Model FLOPs utilisation: units a second of all ranks × operations of a unit, forward and
+    backward, of the whole model / (ranks × a device's peak). What is computed twice to save memory
+    counts once (Chowdhery et al. 2022, PaLM, appendix B).
+    """
+    return units_per_second * flops / (world * most)
+
+
+def peak_memory(device: torch.device) -> float:
+    """Megabytes of this process at most so far: tensors on a CUDA device, else resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    # Not getrusage: after an exec that still holds the peak of the process that forked.
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024 / 1e6

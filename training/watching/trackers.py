@@ -1,0 +1,286 @@
+"""TensorBoard and MLflow: where rank 0's metrics go beside the log. Imported when asked for."""
+
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.config import TrainConfig
+from training.watching.metric_line import NAMES
+from trainyard.common.errors import TrainingError
+from trainyard.common.measures import CONTENT_TYPE, OF_TRAINING, Measure, Sample, text
+
+# On this machine's loopback, unless TRAINYARD_METRICS_HOST names another address: an exported
+# manifest names the pod's own, which is reached from the cluster's network alone. It is read-
+# only, says numbers and names of metrics, and takes no part in the training: a thread answers
+# with the last metric line.
+
+
+log = logging.getLogger(__name__)
+
+HOST = "TRAINYARD_METRICS_HOST"
+PATH = "/metrics"
+
+
+class MetricsPage:
+    """A tracker (``training.watching.trackers``) that others come to.
+
+    Args:
+        port: 0 is any free one; ``address`` says which.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port, self._last = port, dict[str, float]()
+        self._spoken: Counter[str] = Counter()
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that are served."""
+        assert self._server is not None  # noqa: S101 (after ``begin``)
+        return str(self._server.server_address[0]), int(self._server.server_address[1])
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        """Serve from now on.
+
+        Raises:
+            TrainingError: the port is in use, or the address is not this machine's.
+        """
+        for line in history:
+            self.log(line)
+        host = os.environ.get(HOST, "127.0.0.1")
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = self.path.partition("?")[0] == PATH
+                body = page.text().encode() if found else b"it is at /metrics\n"
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing: the log is the training's."""
+
+        try:
+            self._server = ThreadingHTTPServer((host, self._port), Handler)
+        except OSError as error:
+            raise TrainingError(
+                f"metrics_port {self._port}: cannot serve on {host}: {error}; choose another port, "
+                "or 0 for none"
+            ) from None
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        log.info("metrics on http://%s:%d%s", *self.address, PATH)
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """The newest line; of one of a rule that it has spoken once more."""
+        self._last = self._last | dict(metrics)
+        self._spoken.update(name for name in metrics if name.startswith("watch."))
+
+    def close(self, *, failed: bool) -> None:
+        """Serve no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def text(self) -> str:
+        """The answer."""
+        last = self._last | dict(self._spoken)
+        return text((measure, _samples(measure, last)) for measure in OF_TRAINING)
+
+
+def _samples(measure: Measure, last: Mapping[str, float]) -> list[Sample]:
+    return [
+        Sample(source.labels, last[source.key] * source.scale)
+        for source in measure.sources
+        if source.key in last
+    ]
+
+
+TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
+"""The line's name → ``train/loss``, ``validation/loss``."""
+URI = "MLFLOW_TRACKING_URI"
+
+
+def tag(key: str) -> str:
+    """A tracker's name of a line's: ``train/loss``; of ``validation_loss.web``, an input's or a
+    rank's, ``validation/loss/web``."""
+    name, _, of = key.partition(".")
+    known = TAGS.get(name, f"train/{name}")
+    return f"{known}/{of}" if of else known
+
+
+class Tracker(Protocol):
+    """Takes metric lines."""
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        """After ``step`` steps, whose lines are ``history``."""
+
+    def log(self, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self, *, failed: bool) -> None: ...
+
+
+def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
+    """MLflow's tracking URI, ``local`` for a file of the job; None for no MLflow."""
+    if config.mlflow_tracking_uri == "environment":
+        return environment.get(URI) or None
+    return None if config.mlflow_tracking_uri == "off" else config.mlflow_tracking_uri
+
+
+def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
+    """Module → the pip requirement that brings it, of what the trackers need."""
+    needed = {"tensorboard": "tensorboard>=2.15,<3"} if config.tensorboard else {}
+    if uri is None:
+        return needed
+    if uri == "local" or uri.startswith("sqlite:"):
+        return needed | {"mlflow": "mlflow>=3,<4", "sqlalchemy": "mlflow>=3,<4"}
+    needed["mlflow"] = "mlflow-skinny>=3,<4"
+    if uri.startswith("arn:"):  # SageMaker's managed server
+        needed["sagemaker_mlflow"] = "sagemaker-mlflow>=0.1,<1"
+    return needed
+
+
+def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any]) -> list[Tracker]:
+    """The trackers that the configuration asks for; nothing is imported or reached yet.
+
+    Args:
+        root: /opt/ml.
+        name: the training's identity: a resumed training goes on with its MLflow run.
+        job: further parameters of the MLflow run.
+
+    Raises:
+        TrainingError: a package that they need is missing.
+    """
+    uri = tracking_uri(config, os.environ)
+    missing = {
+        package for module, package in packages(config, uri).items() if not find_spec(module)
+    }
+    if missing:
+        raise TrainingError(
+            f"tensorboard is {config.tensorboard} and MLflow's tracking URI {uri}, but the "
+            f"container lacks {', '.join(sorted(missing))}: install it (a recipe's train step does "
+            "so by itself), or set tensorboard to false and mlflow_tracking_uri to off"
+        )
+    found: list[Tracker] = []
+    if config.tensorboard:
+        found.append(TensorBoard(root / "output/tensorboard"))
+    if config.metrics_port:
+        found.append(MetricsPage(config.metrics_port))
+    if uri == "local":
+        uri = f"sqlite:///{root / 'output/data/mlflow.db'}"
+    if uri:
+        found.append(MLflow(uri, name, {**config.model_dump(mode="json"), **job}))
+    return found
+
+
+class TensorBoard:
+    """Event files in the folder that SageMaker copies to ``TensorBoardOutputConfig``'s S3 path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Whatever an earlier process wrote here does not count any more: it all comes again.
+        self._writer = SummaryWriter(str(self._folder), purge_step=0, flush_secs=30)
+        for line in history:
+            self.log(line)
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        for key, value in metrics.items():
+            if key != "step":
+                self._writer.add_scalar(tag(key), value, int(metrics["step"]))
+
+    def close(self, *, failed: bool) -> None:
+        self._writer.close()
+
+
+class MLflow:
+    """A run on a tracking server, or in a local file.
+
+    Sent by MLflow's own thread: the training does not wait for the server, and goes on without it.
+    """
+
+    def __init__(self, uri: str, name: str, parameters: Mapping[str, Any]) -> None:
+        self._uri, self._name, self._parameters = uri, name, parameters
+        self._sent: list[Any] = []
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        """Go on with the run of a resumed training, or begin one.
+
+        Raises:
+            TrainingError: the server does not answer, or refuses.
+        """
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no third party hears of it
+        if self._uri.startswith("sqlite:///"):
+            Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        try:
+            self._client = MlflowClient(tracking_uri=self._uri)
+            self._run = self._running() if step else None
+            if self._run is None:
+                self._run = self._new()
+                for line in history:
+                    self.log(line)
+            self._client.update_run(self._run, status="RUNNING")
+        except MlflowException as error:
+            raise TrainingError(
+                f"MLflow at {self._uri}: {error}; look at the URI, the network and the role's "
+                "permissions, or set mlflow_tracking_uri to off"
+            ) from error
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now, step = int(time.time() * 1000), int(metrics["step"])
+        values = [Metric(tag(k), v, now, step) for k, v in metrics.items() if k != "step"]
+        self._sent.append(self._client.log_batch(self._run, metrics=values, synchronous=False))
+
+    def close(self, *, failed: bool) -> None:
+        """Wait until all is sent; a training is not lost for what a tracker did not take."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            for operation in self._sent:
+                operation.wait()
+            self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+        except MlflowException as error:
+            log.warning(
+                "MLflow at %s did not take all metrics: %s; the model's history.jsonl has them",
+                self._uri,
+                error,
+            )
+
+    def _new(self) -> str:
+        from mlflow.entities import Param
+
+        client = self._client
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "trainyard")
+        experiment = client.get_experiment_by_name(title)
+        key = experiment.experiment_id if experiment else client.create_experiment(title)
+        job = os.environ.get("TRAINING_JOB_NAME", self._name)
+        run = client.create_run(key, tags={"trainyard.training": self._name}, run_name=job)
+        parameters = [Param(name, str(value)) for name, value in self._parameters.items()]
+        client.log_batch(run.info.run_id, params=parameters)
+        return run.info.run_id
+
+    def _running(self) -> str | None:
+        """The newest run of this training, whichever job it was."""
+        experiments = [one.experiment_id for one in self._client.search_experiments()]
+        query = f"tags.`trainyard.training` = '{self._name}'"
+        found = self._client.search_runs(experiments, query, max_results=1)
+        return found[0].info.run_id if found else None

@@ -1,0 +1,301 @@
+"""Who is missing when the ranks wait in vain.
+
+Every second each rank tells the process group's store how far it is. When a collective fails or
+takes too long, the others look there who has gone silent, and say it: NCCL and gloo only know that
+somebody did not come. After a restart in place the store, which torchrun's agent keeps, still has
+what the ranks before it said.
+
+    <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
+    <attempt>/end-<n>    {"reason": "…", "lost": true}; null of a rank that lives, or was killed
+    <attempt>/lost       who is missing, as a rank found it, where the store ends with rank 0
+"""
+
+import faulthandler
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from training.in_place_restart import Attempt
+from training.strategies.ranks import Ranks, agent_keeps_store, is_lost_peer, notes, started
+from training.watching import flight_recorder
+from trainyard.common.errors import LostRankError
+
+log = logging.getLogger(__name__)
+
+BEAT = 1.0  # seconds between two signs of life
+KEPT = 30  # beats for which rank 0 keeps the store at most, after a failure
+PATIENCE = 3  # beats that a rank may miss; a busy interpreter is late, too
+
+
+class Watch:
+    """Tells the others that this rank lives; names the rank whose silence ended the job.
+
+    Args:
+        timeout_seconds: how long a rank may be silent before this process ends; a collective's
+            own limit is the same, and comes first where the rank is alive but does something else.
+        folder: where the flight recorder's dump is kept; one that survives a failed job.
+        end: ends the process, whose main thread may be stuck inside a collective, with a message.
+
+    Attributes:
+        step: says how far the training is.
+    """
+
+    def __init__(
+        self, ranks: Ranks, timeout_seconds: int, folder: Path, end: Callable[[LostRankError], None]
+    ) -> None:
+        self._ranks, self._timeout, self._folder, self._end = ranks, timeout_seconds, folder, end
+        self.step: Callable[[], int] = lambda: 0
+        self._attempt = Attempt.read()
+        self._done, self._ending = threading.Event(), threading.Event()
+        self._store = notes() if dist.is_initialized() else None
+        self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
+
+    def __enter__(self) -> "Watch":
+        if self._store is not None:
+            self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", "null")
+            self._say()
+            self._thread.start()
+            self._before = signal.signal(signal.SIGTERM, self._obey)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        """Say how it ended.
+
+        Raises:
+            LostRankError: it ended because of another rank; names it.
+        """
+        if self._store is None:
+            return
+        self._ending.set()
+        try:
+            if not (isinstance(error, Exception) and is_lost_peer(error)):
+                self._leave(f"{kind.__name__}: {error}" if kind else "")
+                return
+            self._leave("", lost=True)  # before the look: torchrun may not leave time for it
+            lost = self._lost(error)
+            self._tell(lost)
+        finally:
+            self._done.set()
+            self._thread.join()
+            signal.signal(signal.SIGTERM, self._before)
+        raise lost from error
+
+    def previous(self) -> str:
+        """Why the ranks were started again; empty for the first start, or without torchrun."""
+        if self._store is None or not self._attempt.number:
+            return ""
+        before = self._attempt.number - 1
+        ends = self._read("end", before)
+        said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
+        own = [f"rank {n}: {end['reason']}" for n, end in enumerate(ends)
+               if end and end["reason"] and not end["lost"]]  # fmt: skip
+        seen = [one["at"] if one else 0.0 for one in self._read("rank", before)]
+        gone = sorted((rank for rank, end in enumerate(ends) if end is None), key=seen.__getitem__)
+        silent = [
+            self._describe([rank], "ended without a word, killed or crashed", before)
+            for rank in gone[:1]  # torchrun may have killed others that had no time to say so
+        ]
+        why = (own or said or silent or ["torchrun did not say why"])[0]
+        return f"restart {self._attempt.number} of {self._attempt.most}: {why}"
+
+    # this rank's signs of life
+
+    def _obey(self, number: int, frame: object) -> None:
+        """SIGTERM while nothing is trained: torchrun stops those beside a dead rank."""
+        self._leave("", lost=True)
+        os._exit(128 + number)
+
+    def _live(self) -> None:
+        """The watchdog's thread. It looks at the others only when this rank does not get on."""
+        began, step = time.monotonic(), -1
+        while not self._done.wait(BEAT):
+            try:
+                self._say()
+                if self._newer():
+                    return self._follow()
+                if why := self._told():
+                    return self._believe(why)
+                if self.step() != step:
+                    began, step = time.monotonic(), self.step()
+                elif time.monotonic() - began > self._timeout / 2:
+                    if late := self._silent(self._timeout):
+                        return self._give_up(self._describe(late, self._fell_silent))
+                    self._done.wait(self._timeout / 10)
+            except dist.DistError as error:
+                log.warning("the ranks' store is gone: %s", error)
+                return
+
+    def _say(self) -> None:
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time(),
+              "local_rank": self._ranks.local_rank, "step": self.step()}  # fmt: skip
+        self._store.set(f"{self._attempt.number}/rank-{self._ranks.rank}", json.dumps(me))
+
+    def _leave(self, reason: str, *, lost: bool = False) -> None:
+        end = json.dumps({"reason": reason, "lost": lost})
+        with suppress(dist.DistError):  # rank 0 may be gone already, and the store with it
+            self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)
+
+    def _tell(self, lost: LostRankError) -> None:
+        """Say who is missing. Where rank 0 serves the store (mpirun), its end breaks connections,
+        too, and a rank that waits for rank 0 alone would take it for the one that is missing: so
+        rank 0 goes last.
+        """
+        self._leave(str(lost), lost=True)
+        if agent_keeps_store():
+            return
+        with suppress(dist.DistError):
+            self._store.set(f"{self._attempt.number}/lost", str(lost).partition("; this rank's")[0])
+            if self._ranks.rank == 0:
+                self._keep_store()
+
+    def _told(self) -> str:
+        """What another rank found, while this one waits for a rank that lives."""
+        key = f"{self._attempt.number}/lost"
+        if agent_keeps_store() or self._ending.is_set() or not self._store.check([key]):
+            return ""
+        return self._store.get(key).decode()
+
+    def _believe(self, why: str) -> None:
+        """End with what another rank found, unless this one's collective fails meanwhile."""
+        if not self._ending.wait(PATIENCE * BEAT):
+            self._give_up(why)
+        while not self._done.wait(BEAT):  # the main thread looks for itself: it needs a living rank
+            with suppress(dist.DistError):
+                self._say()
+
+    def _keep_store(self) -> None:
+        """Wait until every other rank said how it ended, or has been silent for some beats."""
+        begun, said, spoke = time.monotonic(), {}, {}
+        while (now := time.monotonic()) - begun < KEPT * BEAT:
+            beats = self._beats()
+            spoke = {r: spoke[r] if said.get(r) == at else now for r, at in beats.items()}
+            said = beats
+            if all(now - at >= PATIENCE * BEAT for at in spoke.values()):
+                return
+            time.sleep(BEAT / 10)
+
+    def _silent(self, seconds: float) -> list[int]:
+        """Ranks without a sign of life for so long, and during this look, that have not ended."""
+        before = self._beats()
+        late = [rank for rank, at in before.items() if time.time() - at >= seconds]
+        if late:
+            self._done.wait(PATIENCE * BEAT)  # clocks of machines differ
+            after = self._beats()
+            late = [rank for rank in late if after.get(rank) == before[rank]]
+        return late
+
+    def _beats(self) -> dict[int, float]:
+        """Rank → when it gave its last sign of life, of those that have not said how they ended."""
+        number = self._attempt.number
+        said = zip(self._read("rank", number), self._read("end", number), strict=True)
+        beats = {rank: one["at"] if one else 0.0 for rank, (one, end) in enumerate(said) if not end}
+        beats.pop(self._ranks.rank, None)
+        return beats
+
+    def _newer(self) -> bool:
+        """Whether ranks of another machine were started again already."""
+        return self._attempt.another and self._store.check([started(self._attempt.number + 1)])
+
+    def _follow(self) -> None:
+        """End, if the failed collective does not do it: the others wait in a later attempt.
+
+        Where no collective was under way, as between two steps, this is who says who is gone. It
+        looks twice: a rank that torchrun replaces at once has spoken just before the first look.
+        """
+        for _ in range(2):
+            if silent := self._silent(PATIENCE * BEAT):
+                return self._give_up(self._describe(silent, "is gone, killed or crashed"))
+            if failed := self._failed():
+                return self._give_up(failed)
+            if self._done.wait(PATIENCE * BEAT):
+                return None
+        return self._give_up("the ranks of another machine were started again")
+
+    def _give_up(self, message: str) -> None:
+        """End this process from the watchdog's thread: the other one may be stuck for ever."""
+        if self._done.is_set():
+            return
+        lost = LostRankError(message + self._dump())
+        self._tell(lost)
+        faulthandler.dump_traceback(file=sys.__stderr__)
+        self._end(lost)
+
+    # what the others said
+
+    def _lost(self, error: Exception) -> LostRankError:
+        """Who is missing, after a look that takes some beats."""
+        patient = "Timed out" in str(error) or "timeout" in str(error).lower()
+        try:
+            silent, failed = self._silent(0), self._failed()
+            if silent:
+                how = self._fell_silent if patient else "is gone, killed or crashed"
+                message = self._describe(silent, how)
+            elif failed:
+                message = failed
+            elif patient:
+                message = self._behind()
+            else:
+                message = f"the connection of the ranks broke, though all of them live: {error}"
+        except dist.DistError:
+            message = f"rank 0, which keeps the ranks' store, is gone: {error}"
+        return LostRankError(message + self._dump())
+
+    @property
+    def _fell_silent(self) -> str:
+        return f"fell silent for {self._timeout} s"
+
+    def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
+        """``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
+        said = self._read("rank", self._attempt.number if attempt is None else attempt)
+        names = ", ".join(_who(rank, said[rank]) for rank in ranks)
+        step = min((said[rank] or {}).get("step", 0) for rank in ranks) + 1
+        here = f", rank {self._ranks.rank} in step {self.step() + 1}" if attempt is None else ""
+        return f"{names} {how}; last seen in step {step}{here}"
+
+    def _failed(self) -> str:
+        """The reason of another rank that ended by itself."""
+        said = self._read("rank", self._attempt.number)
+        for rank, end in enumerate(self._read("end", self._attempt.number)):
+            if end and end["reason"] and not end["lost"]:
+                return f"{_who(rank, said[rank])} ended with {end['reason']}"
+        return ""
+
+    def _behind(self) -> str:
+        """All ranks live, and one does not come: it reads data, or runs another collective."""
+        said = self._read("rank", self._attempt.number)
+        steps = [(one or {}).get("step", 0) for one in said]
+        late = [rank for rank, step in enumerate(steps) if step == min(steps)]
+        if len(late) == len(steps):
+            step = min(steps) + 1
+            return f"all ranks live, but wait for each other for {self._timeout} s in step {step}"
+        return self._describe(late, f"lives, but let the others wait for {self._timeout} s")
+
+    def _read(self, what: str, attempt: int) -> list[dict[str, Any] | None]:
+        """What every rank said; in two messages where all of them did, since they may be many."""
+        keys = [f"{attempt}/{what}-{rank}" for rank in range(self._ranks.world)]
+        if self._store.check(keys):
+            return [json.loads(value) for value in self._store.multi_get(keys)]
+        return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
+
+    def _dump(self) -> str:
+        """Keep the flight recorder's last collectives; where, as the end of a message."""
+        kept = flight_recorder.dump(self._folder, self._ranks.rank)
+        return f"; this rank's last collectives: {kept}" if kept else ""
+
+
+def _who(rank: int, said: dict[str, Any] | None) -> str:
+    """``rank 3 (pid 4242 on algo-2, local rank 1)``."""
+    if said is None:
+        return f"rank {rank}"
+    return f"rank {rank} (pid {said['pid']} on {said['host']}, local rank {said['local_rank']})"

@@ -1,0 +1,98 @@
+"""How much the weights change, and how small the smallest gradient is: asked at logged steps only.
+
+All of it follows from AdamW's state after a step, so nothing is copied beforehand and the step
+itself is as it was. It stays on the device, and goes to the host with the line's other numbers.
+Each rank looks at the parts of the weights that it holds, and of large ones at some elements.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import gcd, isfinite
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from training.initial.initial_values import local
+from training.optimizers import Lamb
+
+COUNT = 3
+"""Numbers that ``measured`` gives."""
+
+SAMPLED = 2**14
+"""Elements of a matrix that are looked at, about. Root mean squares of so many are those of all to
+some hundredths, where a rule's thresholds are powers of ten; all of them took as long as four of
+AdamW's steps."""
+
+BESIDE = 16
+"""Of them, those that lie beside each other: a line of a processor's cache. So they are of a
+thousand rows. Whole rows would be four of a large vocabulary's embedding, where those of rare words
+have no gradient for hundreds of steps."""
+
+
+@torch.no_grad()
+def measured(optimizer: torch.optim.Optimizer, device: torch.device) -> Tensor:
+    """(3,) float64 on the device: over the weight matrices, ‖update‖ / ‖weights‖ of the median and
+    of the smallest, and the smallest root mean square of a gradient's elements.
+
+    The update is the last one, without weight decay. Not a number, where this rank holds nothing of
+    a matrix that AdamW or LAMB updates.
+    """
+    rows = [row for group in optimizer.param_groups for row in _of_group(optimizer, group)]
+    if not rows:
+        return torch.full((COUNT,), torch.nan, dtype=torch.float64, device=device)
+    # Row by row: with cpu_offload some weights are the host's, and others the device's.
+    ratios, gradients = torch.stack([row.to(device) for row in rows]).unbind(1)
+    lowest = ratios.nan_to_num(nan=torch.inf).min()
+    return torch.stack([ratios.nanmedian(), lowest, gradients.min()])
+
+
+def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
+    """(update's ratio, gradient's root mean square) of each matrix; weights of 0 have no ratio."""
+    beta1, beta2 = group.get("betas", (0.0, 0.0))
+    for weight in group["params"]:
+        state = optimizer.state.get(weight, {})
+        if weight.dim() < 2 or "exp_avg_sq" not in state:
+            continue
+        held = [_sample(one) for one in (weight, state["exp_avg"], state["exp_avg_sq"])]
+        if not held[0].numel():
+            continue
+        number = torch.as_tensor(state["step"], dtype=torch.float64, device=held[0].device)
+        number = number.clamp(min=1)
+        roots = held[2].sqrt()
+        correction = (1 - beta2**number).sqrt()
+        gradient = torch.linalg.vector_norm(roots).double() / (roots.numel() ** 0.5 * correction)
+        small = correction.to(roots.dtype)
+        torch.div(held[1], roots.add_(small * group.get("eps", 1e-6)), out=roots)
+        step = torch.linalg.vector_norm(roots).double() * correction / (1 - beta1**number)
+        size = torch.linalg.vector_norm(held[0]).double()
+        if isinstance(optimizer, Lamb):  # which scales its step to the weights
+            step = torch.where(step > 0, size, step)
+        ratio = torch.where(size > 0, group["lr"] * step / size, torch.nan)
+        yield torch.stack([ratio, gradient])
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """Evenly spaced pieces of what this rank holds; copied only where it is not contiguous."""
+    part = local(tensor)
+    flat, apart = part.reshape(-1), -(-part.numel() // SAMPLED)
+    if apart <= 1:
+        return flat
+    columns = part[0].numel()
+    while gcd(apart, columns) > 1:  # else they would be the same columns of each row
+        apart += 1
+    return flat[: len(flat) // BESIDE * BESIDE].view(-1, BESIDE)[::apart]
+
+
+def metrics(told: Sequence[Sequence[float]]) -> dict[str, float]:
+    """The line's metrics of what every rank measured; without those that no rank could."""
+    usual, least, gradients = (
+        [one for one in column if isfinite(one)] for column in zip(*told, strict=True)
+    )
+    found: dict[str, float] = {}
+    if usual:
+        found["update_ratio"] = median(usual)
+    if least:
+        found["update_ratio_least"] = min(least)
+    if gradients:
+        found["gradient_least"] = min(gradients)
+    return found

@@ -1,0 +1,161 @@
+"""The packing that follows from the columns alone: a record is a sample, a column a field of it.
+
+``number``     as a number of the column's ``dtype``; a missing one as NaN
+``list``       as an array of such numbers, of the column's ``length`` or of any
+``timestamp``  as microseconds since 1970, int64
+``category``   as 64 bits that name the value (``training.workloads.category_codes``)
+``text``       as its UTF-8 bytes, uint8, of any number
+``bytes``      as they are, uint8, of any number
+
+A missing value is 0 or empty where nothing else is said.
+
+A workload that packs otherwise derives from ``Packing``, says what the ``fields`` are, and
+overrides ``pack``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel
+
+from training.data.manifest import Field, Samples, no_samples
+from training.workloads import Column
+from training.workloads.category_codes import Codes
+from trainyard.common.errors import DataError
+
+TOO_LARGE = 2.0**128 - 2.0**103
+"""The smallest number that is rounded to an infinite float32 (IEEE 754, ties to even)."""
+
+
+class Packing:
+    """See ``training.workloads.Packing``; it is its own packer, since records are packed alone."""
+
+    columns: Mapping[str, Column] = {}
+    fields: Mapping[str, Field] = {}
+    identity: tuple[str, ...] = ()
+
+    def __init__(self, config: BaseModel, assets: Path | None) -> None:
+        self.config, self.assets = config, assets
+        self.columns = {name: _limited(column) for name, column in self.columns.items()}
+        self.fields = dict(self.fields) or {
+            name: KINDS[column.kind].field(column) for name, column in self.columns.items()
+        }
+        self.info: dict[str, Any] = {"columns": {n: c.kind for n, c in self.columns.items()}}
+        self.codes = Codes()
+
+    def files(self) -> Mapping[str, bytes]:
+        """None."""
+        return {}
+
+    def packer(self) -> Self:
+        return self
+
+    def add(self, records: pa.RecordBatch) -> Samples:
+        return self.pack(records)
+
+    def flush(self) -> Samples:
+        """Nothing waits."""
+        return no_samples(self.fields)
+
+    def statistics(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def pack(self, records: pa.RecordBatch) -> Samples:
+        """One sample a record.
+
+        Raises:
+            DataError: a number is none that the column's ``dtype`` holds.
+        """
+        samples: Samples = {}
+        for name, column in self.columns.items():
+            samples |= KINDS[column.kind].pack(self, name, records.column(name))
+        return samples
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of column is stored."""
+
+    field: Callable[[Column], Field]
+    pack: Callable[[Packing, str, pa.Array], Samples]
+    """(packing, the column's name, its values) → the field of that name."""
+
+
+def _limited(column: Column) -> Column:
+    """A column whose numbers are bad records where they are too large to be stored."""
+    if column.kind not in ("number", "list"):
+        return column
+    dtype = np.dtype(column.dtype)
+    most = float(np.iinfo(dtype).max) + 1 if dtype.kind in "iu" else TOO_LARGE
+    return replace(column, limit=min(column.limit, np.inf if dtype == np.float64 else most))
+
+
+def _number(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return {name: _stored(packing, name, values.to_numpy(zero_copy_only=False))}
+
+
+def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
+    numbers = _stored(packing, name, values.flatten().to_numpy(zero_copy_only=False))
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    shape = packing.fields[name].shape
+    if shape is None:
+        return {name: numbers, f"{name}_offsets": np.cumsum([0, *lengths], dtype=np.int64)}
+    whole = np.zeros((len(values), *shape), numbers.dtype)
+    whole[lengths > 0] = numbers.reshape(-1, *shape)
+    return {name: whole}
+
+
+def _stored(packing: Packing, name: str, numbers: np.ndarray) -> np.ndarray:
+    """Numbers in the column's type. Raises: DataError: it does not hold one of them."""
+    dtype = np.dtype(packing.columns[name].dtype)
+    with np.errstate(invalid="ignore"):  # told below
+        stored = numbers.astype(dtype)
+    if dtype.kind in "iu" and (wrong := np.flatnonzero(stored != numbers)).size:
+        kind = packing.columns[name].kind
+        raise DataError(
+            f"column {name}: {numbers[wrong[0]]:g} is no {dtype} (nan: a missing value); mend the "
+            f"data, or give the column another dtype, as {name}: Column('{kind}', dtype='float32')"
+        )
+    return stored
+
+
+def _timestamp(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return {name: values.fill_null(0).to_numpy()}
+
+
+def _category(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return {name: packing.codes.of(name, values).hashes}
+
+
+def _text(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return _pieces(name, [(text or "").encode() for text in values.to_pylist()])
+
+
+def _bytes(packing: Packing, name: str, values: pa.Array) -> Samples:
+    return _pieces(name, [content or b"" for content in values.to_pylist()])
+
+
+def _pieces(name: str, pieces: list[bytes]) -> Samples:
+    ends = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
+    return {name: np.frombuffer(bytearray().join(pieces), np.uint8), f"{name}_offsets": ends}
+
+
+KINDS: dict[str, Kind] = {
+    "number": Kind(lambda column: Field(dtype=column.dtype), _number),
+    "list": Kind(
+        lambda column: Field(
+            dtype=column.dtype, shape=None if column.length is None else (column.length,)
+        ),
+        _list,
+    ),
+    "timestamp": Kind(lambda column: Field(dtype="int64"), _timestamp),
+    "category": Kind(lambda column: Field(dtype="int64"), _category),
+    "text": Kind(lambda column: Field(dtype="uint8", shape=None), _text),
+    "bytes": Kind(lambda column: Field(dtype="uint8", shape=None), _bytes),
+}

@@ -1,0 +1,344 @@
+"""The AWS account that the console shows, with what it has read lately.
+
+Many pages ask for the same things at the same time. What was read is good for ``seconds``, and the
+first who asks for it reads it for all.
+"""
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from botocore import xform_name
+from flask import current_app
+
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.language.statuses import ENDED
+from trainyard.runs.execution import Execution, Step
+
+Result = TypeVar("Result")
+
+READINGS = 1_024
+"""Readings that are remembered; the one that was asked for the longest ago goes first."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    version: Hashable
+    future: Future[Any]
+    last: Any = None
+    """What the reading before this one gave."""
+
+
+class Beside:
+    """Readings under way and done. Any thread may ask.
+
+    ``patient``: whoever asks waits for the answer: a page that goes into a file has no later.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.patient = patient
+        self._readings: OrderedDict[Hashable, _Reading] = OrderedDict()
+        self._threads = ThreadPoolExecutor(4, "beside")
+        self._lock = threading.Lock()
+
+    def get(
+        self, key: Hashable, version: Hashable, read: Callable[[], Result], until: Result
+    ) -> Result:
+        """What ``read`` returned for that version; what is known of an earlier one until then.
+
+        ``until``: what there is before the first reading has ended.
+
+        Raises:
+            ServiceError: whatever ``read`` raises. It is asked once a version, all the same.
+        """
+        with self._lock:
+            known = self._readings.get(key)
+            if known is None or known.version != version:
+                last = _result(known, until)
+                known = _Reading(version, self._threads.submit(read), last)
+                self._readings[key] = known
+                while len(self._readings) > READINGS:
+                    self._readings.popitem(last=False)
+            self._readings.move_to_end(key)
+        if self.patient or known.future.done():
+            return cast(Result, known.future.result())
+        return cast(Result, known.last)
+
+    def stamp(self, *keys: Hashable) -> Hashable:
+        """Differs when one of these readings has ended that had not, or is of another version."""
+        with self._lock:
+            found = [self._readings.get(key) for key in keys]
+        return tuple((one.version, one.future.done()) if one else None for one in found)
+
+
+def _result(known: _Reading | None, until: Any) -> Any:
+    if known is None:
+        return until
+    if known.future.done() and known.future.exception() is None:
+        return known.future.result()
+    return known.last
+
+
+KEPT = 4_096
+"""Answers that are remembered; the one that was asked for the longest ago goes first."""
+
+EMULATOR, AWS = 0.5, 5.0
+"""Seconds for which an answer is good: AWS lets nobody ask more often for long."""
+
+A_DAY = 86_400.0
+"""Seconds for which an answer is good that does not change."""
+
+SETTLED = 5.0
+"""Seconds for which the answer about an execution that has ended is good: it may be retried."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An execution as it was at one moment."""
+
+    described: dict[str, Any]
+    """DescribePipelineExecution's answer."""
+    steps: tuple[Step, ...]
+
+    @property
+    def status(self) -> str:
+        """``Executing``, ``Succeeded``, …"""
+        return str(self.described.get("PipelineExecutionStatus", "Unknown"))
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.status in ENDED
+
+    @cached_property
+    def version(self) -> Hashable:
+        """Differs from that of another moment when something has changed."""
+        return repr((self.described, self.steps))
+
+
+class _Answer:
+    """What was read, or is being read."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.value: Any = None
+        self.until = 0.0
+
+
+class Account:
+    """Clients of one account and region, and what they answered lately. Any thread may ask.
+
+    ``may_write``: whether pages offer, and carry out, what changes something. ``patient``: whether
+    pages wait for what takes long to read; they show it a moment later otherwise.
+    """
+
+    def __init__(
+        self, region: str | None = None, *, may_write: bool = False, patient: bool = False
+    ) -> None:
+        self.region, self.may_write = region, may_write
+        self.beside = Beside(patient=patient)
+        self.ended = threading.Event()
+        """Set when the console ends: what reads in the background stops."""
+        self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))
+        self.seconds = EMULATOR if self.is_emulator else AWS
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @cached_property
+    def sagemaker(self) -> Any:
+        """The client of SageMaker."""
+        return client("sagemaker", self.region)
+
+    @cached_property
+    def logs(self) -> Any:
+        """The client of CloudWatch Logs."""
+        return client("logs", self.region)
+
+    @cached_property
+    def s3(self) -> Any:
+        """The client of S3."""
+        return client("s3", self.region)
+
+    @cached_property
+    def cloudwatch(self) -> Any:
+        """The client of CloudWatch's metrics."""
+        return client("cloudwatch", self.region)
+
+    @cached_property
+    def sts(self) -> Any:
+        """The client of STS."""
+        return client("sts", self.region)
+
+    def connect(self) -> None:
+        """Make all clients: they go where the environment leads now, whatever becomes of it.
+
+        Raises:
+            ServiceError: there is no region.
+        """
+        for name in ("sagemaker", "logs", "s3", "cloudwatch", "sts"):
+            getattr(self, name)
+
+    @property
+    def caller(self) -> str:
+        """ARN of whoever this console acts as.
+
+        Raises:
+            ServiceError: no credentials, or AWS cannot be reached.
+        """
+
+        def read() -> str:
+            with service_errors("asking who the caller is"):
+                return str(self.sts.get_caller_identity().get("Arn", "unknown"))
+
+        return self.lately("caller", read, 60)
+
+    def lately(
+        self,
+        key: Hashable,
+        read: Callable[[], Result],
+        seconds: float | Callable[[Result], float] | None = None,
+    ) -> Result:
+        """What ``read`` returned under ``key`` lately; it is called when that was too long ago.
+
+        ``seconds``: for which an answer is good, or a function of the answer that says so.
+
+        Raises:
+            ServiceError: whatever ``read`` raises; that is not remembered.
+        """
+        with self._lock:
+            answer = self._answers.setdefault(key, _Answer())
+            self._answers.move_to_end(key)
+            while len(self._answers) > KEPT:
+                self._answers.popitem(last=False)
+        with answer.lock:
+            if time.monotonic() >= answer.until:
+                answer.value = read()
+                good = seconds(answer.value) if callable(seconds) else seconds
+                answer.until = time.monotonic() + (self.seconds if good is None else good)
+            return cast(Result, answer.value)
+
+    def shared(
+        self, key: Hashable, version: Hashable, make: Callable[[], Result], seconds: float
+    ) -> Result:
+        """What ``make`` returned under ``key`` for that version, at most ``seconds`` ago: pages of
+        several addresses that show the same share the work. Only the last version is kept.
+
+        Raises:
+            ServiceError: whatever ``make`` raises; that is not remembered.
+        """
+
+        def made() -> tuple[Hashable, Result]:
+            return version, make()
+
+        was, found = self.lately(key, made, seconds)
+        if was == version:
+            return found
+        with self._lock:
+            self._answers.pop(key, None)
+        return self.lately(key, made, seconds)[1]
+
+    def forget(self) -> None:
+        """Read everything anew: something was changed."""
+        with self._lock:
+            self._answers.clear()
+
+    def arn(self, pipeline: str, execution: str) -> str:
+        """ARN of the execution with that id.
+
+        Raises:
+            ServiceError: there is no such pipeline.
+        """
+        if not (arn := self.pipeline(pipeline).get("PipelineArn")):
+            raise ServiceError(f"the service does not tell the ARN of pipeline {pipeline}")
+        return f"{arn}/execution/{execution}"
+
+    def pipeline(self, name: str) -> dict[str, Any]:
+        """DescribePipeline's answer.
+
+        Raises:
+            ServiceError: there is none of that name.
+        """
+
+        def read() -> dict[str, Any]:
+            with service_errors(f"reading pipeline {name}"):
+                return cast(dict[str, Any], self.sagemaker.describe_pipeline(PipelineName=name))
+
+        return self.lately(("pipeline", name), read, 60)
+
+    def execution(self, pipeline: str, execution: str) -> Execution:
+        """The execution with that id, for what is not in its snapshot."""
+        return self.lately(
+            ("execution", pipeline, execution),
+            lambda: self.execution_of(self.arn(pipeline, execution)),
+            3_600,
+        )
+
+    def execution_of(self, arn: str) -> Execution:
+        """The execution with that ARN; all of them use this account's clients."""
+        return Execution(arn, self.region, lambda service, region: getattr(self, service))
+
+    def known_execution(self, arn: str, pipeline: str, execution: str) -> Execution:
+        """The same, where its ARN is known; the pipeline need not be there any more."""
+        return self.lately(
+            ("execution", pipeline, execution), lambda: Execution(arn, self.region), A_DAY
+        )
+
+    def snapshot(self, pipeline: str, execution: str) -> Snapshot:
+        """The execution as it was at most ``seconds`` ago.
+
+        Raises:
+            ServiceError: there is none with that id.
+        """
+        one = self.execution(pipeline, execution)
+        key = ("snapshot", one.arn)
+        found = self.lately(key, lambda: Snapshot(one.describe(), tuple(one.steps())))
+        if found.is_ended:
+            self._keep(key, SETTLED)
+        return found
+
+    def step(self, pipeline: str, execution: str, name: str) -> Step:
+        """The step of that name.
+
+        Raises:
+            ServiceError: it has not begun, or there is none of that name.
+        """
+        for step in self.snapshot(pipeline, execution).steps:
+            if step.name == name:
+                return step
+        raise ServiceError(f"step {name} of {pipeline}/{execution} has not begun, or is none of it")
+
+    def job(self, step: Step) -> dict[str, Any]:
+        """What Describe…Job answers of the step's job; nothing where it has none.
+
+        Raises:
+            ServiceError: there is no such job any more, or AWS refused.
+        """
+        if step.job is None:
+            return {}
+        kind, name = step.job
+
+        def read() -> dict[str, Any]:
+            with service_errors(f"reading {kind} {name}"):
+                ask = getattr(self.sagemaker, f"describe_{xform_name(kind)}")
+                return cast(dict[str, Any], ask(**{f"{kind}Name": name}))
+
+        good = 2 * self.seconds if step.ended is None else A_DAY
+        return self.lately(("job", kind, name, step.ended), read, good)
+
+    def _keep(self, key: Hashable, seconds: float) -> None:
+        """Let the answer be good for longer, from when it was read."""
+        with self._lock:
+            if (answer := self._answers.get(key)) is not None:
+                answer.until = max(answer.until, answer.until - self.seconds + seconds)
+
+
+def account() -> Account:
+    """The account of the request that is being answered."""
+    return cast(Account, current_app.extensions["trainyard-account"])

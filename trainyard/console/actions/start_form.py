@@ -1,0 +1,206 @@
+"""Start a pipeline, with its parameters as a form."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flask import url_for
+
+from trainyard.aws_clients import service_errors
+from trainyard.common.errors import TrainyardError
+from trainyard.console.account_cache import Account
+from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, foreseen
+from trainyard.console.app_hooks import owner
+from trainyard.console.template_filters import said_at
+from trainyard.language.parameters import UNTYPED, as_given, declared, parse
+
+PREFIX = "p."
+"""Before a parameter's name in the form, which has fields of its own."""
+
+LONGEST = 3072
+"""Characters of a PipelineExecutionDescription (botocore's model)."""
+
+NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,81}")
+"""A PipelineExecutionDisplayName (botocore's model)."""
+
+
+@action("start")
+def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+    """StartPipelineExecution with the parameters that differ from their defaults."""
+    pipeline = about["pipeline"]
+    there, document = definition_of(account, pipeline)
+    like = about.get("like")
+    earlier = parameters_of(account, pipeline, like) if like else {}
+    fields = parameter_fields(document, typed, earlier)
+    wrong = wrong_values(document, fields)
+    given = {} if wrong else changed(document, fields)
+    named = [
+        Field(name="name", label="Name of the run", value=typed.get("name", ""), shown=True,
+              hint="Optional; letters, digits and hyphens."),
+        Field(name="description", label="Description", kind="text",
+              value=typed.get("description", ""), shown=True, hint="Optional."),
+    ]  # fmt: skip
+    wrong |= wrong_words(named)
+    does = [f"A new run of {pipeline} begins."]
+    if wrong and not typed:
+        needed = ", ".join(one.label for one in fields if one.name in wrong)
+        does.append(f"Give a value for {needed}, to see what of it would run and may cost.")
+    own, refused = None, ""
+    if mine := owner("start", there):
+        own = lambda: mine.do(there, values_of(fields))  # noqa: E731
+        try:
+            does += mine.says(there)
+        except TrainyardError as error:
+            refused = str(error)
+    return Proposal(
+        title=f"Start {pipeline}",
+        button="Start",
+        does=does,
+        state=state_of(there),
+        calls=[
+            Call(
+                operation="StartPipelineExecution",
+                arguments={
+                    "PipelineName": pipeline,
+                    **as_arguments(given),
+                    **_words(named),
+                    "ClientRequestToken": ONCE,
+                },
+                resources=(there["PipelineArn"],),
+            )
+        ],
+        back=url_for("runs.runs"),
+        then=lambda answer: page_of(pipeline, answer),
+        fields=[*fields, *named],
+        wrong=wrong,
+        tables=[] if wrong else foreseen(account, there, given),
+        impossible=refused,
+        own=own,
+    )
+
+
+def definition_of(account: Account, pipeline: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(DescribePipeline's answer, the definition in it), as they are now.
+
+    Raises:
+        ServiceError: there is no such pipeline, or its definition is no JSON.
+    """
+
+    def read() -> dict[str, Any]:
+        with service_errors(f"reading pipeline {pipeline}"):
+            answer: dict[str, Any] = account.sagemaker.describe_pipeline(PipelineName=pipeline)
+        return answer
+
+    there = account.lately(("pipeline now", pipeline), read)
+    return there, json.loads(there.get("PipelineDefinition") or "{}")
+
+
+def parameters_of(account: Account, pipeline: str, execution: str) -> dict[str, str]:
+    """Parameter → the value that the run was started with."""
+    arn = account.arn(pipeline, execution)
+    with service_errors(f"reading the parameters of {arn}"):
+        pages = account.sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
+            PipelineExecutionArn=arn
+        )
+        listed = [one for page in pages for one in page.get("PipelineParameters") or ()]
+    return {one["Name"]: one.get("Value", "") for one in listed}
+
+
+def parameter_fields(
+    document: Mapping[str, Any], typed: Mapping[str, str], earlier: Mapping[str, str]
+) -> list[Field]:
+    """A field for each parameter: as it was typed, else as in an earlier run, else its default."""
+    return [
+        _field(name, entry, typed.get(PREFIX + name, earlier.get(name)))
+        for name, entry in declared(document).items()
+    ]
+
+
+def _field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
+    kind, default = entry.get("Type", UNTYPED), entry.get("DefaultValue")
+    usual = "" if default is None else as_given(default)
+    choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())
+    said = f"{kind}, default {usual}" if default is not None else f"{kind}, needed"
+    return Field(
+        name=PREFIX + name,
+        label=name,
+        value=usual if value is None else value,
+        kind="choice" if choices else "line",
+        choices=[(as_given(one), as_given(one)) for one in choices],
+        hint=said if len(said) < 80 else kind,
+        required=default is None,
+        shown=True,
+    )
+
+
+def wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
+    """Field → why its text is no value of the parameter."""
+    found = {}
+    for one in fields:
+        entry = declared(document)[one.name.removeprefix(PREFIX)]
+        try:
+            parse(one.value, entry.get("Type", UNTYPED))
+        except ValueError as error:
+            found[one.name] = f"{error}."
+        if one.required and not one.value:
+            found[one.name] = "It has no default: give a value."
+    return found
+
+
+def changed(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
+    """Parameter → its text, of those that differ from their defaults."""
+    known = declared(document)
+    return {
+        name: text
+        for name, text in values_of(fields).items()
+        if (default := known[name].get("DefaultValue")) is None
+        or parse(text, known[name].get("Type", UNTYPED)) != default
+    }
+
+
+def values_of(fields: Sequence[Field]) -> dict[str, str]:
+    """Parameter → what is in its field."""
+    return {one.name.removeprefix(PREFIX): one.value for one in fields}
+
+
+def as_arguments(given: Mapping[str, str]) -> dict[str, Any]:
+    """PipelineParameters, where there are any."""
+    listed = [{"Name": name, "Value": value} for name, value in given.items()]
+    return {"PipelineParameters": listed} if listed else {}
+
+
+def wrong_words(fields: Sequence[Field]) -> dict[str, str]:
+    """What AWS would not take of name and description."""
+    name, description = (one.value.strip() for one in fields)
+    found = {}
+    if name and not NAME.fullmatch(name):
+        found["name"] = "AWS takes letters, digits and hyphens between them, 82 at most."
+    if len(description) > LONGEST:
+        found["description"] = f"It has {len(description)} characters; AWS takes {LONGEST}."
+    return found
+
+
+def _words(fields: Sequence[Field]) -> dict[str, str]:
+    name, description = (one.value.strip() for one in fields)
+    said = {"PipelineExecutionDisplayName": name, "PipelineExecutionDescription": description}
+    return {key: text for key, text in said.items() if text}
+
+
+def state_of(there: Mapping[str, Any]) -> dict[str, str]:
+    """What of the pipeline a start rests on."""
+    body = str(there.get("PipelineDefinition", ""))
+    return {
+        "pipeline's last change": said_at(there.get("LastModifiedTime")),
+        "definition (SHA-256)": hashlib.sha256(body.encode()).hexdigest(),
+        "pipeline's status": str(there.get("PipelineStatus", "")),
+    }
+
+
+def page_of(pipeline: str, answer: Mapping[str, Any]) -> str:
+    """The page of the run that an answer names; the list where an application started it."""
+    arn = answer.get("PipelineExecutionArn")
+    if not arn:
+        return url_for("runs.runs")
+    return url_for("run.run", pipeline=pipeline, execution=arn.rpartition("/")[2])

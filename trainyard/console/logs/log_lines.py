@@ -1,0 +1,241 @@
+"""Lines of a log stream: the last ones, those before or after a line, those around it.
+
+A line is named by its time and a digest of its text. GetLogEvents finds a time without reading what
+is before it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from trainyard.aws_clients import service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.console.account_cache import Account
+from trainyard.console.logs.log_streams import Stream
+from trainyard.console.template_filters import plain
+from trainyard.runs.execution import event_id
+
+CUT = 2_000
+"""Characters of a line that are shown; the rest is behind a link."""
+
+PAGES = 40
+"""Requests for one page of the console, at most: CloudWatch may answer with empty pages."""
+
+LONGEST = 200
+"""Characters that are looked for; a pattern of CloudWatch's has 1,024 at most."""
+
+_ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
+_ERROR = re.compile(
+    r"(?<![\w-])(?:error|critical|fatal)(?![\w-]|\s*[=:]\s*[-+.\d])|\b\w+(?-i:Error|Exception)\b"
+    r"|\btraceback \(most|\bcore dumped\b|\bout of memory\b",
+    re.IGNORECASE,
+)
+_WARNING = re.compile(r"\b\w*warn(?:ing)?\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event."""
+
+    at: int
+    """Milliseconds since the epoch."""
+    id: str
+    text: str
+    """What a terminal would show of it, at most ``CUT`` characters."""
+    length: int
+    """Characters of the whole message."""
+    overwritten: int
+    """How often a carriage return began it anew, as progress bars do."""
+
+    @classmethod
+    def of(cls, event: dict[str, Any]) -> "Line":
+        """The line of an event of CloudWatch's."""
+        at, message = event.get("timestamp", 0), event.get("message", "")
+        parts = message.rstrip("\r\n").rsplit("\r", 1)
+        again = message.rstrip("\r\n").count("\r")
+        text = plain(parts[-1][: CUT * 2])[:CUT]
+        return cls(at, event_id(event), text, len(message), again)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the text is all there is of it."""
+        return self.length <= CUT and not self.overwritten
+
+    @property
+    def level(self) -> str:
+        """``error``, ``warning`` or empty, by its words."""
+        return level(self.text)
+
+
+def level(text: str) -> str:
+    """``error``, ``warning`` or empty, by the words of a line."""
+    if _ERROR.search(text):
+        return "error"
+    return "warning" if _WARNING.search(text) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some lines in the order of time."""
+
+    lines: tuple[Line, ...]
+    has_older: bool
+    has_newer: bool
+
+
+def beginning(account: Account, stream: Stream, count: int) -> Page:
+    """The first lines."""
+    found = list(islice(_forward(account, stream, 0, count + 1), count + 1))
+    return Page(tuple(found[:count]), False, len(found) > count)
+
+
+def end(account: Account, stream: Stream, count: int) -> Page:
+    """The last lines."""
+    found = list(islice(_backward(account, stream, None, count + 1), count + 1))
+    return Page(tuple(found[:count][::-1]), len(found) > count, False)
+
+
+def before(account: Account, stream: Stream, line: str, count: int) -> Page:
+    """The lines before that one."""
+    found = list(islice(_before(account, stream, line, count + 1), count + 1))
+    return Page(tuple(found[:count][::-1]), len(found) > count, True)
+
+
+def after(account: Account, stream: Stream, line: str, count: int) -> Page:
+    """The lines after that one."""
+    found = list(islice(_after(account, stream, line, count + 1), count + 1))
+    return Page(tuple(found[:count]), True, len(found) > count)
+
+
+def around(account: Account, stream: Stream, line: str, count: int) -> Page:
+    """That line among those about it.
+
+    Raises:
+        ServiceError: the log has no such line (any more).
+    """
+    marked = Line.of(event(account, stream, line))
+    older = before(account, stream, line, count // 2)
+    newer = after(account, stream, line, count - count // 2)
+    return Page((*older.lines, marked, *newer.lines), older.has_older, newer.has_newer)
+
+
+def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
+    """The whole event of a line.
+
+    Raises:
+        ServiceError: the log has no such line (any more).
+    """
+    at = _time(line)
+    for one in _events(account, stream, startTime=at, endTime=at + 1, startFromHead=True):
+        if Line.of(one).id == line:
+            return one
+    raise ServiceError(f"line {line} is not in log stream {stream.name}: it may have expired")
+
+
+def search(
+    account: Account, stream: Stream, words: str, count: int, token: str = ""
+) -> tuple[tuple[Line, ...], str]:
+    """The first lines that have the words as they stand, and the token of what was not looked
+    through; empty at the end.
+
+    Raises:
+        ServiceError: CloudWatch refuses.
+    """
+    kept = "".join(c for c in words[:LONGEST] if c.isprintable())
+    pattern = '"' + kept.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    found: list[dict[str, Any]] = []
+    for _ in range(PAGES):
+        with service_errors(f"searching log stream {stream.name}"):
+            page = account.logs.filter_log_events(
+                logGroupName=stream.group,
+                logStreamNames=[stream.name],
+                filterPattern=pattern,
+                limit=count - len(found),
+                **({"nextToken": token} if token else {}),
+            )
+        found += page.get("events", [])
+        token = page.get("nextToken", "")
+        if not token or len(found) >= count:
+            break
+    return tuple(Line.of(event) for event in found), token
+
+
+def events(account: Account, stream: Stream) -> Iterator[dict[str, Any]]:
+    """Every event from the beginning on, a page at a time."""
+    return _events(account, stream, pages=None, startFromHead=True)
+
+
+def _before(account: Account, stream: Stream, line: str, count: int) -> Iterator[Line]:
+    """Latest first."""
+    at = _time(line)
+    return _past(_backward(account, stream, at + 1, count), line, at)
+
+
+def _after(account: Account, stream: Stream, line: str, count: int) -> Iterator[Line]:
+    at = _time(line)
+    return _past(_forward(account, stream, at, count), line, at)
+
+
+def _past(lines: Iterable[Line], line: str, at: int) -> Iterator[Line]:
+    """What comes after that line, of the same millisecond only then."""
+    is_past = False
+    for one in lines:
+        if is_past or one.at != at:
+            is_past = True
+            yield one
+        is_past = is_past or one.id == line
+
+
+def _forward(account: Account, stream: Stream, since: int, count: int) -> Iterator[Line]:
+    how = {"startTime": since} if since else {}
+    found = _events(account, stream, startFromHead=True, limit=_limit(count), **how)
+    return (Line.of(one) for one in found)
+
+
+def _backward(account: Account, stream: Stream, until: int | None, count: int) -> Iterator[Line]:
+    how = {"endTime": until} if until is not None else {}
+    found = _events(account, stream, startFromHead=False, limit=_limit(count), **how)
+    return (Line.of(one) for one in found)
+
+
+def _limit(count: int) -> int:
+    return min(10_000, count + 50)  # some are of the same millisecond as the line that is left
+
+
+def _events(
+    account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
+) -> Iterator[dict[str, Any]]:
+    """Events in the asked direction; the service repeats the token where there is no more."""
+    token: str | None = None
+    forth = how["startFromHead"]
+    asked = 0
+    while pages is None or asked < pages:
+        page = fetch(account, stream, **how, **({"nextToken": token} if token else {}))
+        found = page.get("events", [])
+        yield from found if forth else reversed(found)
+        following = page.get("nextForwardToken" if forth else "nextBackwardToken")
+        if not following or following == token:
+            return
+        token, asked = following, asked + 1
+
+
+def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
+    """GetLogEvents' answer.
+
+    Raises:
+        ServiceError: CloudWatch refuses.
+    """
+    with service_errors(f"reading log stream {stream.name}"):
+        found: dict[str, Any] = account.logs.get_log_events(
+            logGroupName=stream.group, logStreamName=stream.name, **how
+        )
+        return found
+
+
+def _time(line: str) -> int:
+    if (match := _ID.fullmatch(line)) is None:
+        said = f"line={line[:40]!r} names no line"
+        raise ServiceError(f"{said}: expected <milliseconds>-<8 hexadecimal digits>")
+    return int(match[1])

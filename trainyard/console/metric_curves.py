@@ -1,0 +1,268 @@
+"""The metrics of a training job: of its log, and where that is too long or gone, of CloudWatch.
+
+Its log is read, a bounded part at a time, since only there a value stands beside its step: the
+metrics that CloudWatch keeps are means over a minute, by the time of day. A log of more than
+``MOST`` is left; then CloudWatch's metrics are shown, and where there are none the last values,
+which DescribeTrainingJob keeps.
+"""
+
+import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from trainyard.aws_clients import service_errors
+from trainyard.console.account_cache import Account
+from trainyard.console.logs.log_lines import fetch
+from trainyard.console.logs.log_streams import Stream, of_job
+from trainyard.runs.execution import LOG_GROUPS
+from trainyard.runs.metric_lines import Definition, Found, definitions, found, given_up
+from trainyard.runs.metric_series import Sample, final, of_cloudwatch
+
+MOST = 64 << 20
+"""Characters of a log that are read, at most."""
+
+SECONDS = 0.25
+"""Reading goes on for so long at a time, about."""
+
+RANKS = 64
+"""Ranks of which each has a curve, at most."""
+
+ENDED = ("Completed", "Failed", "Stopped")
+
+
+STRETCHES = 500
+"""Stretches of equal length that a curve is kept in, at most; even, since pairs are joined."""
+
+Numbered = tuple[int, Sample]
+"""A sample after its place in the log, from 0."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """The curve of one metric, in at most 4 × ``STRETCHES`` samples.
+
+    Each stretch keeps its first, lowest, highest and first non-finite sample. When all stretches
+    are full, neighbours are joined, so a stretch has the same length wherever it lies.
+    """
+
+    stretches: list[list[Numbered]] = field(default_factory=list)
+    length: int = 1
+    """Samples of the log in each stretch; the last may have fewer so far."""
+    lowest: Sample | None = None
+    """The lowest finite sample, the first of equals."""
+    highest: Sample | None = None
+    newest: Numbered | None = None
+    count: int = 0
+
+    @property
+    def first(self) -> Sample | None:
+        """The log's first sample."""
+        return self.stretches[0][0][1] if self.count else None
+
+    @property
+    def last(self) -> Sample | None:
+        """The log's newest sample."""
+        return self.newest[1] if self.newest else None
+
+    @property
+    def all(self) -> list[Sample]:
+        """The samples to draw, in the order of the log; the newest is the last."""
+        return [one for _, one in self.numbered]
+
+    @property
+    def numbered(self) -> list[Numbered]:
+        """The samples to draw, each after its place in the log."""
+        kept = list(chain.from_iterable(self.stretches))
+        if self.newest and kept[-1][0] < self.newest[0]:
+            kept.append(self.newest)
+        return kept
+
+    def add(self, one: Sample) -> None:
+        """Take in the next sample of the log."""
+        self.newest = (self.count, one)
+        if self.count % self.length:
+            self.stretches[-1] = list(_kept([*self.stretches[-1], self.newest]))
+        else:
+            self.stretches = [*self._joined(), [self.newest]]
+        self.count += 1
+        if math.isfinite(one.value):
+            if self.lowest is None or one.value < self.lowest.value:
+                self.lowest = one
+            if self.highest is None or one.value > self.highest.value:
+                self.highest = one
+
+    def _joined(self) -> list[list[Numbered]]:
+        """Join neighbours when all stretches are full."""
+        if len(self.stretches) < STRETCHES:
+            return self.stretches
+        self.length *= 2
+        pairs = zip(self.stretches[::2], self.stretches[1::2], strict=True)
+        return [list(_kept([*a, *b])) for a, b in pairs]
+
+
+def _kept(part: list[Numbered]) -> Iterator[Numbered]:
+    """Yield the first, lowest, highest and first non-finite sample, in the order of the log."""
+    finite = [i for i, (_, one) in enumerate(part) if math.isfinite(one.value)]
+    kept = {0, *[i for i in range(len(part)) if i not in finite][:1]}
+    if finite:
+        kept.add(min(finite, key=lambda i: part[i][1].value))
+        kept.add(max(finite, key=lambda i: part[i][1].value))
+    yield from (part[i] for i in sorted(kept))
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What is known of one job's metrics."""
+
+    samples: dict[str, Samples] = field(default_factory=lambda: defaultdict(Samples))
+    """Name → its values."""
+    by_rank: dict[str, dict[int, Samples]] = field(default_factory=lambda: defaultdict(dict))
+    """Name → rank → its values."""
+    counter: str = ""
+    """What the samples' ``step`` counts; empty where lines name none."""
+    source: str = "log"
+    """``log``, ``CloudWatch`` or ``last values``."""
+    until: float | None = None
+    """Up to here the log has been read (ms), while there is more; None at its end."""
+    slow: list[str] = field(default_factory=list)
+    """What is told of metrics whose expressions took too long."""
+    version: int = 0
+    """Differs when there is more."""
+
+    def add(self, at: float, one: Found) -> None:
+        """What a line holds."""
+        self.counter = self.counter or one.counter
+        step = one.step if one.counter == self.counter else None
+        for name, value in one.values.items():
+            self.samples[name].add(Sample(at, step, value))
+        for name, rank, value in one.by_rank:
+            ranks = self.by_rank[name]
+            if rank in ranks or len(ranks) < RANKS:
+                ranks.setdefault(rank, Samples()).add(Sample(at, step, value))
+        self.version += 1
+
+
+class Reader:
+    """Reads one training job's metrics on, each time that it is asked. Any thread may ask."""
+
+    def __init__(self, account: Account, job: str) -> None:
+        self.metrics = Metrics()
+        self._account, self._job = account, job
+        self._lock = threading.Lock()
+        self._tokens: dict[str, str] = {}
+        self._known: list[Definition] | None = None
+        self._unread: deque[dict[str, Any]] = deque()
+        """Events that were fetched and not yet looked at."""
+        self._size = 0
+
+    def read(self) -> Metrics:
+        """What is known after reading on for ``SECONDS``, about.
+
+        Raises:
+            ServiceError: AWS refuses.
+        """
+        with self._lock:
+            job = described(self._account, self._job)
+            is_ended = job.get("TrainingJobStatus") in ENDED
+            if self.metrics.source == "log" and self._size < MOST:
+                self._read_on(job)
+            has_any = bool(self.metrics.samples)
+            if self._size >= MOST or (is_ended and not has_any and self.metrics.until is None):
+                self._of_cloudwatch(job)
+            return self.metrics
+
+    def _read_on(self, job: Mapping[str, Any]) -> None:
+        """Of the first host alone: if every rank prints its metrics, one's are enough."""
+        if self._known is None:
+            self._known = definitions(job)
+        if not self._known:
+            return
+        limit = time.monotonic() + SECONDS
+        for events in self._pages():
+            self._unread.extend(events)
+            until = self._look(self._known, limit)
+            if until is not None:
+                break
+        slow = given_up(self._known)
+        self.metrics.version += (until, slow) != (self.metrics.until, self.metrics.slow)
+        self.metrics.until, self.metrics.slow = until, slow
+
+    def _look(self, known: Sequence[Definition], limit: float) -> float | None:
+        """Look for metrics in what was fetched; up to when (ms), where there is time no more."""
+        while self._unread:
+            event = self._unread.popleft()
+            self._size += len(event.get("message", ""))
+            if (one := found(known, event.get("message", ""))) is not None:
+                self.metrics.add(event.get("timestamp", 0), one)
+            if time.monotonic() > limit:
+                return float(event.get("timestamp", 0))
+        return None
+
+    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+        """Events that follow on those of the last look; first none, for what is left of them."""
+        yield []
+        streams = of_job(self._account, LOG_GROUPS["TrainingJob"], self._job)
+        for stream in [one for one in streams if one.host == streams[0].host][::-1]:
+            is_end = False
+            while not is_end:
+                events, is_end = self._page(stream)
+                yield events
+
+    def _page(self, stream: Stream) -> tuple[list[dict[str, Any]], bool]:
+        """The next events, and whether there are no more after them."""
+        token = self._tokens.get(stream.name)
+        how = {"nextToken": token} if token else {}
+        page = fetch(self._account, stream, startFromHead=True, **how)
+        following = page.get("nextForwardToken", "")
+        self._tokens[stream.name] = following
+        return page.get("events", []), not following or following == token
+
+    def _of_cloudwatch(self, job: Mapping[str, Any]) -> None:
+        """At most 500 metrics, which is what one request may ask for."""
+        names = [one.name for one in definitions(job)]
+        last = final(job)
+        names = list(dict.fromkeys([*names, *last]))[:500]
+        samples = of_cloudwatch(self._account.cloudwatch, self._job, names, job)
+        source = "CloudWatch"
+        if not samples:
+            source = "last values"
+            samples = {name: [one] for name, one in last.items()}
+        was = self.metrics
+        metrics = Metrics(source=source, slow=was.slow, version=was.version + 1)
+        for name, values in samples.items():
+            for value in values:
+                metrics.samples[name].add(value)
+        self.metrics = metrics
+
+
+def described(account: Account, job: str) -> dict[str, Any]:
+    """DescribeTrainingJob's answer.
+
+    Raises:
+        ServiceError: there is no such job.
+    """
+
+    def read() -> dict[str, Any]:
+        with service_errors(f"reading training job {job}"):
+            answer: dict[str, Any] = account.sagemaker.describe_training_job(TrainingJobName=job)
+            return answer
+
+    return account.lately(("training job", job), read, max(2.0, account.seconds))
+
+
+def read(account: Account, job: str) -> Metrics:
+    """The metrics of that training job as they were lately; one reader serves all who ask.
+
+    Raises:
+        ServiceError: there is no such job, or AWS refuses.
+    """
+    reader = account.lately(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
+    ended = described(account, job).get("TrainingJobStatus") in ENDED
+    is_done = ended and reader.metrics.until is None and reader.metrics.version
+    seconds = 60.0 if is_done else account.seconds
+    return account.lately(("metrics read of", job), reader.read, seconds)

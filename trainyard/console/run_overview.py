@@ -1,0 +1,224 @@
+"""All that the page of a run shows, put together from what was read of it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+from markupsafe import Markup
+
+from trainyard.console.account_cache import Snapshot
+from trainyard.console.graph import Graph, Timeline, graph, timeline
+from trainyard.console.model_groups import place_of
+from trainyard.console.step_flow import WORDS, Flow, Node, flow, links
+from trainyard.plan.prices import Prices
+from trainyard.runs.execution import CHECKS, Step
+from trainyard.runs.job_cost import CHARGED, Spent, had_machines, spent
+from trainyard.runs.run_summary import model_package
+from trainyard.runs.step_table import duration
+from trainyard.runs.why.diagnosis import Cause
+
+_EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
+
+
+def place(arn: str) -> dict[str, str] | None:
+    """The parts of the address of an execution's page; None of what is no execution's ARN."""
+    found = _EXECUTION.fullmatch(arn)
+    return found.groupdict() if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was read of an execution beside its snapshot; what could not be had is empty."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Step → what Describe…Job answers of its job."""
+
+    prices: Prices | None = None
+    causes: Sequence[Cause] = ()
+    panels: Sequence[Markup] = ()
+    missing: Sequence[str] = ()
+    """What could not be read, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """USD of an execution; None where a part of it is not known."""
+
+    so_far: float = 0.0
+    """Of what is known."""
+
+    a_second: float = 0.0
+    """What that grows by while nothing changes."""
+
+    unknown: tuple[str, ...] = ()
+    """Steps that cost something, and nobody here knows how much."""
+
+    estimated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """What the templates fill in."""
+
+    pipeline: str
+    execution: str
+    snapshot: Snapshot
+    known: Known
+    flow: Flow
+    timeline: Timeline | None
+    graph: Graph | None
+    spent: Mapping[str, Spent | None]
+    """Step that has begun → what it has cost; None where nobody can tell."""
+
+    cost: Cost
+    at: datetime
+
+    words: ClassVar[Mapping[str, str]] = WORDS
+
+    @property
+    def arn(self) -> str:
+        """The execution's."""
+        return str(self.snapshot.described.get("PipelineExecutionArn", ""))
+
+    @property
+    def by(self) -> str:
+        """Who started it, as far as the service knows."""
+        who = self.snapshot.described.get("CreatedBy", {})
+        identity = who.get("IamIdentity", {})
+        return str(who.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
+
+    @property
+    def paid_since(self) -> datetime:
+        """Since when all that runs would have cost what all has cost so far: a browser counts on
+        from there."""
+        return self.at - timedelta(seconds=self.cost.so_far / self.cost.a_second)
+
+    @property
+    def offered(self) -> list[tuple[str, str, dict[str, str]]]:
+        """What can be done about it: (words, action, what that is about)."""
+        about = {"pipeline": self.pipeline, "execution": self.execution}
+        like = {"pipeline": self.pipeline, "like": self.execution}
+        found = [("Start one like this", "start", like)]
+        if self.snapshot.status in ("Failed", "Stopped"):
+            found.append(("Retry", "retry", about))
+        return [*found, ("Stop", "stop", about)] if self.snapshot.status == "Executing" else found
+
+    @property
+    def failed(self) -> int:
+        """How many steps have failed."""
+        return self.flow.counts.get("Failed", 0)
+
+    @property
+    def selected(self) -> list[str]:
+        """The steps that a selective execution runs; none for any other."""
+        chosen = self.snapshot.described.get("SelectiveExecutionConfig", {})
+        return [step.get("StepName", "") for step in chosen.get("SelectedSteps", ())]
+
+    def is_left_out(self, node: Node) -> bool:
+        """Whether a selective execution was told to run others and not this step."""
+        return node.step is None and bool(self.selected) and node.name not in self.selected
+
+    @staticmethod
+    def found_violations(step: Step) -> bool:
+        """Whether a check found any; AWS tells of a report only then."""
+        told = (step.metadata.get(check) or {} for check in CHECKS)
+        return any(one.get("ViolationReport") for one in told)
+
+    @property
+    def source(self) -> dict[str, str] | None:
+        """The execution whose results a selective one takes."""
+        chosen = self.snapshot.described.get("SelectiveExecutionConfig", {})
+        return place(chosen.get("SourcePipelineExecutionArn", ""))
+
+    @property
+    def critical_titles(self) -> list[str]:
+        """The steps of the critical path."""
+        path = self.timeline.critical if self.timeline else ()
+        return [self.flow.nodes[name].title for name in path]
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether the timeline shows waiting."""
+        bars = self.timeline.bars if self.timeline else ()
+        return any(bar.waits or bar.machines is not None for bar in bars)
+
+    def waited(self, name: str) -> float | None:
+        """Seconds for which a step waited for machines; None where it did not, or nobody knows."""
+        for bar in self.timeline.bars if self.timeline else ():
+            if bar.node.name == name and bar.machines is not None:
+                return bar.machines - bar.start
+        return None
+
+    @staticmethod
+    def time_of(node: Node) -> Markup:
+        """The time of a step, inside of an SVG's text; what runs counts on."""
+        step = node.step
+        if step is None or step.started is None:
+            return Markup()
+        said = duration(step.seconds)
+        if step.ended is not None:
+            return Markup("<tspan>{}</tspan>").format(said)
+        return Markup('<tspan data-since="{}">{}</tspan>').format(step.started.isoformat(), said)
+
+    @staticmethod
+    def place(arn: str) -> dict[str, str] | None:
+        """The parts of the address of that execution's page."""
+        return place(arn)
+
+    @property
+    def package(self) -> str | None:
+        """ARN of the model package that the run registered."""
+        return model_package(list(self.snapshot.steps))
+
+    @property
+    def package_place(self) -> tuple[str, str]:
+        """The parts of the address of that package's page: its group and its version."""
+        return place_of(self.package or "")
+
+
+def overview(
+    pipeline: str, execution: str, snapshot: Snapshot, known: Known, at: datetime
+) -> Overview:
+    """Put together what was read; ``at`` is now."""
+    bound = flow(known.document, snapshot.status, snapshot.steps)
+    there = {name: had_machines(job) for name, job in known.jobs.items()}
+    started = snapshot.described.get("CreationTime") or at
+    shown = timeline(bound, started, at, there)
+    path = shown.critical if shown else ()
+    told = {step.name: _spent(step, known, at) for step in snapshot.steps}
+    return Overview(
+        pipeline=pipeline,
+        execution=execution,
+        snapshot=snapshot,
+        known=known,
+        flow=bound,
+        timeline=shown,
+        graph=graph(bound, links(path), path),
+        spent=told,
+        cost=_cost(told),
+        at=at,
+    )
+
+
+def _spent(step: Step, known: Known, at: datetime) -> Spent | None:
+    """Of a step that has begun; None where nobody can tell."""
+    free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
+    if step.cached or step.reused:
+        return free
+    if step.job and step.name in known.jobs and known.prices:
+        return spent(step.job[0], known.jobs[step.name], known.prices, at)
+    return None if step.job or CHARGED & set(step.metadata) else free
+
+
+def _cost(spent: Mapping[str, Spent | None]) -> Cost:
+    told = [one for one in spent.values() if one]
+    return Cost(
+        so_far=sum(one.usd or 0.0 for one in told),
+        a_second=sum(one.usd_a_second or 0.0 for one in told),
+        unknown=tuple(n for n, one in spent.items() if one is None or one.usd is None),
+        estimated=any(one.estimated for one in told),
+    )

@@ -1,0 +1,119 @@
+"""What the page of a run shows is read here, each thing once for as long as it stays the same."""
+
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+from markupsafe import Markup
+
+from trainyard.common.errors import ServiceError
+from trainyard.console.account_cache import A_DAY, Account, Snapshot
+from trainyard.console.panels import Panels, read_panels
+from trainyard.console.run_overview import Known, Overview, overview
+from trainyard.plan.prices import Prices, load
+from trainyard.runs.execution import Step
+from trainyard.runs.job_cost import had_machines
+from trainyard.runs.why.diagnosis import Cause
+from trainyard.runs.why.read_evidence import cause_of
+
+EXPLAINED = 5
+"""Failed steps whose cause is looked for; the others have theirs on their own pages."""
+
+
+def stamp(account: Account, pipeline: str, execution: str) -> Hashable:
+    """Differs when the page of the run has changed."""
+    snapshot = account.snapshot(pipeline, execution)
+    arn = account.execution(pipeline, execution).arn
+    running = [step for step in snapshot.steps if step.job and step.ended is None]
+    there = tuple(had_machines(account.job(step)) for step in running)
+    failed = [("cause", arn, step.name) for step in _failed(snapshot)]
+    beside = account.beside.stamp(("panels", arn), *failed)
+    return snapshot.version, there, beside
+
+
+def read(account: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
+    """Read what the page shows; causes and panels may come a moment later.
+
+    Raises:
+        ServiceError: there is no such execution, or AWS cannot be reached.
+    """
+    snapshot = account.snapshot(pipeline, execution)
+    return overview(
+        pipeline,
+        execution,
+        snapshot,
+        _Reading(account, pipeline, execution, snapshot).known(panels),
+        datetime.now(UTC),
+    )
+
+
+class _Reading:
+    """Reads one execution; what is refused is told, and the rest shown."""
+
+    def __init__(self, account: Account, pipeline: str, execution: str, snapshot: Snapshot) -> None:
+        self._account, self._pipeline, self._snapshot = account, pipeline, snapshot
+        self._one = account.execution(pipeline, execution)
+        self._missing: list[str] = []
+
+    def known(self, panels: Panels) -> Known:
+        """All of it."""
+        document = self._try({}, self._lately, "definition", self._one.definition)
+        parameters = self._try({}, self._lately, "parameters", self._one.parameters)
+        return Known(
+            document=document,
+            parameters=parameters,
+            jobs=self._try({}, _jobs, self._account, self._snapshot),
+            prices=self._prices,
+            causes=[
+                found
+                for step in _failed(self._snapshot)
+                if (found := self._try(None, self._cause, step)) is not None
+            ],
+            panels=self._try((), self._panels, panels),
+            missing=tuple(self._missing),
+        )
+
+    def _try(self, instead: Any, read: Callable[..., Any], *how: Any) -> Any:
+        try:
+            return read(*how)
+        except (ServiceError, ClientError) as error:
+            self._missing.append(str(error))
+            return instead
+
+    def _lately(self, what: str, read: Callable[[], Any]) -> Any:
+        return self._account.lately((what, self._one.arn), read, A_DAY)
+
+    def _cause(self, step: Step) -> Cause | None:
+        def find() -> Cause | None:
+            return cause_of(self._one, step)
+
+        key = ("cause", self._one.arn, step.name)
+        return self._account.beside.get(key, (step.started, step.attempts), find, None)
+
+    @property
+    def _prices(self) -> Prices:
+        region = self._one.arn.split(":")[3]
+        return self._account.lately(("prices", region), lambda: load(region), A_DAY)
+
+    def _panels(self, panels: Panels) -> tuple[Markup, ...]:
+        steps = {step.name: step for step in self._snapshot.steps}
+
+        def find() -> tuple[Markup, ...]:
+            return read_panels(panels, self._one, steps)
+
+        version = tuple((step.name, step.status, step.attempts) for step in self._snapshot.steps)
+        return self._account.beside.get(("panels", self._one.arn), version, find, ())
+
+
+def _failed(snapshot: Snapshot) -> list[Step]:
+    """The failed steps that are explained: the first of them."""
+    return [step for step in snapshot.steps if step.status == "Failed"][:EXPLAINED]
+
+
+def _jobs(account: Account, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    """Step → what Describe…Job answers; several are asked at a time."""
+    found = {step.name: step for step in snapshot.steps if step.job}
+    with ThreadPoolExecutor(8) as threads:
+        return dict(zip(found, threads.map(account.job, found.values()), strict=True))

@@ -1,0 +1,142 @@
+"""The exact arguments of a step: every expression replaced by the value that the run gave it."""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.common.errors import ServiceError
+from trainyard.console.account_cache import Account, Snapshot
+from trainyard.console.step.shown_step import Defined, describe, made_by
+from trainyard.language import steps as language
+from trainyard.language.evaluation import Start, Unknown, evaluate, read_json, told_by
+from trainyard.language.expressions import ExpressionError, lookup
+from trainyard.runs.evaluation_numbers import LARGEST, got
+from trainyard.runs.execution import Step
+from trainyard.secrets import find, hidden
+
+HIDDEN = "(hidden)"
+
+TABLES = ("HyperParameters", "StaticHyperParameters", "Environment")
+"""Members, wherever they stand, that are tables of names and values."""
+
+
+class Told(Start):
+    """The values of an execution, as the service tells them of what it made so far."""
+
+    def __init__(self, here: Account, snapshot: Snapshot, defined: Defined, arn: str) -> None:
+        super().__init__(defined.parameters)
+        self._here, self._defined, self._arn = here, defined, arn
+        self._steps = {step.name: step for step in snapshot.steps}
+        self._began = snapshot.described.get("CreationTime")
+
+    def variable(self, name: str) -> Any:
+        known = told_by(self._arn)
+        if name == "StartDateTime" and isinstance(self._began, datetime):
+            return self._began.isoformat()
+        return known[name] if name in known else super().variable(name)
+
+    def property(self, step: str, path: str) -> Any:
+        if (found := self._steps.get(step)) is None:
+            return Unknown(f"{step} has not begun")
+        try:
+            return lookup(self._described(found), path, f"Steps.{step}.{path}")
+        except ExpressionError:
+            if found.status in ("Succeeded", "Executing"):
+                raise
+            return Unknown(f"{step} {found.status.lower()}, and has no {path}")
+
+    def _described(self, step: Step) -> Mapping[str, Any]:
+        """What the step's properties are looked up in."""
+        of_all = [body for body in step.metadata.values() if isinstance(body, dict)]
+        told = {key: value for body in of_all for key, value in body.items()}
+        if outputs := told.get("OutputParameters"):
+            told["OutputParameters"] = {one.get("Name"): one.get("Value") for one in outputs}
+        made = made_by(step)
+        try:
+            return told | (describe(self._here, made) if made else {})
+        except ServiceError as error:
+            raise ExpressionError(str(error)) from None
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        declared = self._defined.step(step)
+        if declared is None:
+            raise ExpressionError(f"there is no step {step!r}")
+        folder, file = language.property_file(declared.document, name)
+        uri = self.property(step, folder)
+        return uri if isinstance(uri, Unknown) else self.s3_file(f"{uri}/{file}", path)
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        try:
+            found = self._here.lately(("step: file", uri), lambda: got(self._here.s3, uri))
+        except (ClientError, BotoCoreError) as error:
+            raise ExpressionError(f"{uri}: {error}") from None
+        if len(found[1]) > LARGEST:
+            raise ExpressionError(f"{uri} is too large to be read here")
+        return read_json(found[1], path, uri)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Hyperparameters, or an environment."""
+
+    name: str
+    """Where it stands: ``HyperParameters``, ``PrimaryContainer.Environment``."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
+def resolved(step: language.Step, told: Told) -> dict[str, Any]:
+    """The step's whole entry in the definition, expressions replaced, without steps nested in it.
+
+    What the run has not told yet stands there as ``(not known: why)``; a secret, as ``(hidden)``.
+    """
+    entry = {**step.document, "Arguments": step.own_arguments}
+    return dict(public(evaluate(entry, told, lenient=True)))
+
+
+def public(value: Any) -> Any:
+    """A copy that may be shown: secrets hidden, and what is not known as text that says so."""
+    shown = _without_unknowns(copy.deepcopy(value))
+    for path in list(find(shown)):
+        holder = shown
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = HIDDEN
+    return shown
+
+
+def _without_unknowns(value: Any) -> Any:
+    if isinstance(value, Unknown):
+        return f"(not known: {value})"
+    if isinstance(value, dict):
+        return {key: _without_unknowns(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_unknowns(item) for item in value]
+    return value
+
+
+def tables(arguments: Any, at: str = "") -> Iterator[Table]:
+    """Every table of names and values in arguments that may be shown."""
+    if isinstance(arguments, list):
+        for number, item in enumerate(arguments):
+            yield from tables(item, f"{at}[{number}]")
+    if not isinstance(arguments, dict):
+        return
+    for key, value in arguments.items():
+        where = f"{at}.{key}".lstrip(".")
+        if key in TABLES and isinstance(value, dict) and value:
+            rows = tuple((name, _cell(name, item)) for name, item in sorted(value.items()))
+            yield Table(name=where, rows=rows)
+        else:
+            yield from tables(value, where)
+
+
+def _cell(name: str, value: Any) -> str:
+    if hidden(name, value):
+        return HIDDEN
+    return value if isinstance(value, str) else json.dumps(value, default=str)

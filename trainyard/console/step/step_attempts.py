@@ -1,0 +1,263 @@
+"""What came of a step: every attempt with its job, the trainings of a tuning, files in S3.
+
+The service names one job of a step: the last. The others are found by their names, which differ in
+the last ten characters alone: ``pipelines-<execution>-<step, cut>-<10 letters and digits>``, or
+the prefix that the pipeline's author chose. They are there as long as SageMaker lists them.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.aws_clients import service_errors
+from trainyard.console.account_cache import Account, Snapshot
+from trainyard.console.step.shown_step import Made, describe, made_by
+from trainyard.language.statuses import JOB_ENDED
+from trainyard.plan.definition_diff import label
+from trainyard.plan.s3_listing import listed
+from trainyard.plan.step_fields import HIDDEN, flat
+from trainyard.runs.execution import Step
+
+MOST = 25
+"""Attempts that are looked at, the newest ones: a retry policy makes at most 20."""
+
+_NAME = re.compile(r"(?P<prefix>.+-)[A-Za-z0-9]{10}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt that started a job."""
+
+    job: str
+    status: str
+    started: datetime | None
+    ended: datetime | None
+    reason: str
+    description: Mapping[str, Any]
+    """The Describe operation's answer about the job."""
+
+    is_earlier: bool
+    """Whether it is of before the execution was retried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """The attempts of a step, the first one first."""
+
+    found: tuple[Attempt, ...]
+    note: str = ""
+    """What cannot be known of others."""
+
+
+def attempts(here: Account, snapshot: Snapshot, step: Step) -> Attempts:
+    """The step's attempts; none of a step that started no job.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    made = made_by(step)
+    if step.job is None or made is None or step.source:
+        return Attempts(found=())
+    names = _names(here, made, others=_jobs(snapshot.steps, step))
+    found = tuple(_attempt(here, step, replace(made, name=name)) for name in names[-MOST:])
+    return Attempts(found=found, note=_note(step, found))
+
+
+def _jobs(steps: Iterable[Step], but: Step) -> set[str]:
+    return {one.job[1] for one in steps if one.job and one.name != but.name}
+
+
+def _names(here: Account, made: Made, others: set[str]) -> list[str]:
+    """The names of the step's jobs, in the order of their creation; its own one, where others
+    cannot be told from those of other steps."""
+    matched = _NAME.fullmatch(made.name)
+    if matched is None:
+        return [made.name]
+    prefix = matched["prefix"]
+    clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
+    if clash:  # of which these are the last; whose the first were, nobody can say
+        return [made.name]
+    listed = here.lately(
+        ("step: jobs", made.kind, prefix), lambda: _listed(here, made.kind, prefix)
+    )
+    mine = [name for name in listed if (found := _NAME.fullmatch(name)) and found[1] == prefix]
+    return [*(name for name in mine if name != made.name), made.name]
+
+
+def _listed(here: Account, kind: str, prefix: str) -> list[str]:
+    """Names of jobs that have the prefix somewhere, the oldest first."""
+    listing = {
+        "TrainingJob": here.sagemaker.list_training_jobs,
+        "ProcessingJob": here.sagemaker.list_processing_jobs,
+        "TransformJob": here.sagemaker.list_transform_jobs,
+    }[kind]
+    with service_errors(f"listing the jobs {prefix}…"):
+        answer = listing(
+            NameContains=prefix, SortBy="CreationTime", SortOrder="Descending", MaxResults=100
+        )
+    names = [one.get(f"{kind}Name", "") for one in answer.get(f"{kind}Summaries", [])]
+    return names[::-1]
+
+
+def _attempt(here: Account, step: Step, made: Made) -> Attempt:
+    job = describe(here, replace(made, arn=f"{made.arn.rpartition('/')[0]}/{made.name}"))
+    status = job.get(f"{made.kind}Status", "Unknown")
+    created = job.get("CreationTime")
+    return Attempt(
+        job=made.name,
+        status=status,
+        started=created,
+        ended=ended(job, made.kind) if status in JOB_ENDED else None,
+        reason=job.get("FailureReason") or job.get("ExitMessage") or "",
+        description=job,
+        is_earlier=bool(created and step.started and created < step.started),
+    )
+
+
+def ended(job: Mapping[str, Any], kind: str) -> datetime | None:
+    """When a job that runs no more ended, by its description."""
+    own: datetime | None = job.get(f"{kind.removesuffix('Job')}EndTime")
+    return own or job.get("LastModifiedTime")
+
+
+def _note(step: Step, found: tuple[Attempt, ...]) -> str:
+    missing = step.attempts - sum(not one.is_earlier for one in found)
+    if missing > 0:
+        return (
+            f"The service counts {step.attempts} attempts. Of {missing} of them no job is listed: "
+            "the service was refused before it had one, or lists it no more, or its name "
+            "cannot be told from that of another step's."
+        )
+    return ""
+
+
+PLACES = 40
+"""Places that are listed; what stands behind them is in the arguments."""
+
+KEYS = 1_000
+"""Objects that are counted at most."""
+
+SECONDS = 10.0
+"""For which a listing is good: a job writes all the time, and nobody reads so fast."""
+
+Use = Literal["input", "output", "named"]
+
+_SAYS = re.compile(
+    r"(?P<input>Input|ModelData|Supplied)|Output|Artifacts|Checkpoint|Calculated|Viol"
+)
+_NAMED = re.compile(r"^(?:Environment|HyperParameters|Container(?:Arguments|Entrypoint)|Tags)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One S3 URI of a step."""
+
+    name: str
+    """Where it stands in the arguments: ``InputDataConfig[train].S3Uri``."""
+
+    use: Use
+    uri: str
+    sizes: Sequence[int] | None = None
+    """Bytes of each of the first ``KEYS`` objects; None where they could not be listed."""
+
+    error: str = ""
+    """Why it could not be listed."""
+
+
+def places(here: Account, told: Mapping[str, Any], job: str = "") -> list[Place]:
+    """Every S3 URI in what is told of a step, inputs first, each with what lies there.
+
+    Args:
+        told: the job's own description, or the step's arguments.
+        job: its name: a training job writes into a folder of that name.
+    """
+    found = list(_uris(told, job))[:PLACES]
+    with ThreadPoolExecutor(8) as threads:
+        listed = list(threads.map(lambda one: _place(here, *one), found))
+    order = {"input": 0, "output": 1, "named": 2}
+    return sorted(listed, key=lambda place: order[place.use])
+
+
+def _uris(told: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
+    """(name, use, URI), each URI once for each use."""
+    seen = set()
+    texts = json.loads(json.dumps(told, default=str))  # times have no URI
+    for path, field in flat(texts).items():
+        uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
+        if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
+            continue
+        if path.endswith("OutputDataConfig.S3OutputPath") and job:
+            uri = f"{uri.rstrip('/')}/{job}/"
+        use = _use(path)
+        if (use, uri) not in seen:
+            seen.add((use, uri))
+            yield label(path), use, uri
+
+
+def _use(path: str) -> Use:
+    says = None if _NAMED.search(path) else _SAYS.search(path)
+    if says is None:
+        return "named"
+    return "input" if says["input"] else "output"
+
+
+def _place(here: Account, name: str, use: Use, uri: str) -> Place:
+    def read() -> list[int]:
+        return [one.get("Size", 0) for one in listed(here.s3, uri, KEYS)]
+
+    try:
+        sizes = here.lately(("step: listing", uri), read, SECONDS)
+    except (ClientError, BotoCoreError) as error:
+        return Place(name=name, use=use, uri=uri, error=str(error))
+    return Place(name=name, use=use, uri=uri, sizes=sizes)
+
+
+TRAININGS = 100
+"""Training jobs that are shown: as many as AWS lists at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """What a tuning job has tried."""
+
+    jobs: Sequence[Mapping[str, Any]]
+    """HyperParameterTrainingJobSummary of each."""
+
+    names: Sequence[str]
+    """The hyperparameters that were tuned."""
+
+    more: bool
+
+
+def trials(here: Account, tuning_job: str) -> Trials:
+    """The training jobs that a tuning job has begun.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    return here.lately(("step: trials", tuning_job), lambda: _read(here, tuning_job))
+
+
+def _read(here: Account, tuning_job: str) -> Trials:
+    with service_errors(f"listing the training jobs of {tuning_job}"):
+        answer = here.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=tuning_job, MaxResults=TRAININGS
+        )
+    jobs = sorted(answer.get("TrainingJobSummaries", []), key=_rank)
+    names = dict.fromkeys(name for job in jobs for name in job.get("TunedHyperParameters", {}))
+    return Trials(jobs=jobs, names=sorted(names), more="NextToken" in answer)
+
+
+def _rank(job: Mapping[str, Any]) -> tuple[bool, float]:
+    """The best objective first; jobs without one come last."""
+    found = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
+    value = found.get("Value")
+    if value is None or job.get("ObjectiveStatus") == "Failed":
+        return (True, 0.0)
+    return (False, -value if found.get("Type") == "Maximize" else value)

@@ -1,0 +1,114 @@
+"""How the console's pages write times, durations, sizes and sums: the filters of its templates."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from markupsafe import Markup
+
+from trainyard.runs.step_table import duration
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def moment(when: datetime | None) -> Markup:
+    """An absolute time in this machine's zone, to the second; empty for None."""
+    if when is None:
+        return Markup()
+    local = when.astimezone()
+    return Markup('<time datetime="{}">{}</time>').format(
+        local.isoformat(), local.strftime("%Y-%m-%d %H:%M:%S %Z")
+    )
+
+
+def said_at(when: datetime | None) -> str:
+    """The same as text, to the microsecond, for comparing two of them; empty for None."""
+    return when.isoformat() if when else ""
+
+
+def lasting(started: datetime | None, ended: datetime | None) -> Markup:
+    """A duration; of what still runs one that the browser counts on. Empty before the start."""
+    if started is None:
+        return Markup()
+    if ended is None:
+        now = datetime.now(started.tzinfo)
+        said = duration((now - started).total_seconds())
+        return Markup('<span data-since="{}">{}</span>').format(started.isoformat(), said)
+    return Markup("<span>{}</span>").format(duration((ended - started).total_seconds()))
+
+
+def size(count: float | None) -> str:
+    """``4.2 MB``, in powers of 1,000; empty for None."""
+    if count is None:
+        return ""
+    for unit in _UNITS:
+        if abs(count) < 1000 or unit == _UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+
+
+def usd(amount: float | None) -> str:
+    """``$12.30``; what rounds to no cent but is some, ``< $0.01``; empty for None."""
+    if amount is None:
+        return ""
+    return "< $0.01" if 0 < amount < 0.005 else f"${amount:,.2f}"
+
+
+def costing(amount: float | None, a_second: float | None) -> Markup:
+    """A sum; one that grows, by ``a_second`` USD, is counted on by the browser."""
+    if amount is None:
+        return Markup()
+    if not a_second:
+        return Markup("<span>{}</span>").format(usd(amount))
+    since = datetime.now(UTC) - timedelta(seconds=amount / a_second)
+    return Markup('<span data-paid-since="{}" data-rate="{}">{}</span>').format(
+        since.isoformat(), a_second, usd(amount)
+    )
+
+
+_INVISIBLE = re.compile(
+    r"[\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def exact_json(value: Any) -> str:
+    """Indented JSON that says exactly what it does: what cannot be seen in it is escaped."""
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", as_json(value))
+
+
+def figure(value: Any) -> str:
+    """A number with six digits, ``NaN`` and ``inf`` as such; anything else as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return f"{value:,.6g}"
+
+
+def plain(text: Any) -> str:
+    """Text without terminal escapes, and with a mark for each character that cannot be seen or
+    turns the direction of writing."""
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", str(text)))
+
+
+def as_json(value: Any) -> str:
+    """Any answer of AWS's as indented JSON."""
+    return json.dumps(value, indent=2, default=str, ensure_ascii=False)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "moment": moment,
+    "duration": duration,
+    "size": size,
+    "usd": usd,
+    "figure": figure,
+    "plain": plain,
+    "as_json": as_json,
+    "exact_json": exact_json,
+}
+"""Name in the templates → function."""

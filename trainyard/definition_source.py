@@ -1,0 +1,63 @@
+"""The definition that a command is about: a JSON file, or that of a pipeline in AWS."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainyard.common.errors import DefinitionError, ServiceError
+
+if TYPE_CHECKING:
+    from trainyard.plan.deployed_pipeline import Deployed
+
+DefinitionArgument = Annotated[
+    Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition, JSON.")
+]
+PipelineOption = Annotated[
+    str | None, typer.Option("--pipeline", metavar="NAME", help="The pipeline so named, in AWS.")
+]
+RegionOption = Annotated[str | None, typer.Option(help="Its region; else the environment's.")]
+
+
+def read_definition(path: Path) -> str:
+    """The text of a definition's file.
+
+    Raises:
+        DefinitionError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"{path}: cannot be read: {error}; give a JSON file") from None
+
+
+def deployed_pipeline(name: str, region: str | None) -> "Deployed":
+    """The pipeline of that name, as AWS (or what AWS_ENDPOINT_URL points at) describes it.
+
+    Raises:
+        ServiceError: there is none, or AWS refused.
+    """
+    from trainyard.aws_clients import client, service_errors
+    from trainyard.local_state import served  # with boto3, which a file does not need
+    from trainyard.plan.deployed_pipeline import describe
+
+    with served(), service_errors(f"looking at pipeline {name}"):
+        sagemaker = client("sagemaker", region)
+        there = describe(sagemaker, name)
+    if there is None:
+        where = sagemaker.meta.region_name
+        raise ServiceError(f"pipeline {name}: there is none in {where}; see --pipeline, --region")
+    return there
+
+
+def definition_of(definition: Path | None, pipeline: str | None, region: str | None) -> str:
+    """The text of the one definition that the options name.
+
+    Raises:
+        DefinitionError: they name none, or two.
+    """
+    if definition is not None and pipeline is None:
+        return read_definition(definition)
+    if pipeline is not None and definition is None:
+        return deployed_pipeline(pipeline, region).state.definition
+    raise DefinitionError("give either a definition's JSON file or --pipeline NAME")

@@ -1,0 +1,168 @@
+"""The access keys that count, with their secrets: the state directory's own, those that moto hands
+out for it (AssumeRole, CreateAccessKey), which end with the emulator, and those that are lent to a
+job, which end with the job."""
+
+import hashlib
+import json
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.common.atomic_file import Draft
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.services import own_role
+
+FILE = "credentials.json"
+CREDENTIALS_PATH = "/v2/credentials/"
+"""What a container's AWS_CONTAINER_CREDENTIALS_RELATIVE_URI begins with, as on ECS."""
+SESSION = "SageMaker"
+"""The name of the session in which SageMaker assumes a job's role."""
+_GIVES = re.compile(r"Action=(AssumeRole\w*|CreateAccessKey)(&|$)")
+_GIVEN = re.compile(r"<(AccessKeyId|SecretAccessKey|SessionToken)>([^<]+)</")
+_ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/(?:[^/]+/)*(?P<name>[\w+=,.@-]+)")
+REFRESHED = 3600  # seconds after which a client asks for a job's credentials again
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """Temporary credentials of a role, as a container has them."""
+
+    role: str
+    """The ARN that the job was given."""
+    access_key: str
+    secret: str
+    token: str
+    path: str
+    """Where the container asks for them, of the endpoint: nobody else can know it."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """GetCallerIdentity's answer: the job as the session ``SageMaker`` of its role."""
+        return _identity(self.role)
+
+    def document(self) -> dict[str, str]:
+        """What a container gets: the form of ECS, which AWS's clients read."""
+        until = time.gmtime(time.time() + REFRESHED)
+        return {
+            "RoleArn": self.role,
+            "AccessKeyId": self.access_key,
+            "SecretAccessKey": self.secret,
+            "Token": self.token,
+            "Expiration": time.strftime("%Y-%m-%dT%H:%M:%SZ", until),
+        }
+
+
+class Keys:
+    """``own`` is a random access key and its secret, kept in a file that its owner alone reads."""
+
+    def __init__(self, state: Path) -> None:
+        path = state / FILE
+        self.own: tuple[str, str] = _read(path) if path.exists() else _make(path)
+        self._secrets = dict([self.own])
+        self._tokens: dict[str, str] = {}
+        self._loans: dict[str, Loan] = {}
+        self._ended: set[str] = set()
+
+    def secret(self, access_key: str) -> str | None:
+        """None where the access key is nobody's."""
+        return self._secrets.get(access_key)
+
+    def token(self, access_key: str) -> str:
+        """The session token that goes with temporary credentials; empty for a key without."""
+        return self._tokens.get(access_key, "")
+
+    def ended(self, access_key: str) -> bool:
+        """Whether the key was of a job that has ended."""
+        return access_key in self._ended
+
+    def lend(self, role: str) -> Loan:
+        """New credentials for a job with that role. They count until :meth:`take_back`."""
+        loan = Loan(
+            role=role,
+            access_key=f"ASIA{secrets.token_hex(8).upper()}",
+            secret=secrets.token_urlsafe(30),
+            token=secrets.token_urlsafe(256),
+            path=f"{CREDENTIALS_PATH}{secrets.token_urlsafe(24)}",
+        )
+        self._secrets[loan.access_key] = loan.secret
+        self._tokens[loan.access_key] = loan.token
+        self._loans |= {loan.access_key: loan, loan.path: loan}
+        return loan
+
+    def take_back(self, loan: Loan) -> None:
+        """Requests that are signed with them are refused from now on, as expired."""
+        self._ended.add(loan.access_key)
+        del self._loans[loan.access_key], self._loans[loan.path]
+
+    def loan(self, name: str) -> Loan | None:
+        """The one of that access key, or at that path; None where there is none."""
+        return self._loans.get(name)
+
+    def identity(self, access_key: str) -> dict[str, str] | None:
+        """GetCallerIdentity's answer to our own key and to a job's; None to those that moto gave.
+
+        Whoever has our own is a session of a role, as people are in Studio.
+        """
+        if access_key == self.own[0]:
+            return _identity(own_role.ARN)
+        loan = self._loans.get(access_key)
+        return loan.identity if loan else None
+
+    def note(self, request: bytes, answer: bytes) -> None:
+        """Remembers the key that moto's ``answer`` to the form ``request`` hands out, if it does.
+
+        Not those of GetSessionToken: moto gives everybody the one of AWS's documentation.
+        """
+        if _GIVES.search(request.decode("latin-1")):
+            given = dict(_GIVEN.findall(answer.decode("latin-1")))
+            if {"AccessKeyId", "SecretAccessKey"} <= given.keys():
+                self._secrets[given["AccessKeyId"]] = given["SecretAccessKey"]
+                if token := given.get("SessionToken"):
+                    self._tokens[given["AccessKeyId"]] = token
+
+
+def _identity(role: str) -> dict[str, str]:
+    """The session ``SageMaker`` of the role with that ARN.
+
+    An account is ours whatever the role's ARN says: all that is here belongs to it.
+    """
+    found = _ROLE.fullmatch(role)
+    name = found["name"] if found else role.rpartition("/")[2]
+    user = f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
+    return {
+        "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/{SESSION}",
+        "UserId": f"{user}:{SESSION}",
+        "Account": ACCOUNT,
+    }
+
+
+def _make(path: Path) -> tuple[str, str]:
+    """20 and 40 characters, as AWS's have."""
+    own = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
+    with Draft(path, mode=0o600) as file:
+        file.write(json.dumps({"AccessKeyId": own[0], "SecretAccessKey": own[1]}).encode())
+    return own
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """Raise EmulatorError for a damaged file, or one that others could have read."""
+    if path.stat().st_mode & 0o077:
+        raise EmulatorError(
+            f"{path} is open to others (mode {path.stat().st_mode & 0o777:o}), and holds the "
+            "secret that lets its owner run code here: remove it, and a new one is made"
+        )
+    try:
+        kept = json.loads(path.read_bytes())
+        own = kept["AccessKeyId"], kept["SecretAccessKey"]
+        if not all(isinstance(value, str) and value for value in own):
+            raise ValueError("AccessKeyId and SecretAccessKey must be texts")
+    except (ValueError, KeyError, TypeError) as damage:
+        raise EmulatorError(
+            f"{path} cannot be read ({type(damage).__name__}): expected a JSON object with "
+            "AccessKeyId and SecretAccessKey. Remove it, and a new one is made: clients then need "
+            "the new values"
+        ) from None
+    return own

@@ -1,0 +1,89 @@
+"""The environment that makes an ordinary AWS client take the emulator for AWS."""
+
+import contextlib
+import os
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trainyard.common import atomic_file
+from trainyard.emulator.regions import REGION
+
+STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
+"""Studio's own image, which it names so to the SDK: a @step without an image runs in it, whatever
+its Python's version."""
+
+REDIRECT = str(Path(__file__).parent / "redirect")
+"""First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
+
+_CONFIG = str(Path(__file__).with_name("sagemaker-sdk.yaml"))
+SDK = {
+    "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
+    "SAGEMAKER_USER_CONFIG_OVERRIDE": _CONFIG,
+    "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": _CONFIG,
+}
+"""Variables that the SageMaker SDK needs to work with an emulator, for a client or a job."""
+
+_HARMLESS = re.compile(
+    "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
+    "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
+    "|(REQUEST_CHECKSUM_CALCULATION|RESPONSE_CHECKSUM_VALIDATION)|METADATA_SERVICE_.*)"
+)
+"""Settings that lead a client nowhere else and make it nobody else. AWS adds others every year, so
+what is not known to be harmless is taken for foreign."""
+
+
+def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
+    """Variables for a client process. Writes the files that they name into ``state``.
+
+    ``keys``: the access key and its secret.
+
+    The user's own configuration must not reach it: ~/.aws/config may hold another endpoint for a
+    service, or say that no endpoint of the environment counts, and a call would go to the real AWS.
+    """
+    values = {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": keys[0],
+        "AWS_SECRET_ACCESS_KEY": keys[1],
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": _empty(state / "aws-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
+        "SAGEMAKER_INTERNAL_IMAGE_URI": STUDIO,
+        **SDK,
+    }
+    values["PYTHONPATH"] = os.pathsep.join(filter(None, [REDIRECT, os.environ.get("PYTHONPATH")]))
+    if urllib.request.getproxies():  # a proxy cannot reach this machine's loopback
+        for name in ("NO_PROXY", "no_proxy"):
+            values[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))
+    return values
+
+
+def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    """Names in ``outer`` that must not reach a client beside ``ours``: real credentials and
+    settings that lead elsewhere (a profile, a session token, an endpoint for one service)."""
+    names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
+    return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
+
+
+@contextlib.contextmanager
+def applied(ours: Mapping[str, str]) -> Iterator[None]:
+    """This process's own environment takes the endpoint for AWS until the block ends."""
+    names = {*ours, *foreign(os.environ, ours)}
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    try:
+        for name in before:
+            del os.environ[name]
+        os.environ.update(ours)
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def _empty(path: Path) -> str:
+    atomic_file.write(path, b"")
+    return str(path)

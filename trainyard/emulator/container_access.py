@@ -1,0 +1,50 @@
+"""What a container has of the emulator, as on AWS: credentials of its role, and a way to it."""
+
+import contextlib
+from collections.abc import Iterator
+
+from trainyard.emulator.access_keys import Loan
+from trainyard.emulator.client_environment import REDIRECT, SDK
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.runtime.install_layer import online
+from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.outbound_network import way
+from trainyard.emulator.runtime.proxy import Route
+
+
+class Access:
+    """One container's, or one job's on all its nodes."""
+
+    def __init__(self, aws: Aws, loan: Loan) -> None:
+        self._aws, self._loan = aws, loan
+        self.route = Route(
+            aws.url, aws.admit, way() if aws.internet and choose().loopback else None
+        )
+
+    def environment(self, own_network: bool) -> dict[str, str]:
+        """What makes any AWS client in it take the emulator for AWS, and itself for the role.
+
+        ``own_network``: whether it has one, with the address where containers ask for credentials.
+        """
+        path, url = self._loan.path, self._aws.url
+        uri = {"RELATIVE_URI": path} if own_network else {"FULL_URI": f"{url}{path}"}
+        credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
+        found = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
+        pip = online() if self._aws.internet else {}
+        return found | credentials | SDK | pip
+
+
+@contextlib.contextmanager
+def granted(aws: Aws, role: str, isolated: bool) -> Iterator[Access | None]:
+    """Access for a container with that role until the block ends; then its credentials end, too.
+
+    ``isolated``: EnableNetworkIsolation was asked for, so it gets neither: None.
+    """
+    if isolated:
+        yield None
+        return
+    loan = aws.keys.lend(role)
+    try:
+        yield Access(aws, loan)
+    finally:
+        aws.keys.take_back(loan)

@@ -1,0 +1,121 @@
+"""What of a state directory cannot be read is set aside before anything reads it, and said.
+
+A torn disk, an editor or another program may damage any document. It costs what the document was
+of and nothing else: the emulator starts, and lists the rest. What is set aside lies below
+<state>/damaged, under the path that it had.
+"""
+
+import errno
+import functools
+import json
+import logging
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+
+from trainyard.common.atomic_file import begin
+from trainyard.common.errors import EmulatorError
+
+log = logging.getLogger(__name__)
+
+FOLDER = "damaged"
+_OF_A_FOLDER = ("pipeline.json", "execution.json", "function.json")
+"""Documents without which nothing tells what the other files of their folder are."""
+_KINDS = {  # each document, and what it must have
+    "pipelines/*/pipeline.json": "PipelineArn PipelineName CreationTime LastModifiedTime versions",
+    "executions/*/execution.json": "answer parameters token pipeline steps",
+    "jobs/*/job.json": "kind describe outputs",
+    "tuning/*/tuning.json": "answer request trials",
+    "models/*.json": "ModelName ModelArn CreationTime",
+    "endpoint-configs/*.json": "EndpointConfigName CreationTime ProductionVariants",
+    "registry/groups/*.json": "ModelPackageGroupName CreationTime _tags _next",
+    "registry/packages/**/*.json": "ModelPackageArn CreationTime _tags",
+    "stored/*/*.json": "CreationTime LastModifiedTime _tags",
+    "functions/*/function.json": "configuration tags",
+    "cloudwatch/*.json": "",
+    "tags.json": "",
+}
+
+
+def check_writable(state: Path) -> None:
+    """Make the state directory, or close it to other users: it holds secrets and all objects.
+
+    Raises:
+        EmulatorError: nothing can be kept there: a read-only or a full disk.
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        if state.stat().st_mode & 0o077:
+            state.chmod(0o700)
+        begin(state / "writable", b"x").discard()
+    except OSError as failure:
+        fix = "make room there" if full(failure) else "make it writable"
+        raise EmulatorError(
+            f"{state} cannot keep the emulator's state: {failure.strerror}; {fix}, or name another "
+            "--state"
+        ) from failure
+
+
+def full(failure: BaseException) -> bool:
+    """Whether an operation failed because the disk is full."""
+    if isinstance(failure, sqlite3.OperationalError):
+        return "disk is full" in str(failure)
+    return isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def set_aside(state: Path) -> None:
+    """Moves every document below ``state`` that cannot be read, and what cannot be without it."""
+    for root in [state, *sorted(state.glob("regions/*"))]:
+        _set_aside(root)
+
+
+def refuse_pruning(state: Path) -> None:
+    """Raise EmulatorError while documents are set aside: what they refer to cannot be known."""
+    for folder in [state / FOLDER, *sorted(state.glob(f"regions/*/{FOLDER}"))]:
+        if found := [path for path in folder.rglob("*") if path.is_file()]:
+            raise EmulatorError(
+                f"{folder} holds {len(found)} files that could not be read, and what they refer to "
+                "may still be wanted, so nothing is pruned: put them right and back in their "
+                "places, or move that folder away"
+            )
+
+
+def _set_aside(state: Path) -> None:
+    for pattern, keys in _KINDS.items():
+        for path in sorted(state.glob(pattern)):
+            try:
+                _check(path, keys.split())
+            except (ValueError, KeyError, TypeError, FileNotFoundError) as damage:
+                _move(state, path, damage)
+
+
+def _check(path: Path, keys: Collection[str]) -> None:
+    """Raises for a document that is not an object with those keys, or lacks its definitions."""
+    document = json.loads(path.read_bytes())
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
+    for key in keys:
+        document[key]
+    if path.name == "pipeline.json":
+        for version in [document["versions"][-1], *document["versions"]]:
+            _readable(
+                path.with_name(f"definition-{version['PipelineVersionId']}.json").read_bytes()
+            )
+    if path.name == "execution.json":
+        _readable(path.with_name("definition.json").read_bytes())
+
+
+@functools.lru_cache(64)
+def _readable(definition: bytes) -> None:
+    """Executions of a pipeline have the same one: thousands, often."""
+    json.loads(definition)
+
+
+def _move(state: Path, path: Path, damage: Exception) -> None:
+    whole = path.parent if path.name in _OF_A_FOLDER else path
+    target = state / FOLDER / whole.relative_to(state)
+    while target.exists():
+        target = target.with_name(f"{target.name}~")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    whole.replace(target)
+    log.error("%s cannot be read: %r; it is lost, and lies in %s", path, damage, target)

@@ -1,0 +1,172 @@
+"""The emulator's HTTP/1.1 server: werkzeug's threaded one, with connections kept alive.
+
+werkzeug's own handler closes the connection after every answer, because it cannot know where the
+next request starts when an application leaves a body unread. Here the body is a stream that ends
+by itself, and what is left of it is read off or the connection is closed.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import IO, cast
+from wsgiref.types import WSGIApplication
+
+from werkzeug.exceptions import ClientDisconnected
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+from werkzeug.wsgi import LimitedStream
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.access_keys import CREDENTIALS_PATH
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+
+_DRAIN = 1 << 20  # bytes of an unread body that are worth reading to keep a connection
+_POLL = 0.1  # seconds between looks at whether to stop
+_LINGER = 5  # seconds that requests in progress get to end when the server stops
+_IDLE = 120  # seconds after which an idle connection is closed
+
+
+class Server(ThreadedWSGIServer):
+    """Loopback only. ``start`` serves in a thread, ``stop`` ends every connection.
+
+    Raises :class:`EmulatorError` when the port cannot be bound.
+    """
+
+    def __init__(self, app: WSGIApplication, port: int) -> None:
+        self.connections: set[socket.socket] = set()
+        with _listen(port) as listening:  # werkzeug itself would print and exit on a busy port
+            host, number = listening.getsockname()
+            super().__init__(host, number, app, Handler, fd=listening.fileno())
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(_POLL,), name="emulator", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def admit(self, listening: socket.socket) -> None:
+        """Answers also who connects to ``listening``, until that is shut down or closed.
+
+        It may belong to another network than ours: that of a job.
+        """
+        threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = listening.accept()
+            except OSError as failure:
+                if failure.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    return  # shut down: the job has ended
+                time.sleep(_POLL)  # until a descriptor is free
+                continue
+            self.process_request(connection, address)
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+        deadline = time.monotonic() + _LINGER
+        while self.connections and time.monotonic() < deadline:
+            for connection in list(self.connections):
+                with contextlib.suppress(OSError):  # the client was faster
+                    connection.shutdown(socket.SHUT_RDWR)
+            time.sleep(0.01)
+        self._thread.join()
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server((LOOPBACK, port), backlog=128)
+    except (OSError, OverflowError) as failure:
+        number = getattr(failure, "errno", None)
+        reason = os.strerror(number) if number else failure
+        raise EmulatorError(
+            f"cannot serve on {LOOPBACK}:{port}: {reason}; choose another --port, or none"
+        ) from failure
+
+
+class Handler(WSGIRequestHandler):
+    """One connection, many requests."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: Nagle would hold the second
+    timeout = _IDLE
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.connection)
+        super().finish()
+
+    def run_wsgi(self) -> None:
+        environ = self.make_environ()
+        body = self._body(environ)
+        answer: list[tuple[str, list]] = []
+
+        def start_response(status: str, headers: list, exc_info: object = None) -> Callable:
+            answer[:] = [(status, headers)]
+            return self.wfile.write
+
+        parts = self.server.app(environ, start_response)
+        try:
+            self._send(*answer[0], parts)
+        finally:
+            if hasattr(parts, "close"):
+                parts.close()
+        self._drain(body)
+
+    def _body(self, environ: dict) -> LimitedStream | None:
+        """The body as a stream that ends by itself; None for a chunked one, which also does."""
+        if environ.get("wsgi.input_terminated"):
+            self.close_connection = True
+            return None
+        length = self.headers.get("Content-Length", "0")
+        body = LimitedStream(cast(IO[bytes], self.rfile), int(length) if length.isdecimal() else 0)
+        environ["wsgi.input"], environ["wsgi.input_terminated"] = body, True
+        return body
+
+    def _send(self, status: str, headers: list[tuple[str, str]], parts: Iterable[bytes]) -> None:
+        code, _, reason = status.partition(" ")
+        self.send_response(int(code), reason)
+        names = {name.lower() for name, _ in headers}
+        for name, value in headers:
+            self.send_header(name, value)
+        bodiless = self.command == "HEAD" or code in ("204", "304")
+        if "content-length" not in names and not bodiless:
+            self.close_connection = True
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if not bodiless:
+            for part in parts:
+                self.wfile.write(part)
+
+    def _drain(self, body: LimitedStream | None) -> None:
+        if body is None or self.close_connection:
+            return
+        if body.limit - body.tell() > _DRAIN:
+            self.close_connection = True
+            return
+        try:
+            body.exhaust()
+        except ClientDisconnected:  # it sent a length and went
+            self.close_connection = True
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        line = self.requestline
+        if self.path.startswith(CREDENTIALS_PATH):
+            line = f"{self.command} {CREDENTIALS_PATH}..."  # the rest of it is a secret
+        log.debug("%s %s", line, code)
+
+    def log(self, type: str, message: str, *args: object) -> None:
+        log.log(logging.ERROR if type == "error" else logging.INFO, message, *args)

@@ -1,0 +1,162 @@
+"""Create, describe, list and stop jobs: those of pipeline steps and those started directly."""
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.job import KINDS, Job, Place, clear
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.request_shapes import check
+from trainyard.language.statuses import JOB_ENDED
+
+CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
+LOST = "InternalServerError: the emulator ended while this job was running"
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
+
+
+class Jobs:
+    """All jobs of a state directory. Every method may be called from any thread.
+
+    ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of a job that has
+    ended only what a listing shows stays in memory.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._live: dict[str, Job] = {}
+        self._ended: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
+        """Kind → name → summary."""
+        self._lock = threading.Lock()
+        self._closed = False
+        place.jobs.mkdir(parents=True, exist_ok=True)
+        self._bury()
+
+    def exists(self, name: str) -> bool:
+        """Whether there is or was a job of that name, of whatever kind."""
+        return self._path(name).exists()
+
+    def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
+        """Starts a job; ``about``: what its description says beside the request.
+
+        Raises ``ValidationException``, ``ResourceInUse``.
+        """
+        check(f"Create{kind}Job", request)
+        name = request[f"{kind}JobName"]
+        if not _NAME.fullmatch(name):
+            message = f"{kind}JobName {name!r}: expected at most 63 letters, digits and hyphens"
+            raise ApiError("ValidationException", message)
+        with self._lock:
+            if self._closed:
+                raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
+            if self._path(name).exists():
+                raise ApiError("ResourceInUse", f"Job name must be unique, and {name} exists")
+            job = KINDS[kind](self._place, request)
+            job.record |= about or {}
+            job.start(self._forget)
+            self._live[name] = job
+        return job
+
+    def describe(self, kind: str, name: str) -> dict:
+        job = self._live.get(name)
+        if job and job.KIND == kind:
+            return job.describe()
+        path = self._path(name)
+        if path.exists() and (document := read_json(path))["kind"] == kind:
+            return document["describe"]
+        raise ApiError("ValidationException", "Requested resource not found.")
+
+    def outputs(self, name: str) -> list[str]:
+        """URIs that an ended job uploaded to."""
+        path = self._path(name)
+        return read_json(path)["outputs"] if path.exists() else []
+
+    def list_jobs(self, kind: str, request: dict) -> dict:
+        found = self._summaries(kind)
+        keys = {"CreationTime": "CreationTime", "Status": f"{kind}JobStatus"}
+        found = ordered(
+            [job for job in found if _matches(kind, job, request)],
+            request,
+            keys | {"Name": f"{kind}JobName"},
+            "CreationTime",
+            "Ascending",
+        )
+        return page(f"{kind}JobSummaries", found, request, 10)
+
+    def stop(self, kind: str, name: str) -> dict:
+        status = self.describe(kind, name)[f"{kind}JobStatus"]
+        if status in JOB_ENDED:
+            message = f"The request was rejected because the {kind.lower()} job is in status"
+            raise ApiError("ValidationException", f"{message} {status}.")
+        if job := self._live.get(name):
+            job.stop()
+        return {}
+
+    def close(self) -> None:
+        """Stops every job and waits until no process of theirs is left."""
+        with self._lock:
+            self._closed = True
+            jobs = list(self._live.values())
+        for job in jobs:
+            job.stop(CLOSE_GRACE)
+        for job in jobs:
+            job.wait()
+
+    def _path(self, name: str) -> Path:
+        return self._place.jobs / name / "job.json"
+
+    def _summaries(self, kind: str) -> list[dict]:
+        with self._lock:
+            live = [job for job in self._live.values() if job.KIND == kind]
+            ended = list(self._ended[kind].values())
+        return [*ended, *(_summary(kind, job.describe()) for job in live)]
+
+    def _forget(self, job: Job) -> None:
+        """A job that has ended leaves the memory: its log's end, its process, its request.
+
+        Not one whose record a full disk has refused: what it says there is older.
+        """
+        with self._lock:
+            if job.keep.pending:
+                return
+            del self._live[job.name]
+            self._ended[job.KIND][job.name] = _summary(job.KIND, job.describe())
+
+    def _bury(self) -> None:
+        """Jobs that were running when an earlier emulator ended did not survive it."""
+        for path in self._place.jobs.glob("*/job.json"):
+            document = read_json(path)
+            kind, record = document["kind"], document["describe"]
+            if record[f"{kind}JobStatus"] not in JOB_ENDED:
+                record |= {f"{kind}JobStatus": "Failed", "FailureReason": LOST}
+                record |= {f"{kind}EndTime": time.time(), "LastModifiedTime": time.time()}
+                if "SecondaryStatus" in record:
+                    record["SecondaryStatus"] = "Failed"
+                write_json(path, document)
+                clear(path.parent)
+            self._ended[kind][path.parent.name] = _summary(kind, record)
+
+
+def _matches(kind: str, job: dict, request: dict) -> bool:
+    """The filters that ListTrainingJobs and ListProcessingJobs share."""
+    created, changed = job["CreationTime"], job["LastModifiedTime"]
+    return (
+        request.get("NameContains", "").lower() in job[f"{kind}JobName"].lower()
+        and request.get("StatusEquals") in (None, job[f"{kind}JobStatus"])
+        and request.get("CreationTimeAfter", created) <= created
+        and request.get("CreationTimeBefore", created) >= created
+        and request.get("LastModifiedTimeAfter", changed) <= changed
+        and request.get("LastModifiedTimeBefore", changed) >= changed
+    )
+
+
+def _summary(kind: str, job: dict) -> dict:
+    names = ("JobName", "JobArn", "JobStatus", "EndTime")
+    wanted = [f"{kind}{name}" for name in names]
+    wanted += ["CreationTime", "LastModifiedTime", "SecondaryStatus"]
+    wanted += ["FailureReason", "ExitMessage"] if kind != "Training" else []
+    return {name: job[name] for name in wanted if name in job}

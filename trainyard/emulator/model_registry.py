@@ -1,0 +1,341 @@
+"""The model registry: model package groups and packages, each kept in a JSON file of its own.
+
+<state>/registry/groups/<name>.json
+<state>/registry/packages/<group>/<version>.json, packages/<name>.json without a group
+
+moto has most of these operations, in memory and with defects that lose data (an update wipes
+what it omits, a duplicate group is accepted, nothing can be deleted), so they are answered here:
+requests are checked against botocore's model of the service, stored as they came, and described
+with the times and versions at which they really were made. Not kept: who made them, resource
+policies, validation profiles (nothing is validated: every package is ``Completed`` at once).
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_shapes import check
+
+_APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern for names
+_PAGE = 100  # most results a page (API reference)
+_TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
+_SUMMARY = (
+    "ModelPackageName",
+    "ModelPackageGroupName",
+    "ModelPackageVersion",
+    "ModelPackageArn",
+    "ModelPackageDescription",
+    "CreationTime",
+    "ModelPackageStatus",
+    "ModelApprovalStatus",
+    "ModelLifeCycle",
+    "ModelPackageRegistrationType",
+)
+_UPDATED = (
+    "ModelApprovalStatus",
+    "ApprovalDescription",
+    "InferenceSpecification",
+    "SourceUri",
+    "ModelCard",
+    "ModelLifeCycle",
+    "ModelPackageRegistrationType",
+)
+
+
+class Registry:
+    """Answers the operations that :meth:`owns` names. Every method may be called from any thread.
+
+    Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
+    """
+
+    def __init__(self, root: Path, changed: Callable[[dict], None] = lambda package: None) -> None:
+        """``changed`` hears of packages that are new or that are approved or rejected."""
+        self._root, self._changed = root, changed
+        self._lock = threading.RLock()
+        self._groups: dict[str, dict] = {}
+        self._packages: dict[str, dict] = {}  # by ARN, oldest first
+        self._load()
+        self._operations: dict[str, Callable[[dict], dict]] = {
+            "CreateModelPackageGroup": self._create_group,
+            "DescribeModelPackageGroup": self._describe_group,
+            "ListModelPackageGroups": self._list_groups,
+            "DeleteModelPackageGroup": self._delete_group,
+            "CreateModelPackage": self._create,
+            "DescribeModelPackage": self._describe,
+            "BatchDescribeModelPackage": self._batch_describe,
+            "ListModelPackages": self._list,
+            "UpdateModelPackage": self._update,
+            "DeleteModelPackage": self._delete,
+            "AddTags": self._add_tags,
+            "ListTags": self._list_tags,
+            "DeleteTags": self._delete_tags,
+        }
+
+    def owns(self, operation: str, request: dict) -> bool:
+        """True for the registry's operations, and for tagging where the ARN is the registry's."""
+        if operation in _TAGGING:
+            return ":model-package" in str(request.get("ResourceArn", ""))
+        return operation in self._operations
+
+    def handle(self, operation: str, request: dict, own: dict | None = None) -> dict:
+        """``own``: members of what is created that no client sets."""
+        check(operation, request)
+        with self._lock:
+            return self._operations[operation](request | (own or {}))
+
+    # groups
+
+    def _create_group(self, request: dict) -> dict:
+        name = _valid_name(request["ModelPackageGroupName"])
+        if name.lower() in {known.lower() for known in self._groups}:
+            raise _invalid(f"Model Package Group already exists: {_group_arn(name)}")
+        tags = request.get("Tags", [])
+        self._groups[name] = {
+            "ModelPackageGroupArn": _group_arn(name),
+            "CreationTime": time.time(),
+            "ModelPackageGroupStatus": "Completed",
+            **{k: v for k, v in request.items() if k != "Tags"},
+            "_tags": tags,
+            "_next": 1,  # a version number is never given out twice, as on AWS
+        }
+        self._save(self._groups[name])
+        return {"ModelPackageGroupArn": _group_arn(name)}
+
+    def _describe_group(self, request: dict) -> dict:
+        return _public(self._group(request["ModelPackageGroupName"]))
+
+    def _list_groups(self, request: dict) -> dict:
+        groups = [_public(g) for g in self._groups.values()]
+        return _page(request, groups, "ModelPackageGroupName", "ModelPackageGroupSummaryList")
+
+    def _delete_group(self, request: dict) -> dict:
+        group = self._group(request["ModelPackageGroupName"])
+        name = group["ModelPackageGroupName"]
+        if any(p.get("ModelPackageGroupName") == name for p in self._packages.values()):
+            message = f"Model Package Group {name} cannot be deleted: it contains model packages"
+            raise ApiError("ConflictException", message)
+        del self._groups[name]
+        self._path(group).unlink()
+        return {}
+
+    # packages
+
+    def _create(self, request: dict) -> dict:
+        group, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
+        if bool(group) == bool(name):
+            raise _invalid("Give one of ModelPackageGroupName and ModelPackageName, not both.")
+        _check_approval(request)
+        package = {k: v for k, v in request.items() if k not in ("Tags", "ClientToken")}
+        if group:
+            package.setdefault("ModelApprovalStatus", "PendingManualApproval")  # AWS's default
+        package |= (
+            self._versioned(group) if group else self._unversioned(request["ModelPackageName"])
+        )
+        package |= {
+            "CreationTime": time.time(),
+            "ModelPackageStatus": "Completed",
+            "ModelPackageStatusDetails": {"ValidationStatuses": []},
+            "_tags": request.get("Tags", []),
+        }
+        self._packages[package["ModelPackageArn"]] = package
+        self._save(package)
+        self._changed(_public(package))
+        return {"ModelPackageArn": package["ModelPackageArn"]}
+
+    def _versioned(self, named: str) -> dict:
+        group = self._group(named)
+        version = group["_next"]
+        group["_next"] += 1
+        self._save(group)
+        name = group["ModelPackageGroupName"]
+        return {
+            "ModelPackageGroupName": name,
+            "ModelPackageVersion": version,
+            "ModelPackageArn": _package_arn(f"{name}/{version}"),
+        }
+
+    def _unversioned(self, name: str) -> dict:
+        arn = _package_arn(_valid_name(name))
+        if arn in self._packages:
+            raise _invalid(f"Model Package already exists: {arn}")
+        return {"ModelPackageArn": arn}
+
+    def _describe(self, request: dict) -> dict:
+        return _public(self._package(request["ModelPackageName"]))
+
+    def _batch_describe(self, request: dict) -> dict:
+        found, errors = {}, {}
+        for arn in request["ModelPackageArnList"]:
+            try:
+                package = _public(self._package(arn))
+            except ApiError as failure:
+                errors[arn] = {"ErrorCode": failure.code, "ErrorResponse": failure.message}
+                continue
+            summary = {k: package[k] for k in _SUMMARY if k in package}
+            summary["InferenceSpecification"] = package.get("InferenceSpecification", {})
+            found[arn] = summary
+        return {"ModelPackageSummaries": found, "BatchDescribeModelPackageErrorMap": errors}
+
+    def _list(self, request: dict) -> dict:
+        group, status = request.get("ModelPackageGroupName"), request.get("ModelApprovalStatus")
+        kind = request.get("ModelPackageType", "Versioned" if group else "Unversioned")
+        if group:
+            group = self._group(group)["ModelPackageGroupName"]
+        chosen = [
+            {k: package[k] for k in _SUMMARY if k in package}
+            for package in self._packages.values()
+            if group in (None, package.get("ModelPackageGroupName"))
+            and status in (None, package.get("ModelApprovalStatus"))
+            and kind in ("Both", "Versioned" if "ModelPackageVersion" in package else "Unversioned")
+        ]
+        return _page(request, chosen, "ModelPackageArn", "ModelPackageSummaryList")
+
+    def _update(self, request: dict) -> dict:
+        """Changes what the call names, and nothing else."""
+        _check_approval(request)
+        package = self._package(request["ModelPackageArn"])
+        package |= {k: request[k] for k in _UPDATED if k in request}
+        metadata = package.get("CustomerMetadataProperties", {})
+        metadata |= request.get("CustomerMetadataProperties", {})
+        for key in request.get("CustomerMetadataPropertiesToRemove", []):
+            metadata.pop(key, None)
+        if metadata or "CustomerMetadataProperties" in package:
+            package["CustomerMetadataProperties"] = metadata
+        if added := request.get("AdditionalInferenceSpecificationsToAdd"):
+            old = package.get("AdditionalInferenceSpecifications", [])
+            package["AdditionalInferenceSpecifications"] = old + added
+        package["LastModifiedTime"] = time.time()
+        self._save(package)
+        if "ModelApprovalStatus" in request:
+            self._changed(_public(package))
+        return {"ModelPackageArn": package["ModelPackageArn"]}
+
+    def _delete(self, request: dict) -> dict:
+        package = self._packages.pop(self._package(request["ModelPackageName"])["ModelPackageArn"])
+        self._path(package).unlink()
+        return {}
+
+    # tags
+
+    def _add_tags(self, request: dict) -> dict:
+        item = self._item(request["ResourceArn"])
+        tags = {t["Key"]: t for t in [*item["_tags"], *request["Tags"]]}
+        item["_tags"] = list(tags.values())
+        self._save(item)
+        return {"Tags": item["_tags"]}
+
+    def _list_tags(self, request: dict) -> dict:
+        return {"Tags": self._item(request["ResourceArn"])["_tags"]}
+
+    def _delete_tags(self, request: dict) -> dict:
+        item = self._item(request["ResourceArn"])
+        item["_tags"] = [t for t in item["_tags"] if t["Key"] not in request["TagKeys"]]
+        self._save(item)
+        return {}
+
+    # inside
+
+    def _group(self, named: str) -> dict:
+        """By name or ARN."""
+        name = named.rpartition(":model-package-group/")[2].lower()
+        for group in self._groups.values():
+            if group["ModelPackageGroupName"].lower() == name:
+                return group
+        raise _invalid(f"Model Package Group {_group_arn(name)} does not exist.")
+
+    def _package(self, named: str) -> dict:
+        """By ARN, or by the name of an unversioned package."""
+        arn = named if named.startswith("arn:") else _package_arn(named)
+        for known in (arn, arn.lower()):  # packages of earlier states have capitals in theirs
+            if known in self._packages:
+                return self._packages[known]
+        raise _invalid(f"Model Package {arn} does not exist.")
+
+    def _item(self, arn: str) -> dict:
+        return self._group(arn) if ":model-package-group/" in arn else self._package(arn)
+
+    # on disk: one file each, so that a change costs the same however many there are
+
+    def _path(self, item: dict) -> Path:
+        if arn := item.get("ModelPackageArn"):
+            return self._root / "packages" / f"{arn.partition(':model-package/')[2]}.json"
+        return self._root / "groups" / f"{item['ModelPackageGroupName']}.json"
+
+    def _save(self, item: dict) -> None:
+        write_json(self._path(item), item)
+
+    def _load(self) -> None:
+        groups = [read_json(path) for path in self._root.glob("groups/*.json")]
+        packages = [read_json(path) for path in self._root.glob("packages/**/*.json")]
+        for group in sorted(groups, key=_age):
+            self._groups[group["ModelPackageGroupName"]] = group
+        for package in sorted(packages, key=_age):
+            self._packages[package["ModelPackageArn"]] = package
+
+
+def _age(item: dict) -> tuple[float, int]:
+    """Orders items, the oldest first."""
+    return item["CreationTime"], item.get("ModelPackageVersion", 0)
+
+
+def _page(request: dict, items: list[dict], name: str, answer: str) -> dict:
+    """Filtered by name and time, sorted, one page of them. AWS's default is oldest first."""
+    after, before = request.get("CreationTimeAfter", 0), request.get("CreationTimeBefore")
+    part = request.get("NameContains", "").lower()
+    chosen = [
+        item
+        for item in items
+        if part in item[name].lower()
+        and item["CreationTime"] > after
+        and (before is None or item["CreationTime"] < before)
+    ]
+    if request.get("SortBy", "CreationTime") == "Name":
+        chosen.sort(key=lambda item: item[name])
+    if request.get("SortOrder", "Ascending") == "Descending":
+        chosen.reverse()
+    skip, limit = _skip(request), min(request.get("MaxResults", _PAGE), _PAGE)
+    result: dict = {answer: chosen[skip : skip + limit]}
+    if len(chosen) > skip + limit:
+        result["NextToken"] = str(skip + limit)
+    return result
+
+
+def _skip(request: dict) -> int:
+    token = request.get("NextToken", "0")
+    if not token.isdecimal():
+        raise _invalid(f"The NextToken {token!r} is not one that this emulator gave out.")
+    return int(token)
+
+
+def _check_approval(request: dict) -> None:
+    status = request.get("ModelApprovalStatus")
+    if status not in (None, *_APPROVALS):
+        raise _invalid(f"ModelApprovalStatus is {status!r}: must be one of {', '.join(_APPROVALS)}")
+
+
+def _valid_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise _invalid(f"The name {name!r} must match {_NAME.pattern}")
+    return name
+
+
+def _public(item: dict) -> dict:
+    return {k: v for k, v in item.items() if not k.startswith("_")}
+
+
+def _group_arn(name: str) -> str:
+    """SageMaker writes names in lower case into ARNs, and finds them in any."""
+    return make_arn("sagemaker", f"model-package-group/{name.lower()}")
+
+
+def _package_arn(name: str) -> str:
+    return make_arn("sagemaker", f"model-package/{name.lower()}")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

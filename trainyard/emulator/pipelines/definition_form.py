@@ -1,0 +1,89 @@
+"""What CreatePipeline refuses of a definition's form, by the rules of ``trainyard.validate``.
+
+Only what AWS is known to refuse there, and not when a step starts: other rules of validate are
+about what would go wrong later.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_shapes import model
+from trainyard.validate import step_dependencies, step_request_checks
+from trainyard.validate.location import Finding
+from trainyard.validate.outer_form import read
+
+READABLE = frozenset({"form", "parameter-enum", "parameter-default", "type"})
+"""Rules without which a definition cannot be read further."""
+REFUSED = READABLE | {
+    "not-json",
+    "unknown-member",  # "Unknown Argument member": aws/sagemaker-python-sdk#3472, #2746
+    "length",  # "Model validation failed - container … length": #2554, kedro-sagemaker#14
+    "not-in-a-pipeline",  # #3472
+    "after-fail",  # the API's FailStep is a terminal step
+    "depends-on",
+    "name",
+}
+DEEPEST = 100  # lists and objects in one another; a nested step takes four
+_PREFIX = "Unable to parse pipeline definition."  # as the service's own messages begin
+
+
+def check(text: str, rules: frozenset[str] = REFUSED) -> None:
+    """Raises ``ValidationException`` with what ``rules`` find first in a definition."""
+    if wrong := next(
+        (f for f in _findings(text) if f.severity == "error" and f.rule in rules), None
+    ):
+        step = f" Step {wrong.step!r}:" if wrong.step else ""
+        raise _refused(f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}")
+
+
+def check_size(text: str) -> None:
+    """Raises ``ValidationException`` for a text that is longer than a request may hold."""
+    request = model().operation_model("CreatePipeline").input_shape
+    most = request.members["PipelineDefinition"].metadata["max"]
+    if len(text) > most:
+        message = f"PipelineDefinition has {len(text)} characters, and at most {most} are taken"
+        raise ApiError("ValidationException", f"{message}; use PipelineDefinitionS3Location")
+
+
+def decoded(data: bytes, where: str) -> str:
+    """A definition that lies in S3. Raises ``ValidationException`` when it is no text."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as wrong:
+        raise _refused(f" {where} is not UTF-8: {wrong}") from None
+
+
+def _findings(text: str) -> Iterator[Finding]:
+    _check_depth(text)
+    document, found = read(text)
+    yield from found
+    if document and not any(f.rule in ("not-json", "form") for f in found):
+        steps = {step.name: step for step in document.steps}
+        yield from step_request_checks.findings(document, steps)
+        yield from step_dependencies.findings(document, steps)
+
+
+def _check_depth(text: str) -> None:
+    try:
+        level: list[Any] = [json.loads(text)]
+    except RecursionError:
+        raise _refused(f" It is nested deeper than {DEEPEST} levels") from None
+    except ValueError:
+        return  # read says what is wrong
+    for _ in range(DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise _refused(f" It is nested deeper than {DEEPEST} levels")
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _refused(what: str) -> ApiError:
+    return ApiError("ValidationException", f"{_PREFIX}{what}")

@@ -1,0 +1,359 @@
+"""Start, stop, describe and list executions."""
+
+import logging
+import secrets
+import string
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.common import atomic_file
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.pipelines import refused_members, selective_execution, step_cache
+from trainyard.emulator.pipelines.checked_definition import Step, invalid
+from trainyard.emulator.pipelines.expression_scope import ExecutionScope
+from trainyard.emulator.pipelines.parameter_values import values
+from trainyard.emulator.pipelines.pipeline_versions import Pipelines, Version
+from trainyard.emulator.pipelines.running_execution import Execution
+from trainyard.emulator.pipelines.step_order import Observe, unobserved
+from trainyard.emulator.pipelines.step_runners import Work
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.language.evaluation import evaluate
+from trainyard.language.expressions import ExpressionError
+from trainyard.language.parameters import as_given
+from trainyard.language.statuses import ENDED
+
+log = logging.getLogger(__name__)
+
+LOST = "InternalServerError: the emulator ended while this execution was running"
+_LETTERS = string.ascii_lowercase + string.digits
+_SUMMARY = (
+    "PipelineExecutionArn",
+    "PipelineExecutionDisplayName",
+    "PipelineExecutionDescription",
+    "PipelineExecutionStatus",
+    "PipelineExecutionFailureReason",
+)
+_PASSED = ("PipelineExecutionDisplayName", "PipelineExecutionDescription")
+_STEP = (
+    "StepName",
+    "StepDisplayName",
+    "StepDescription",
+    "StartTime",
+    "EndTime",
+    "StepStatus",
+    "CacheHitResult",
+    "SelectiveExecutionResult",
+    "FailureReason",
+    "Metadata",
+    "AttemptCount",
+    "IterationContext",
+)
+
+
+class Executions:
+    """All executions of a state directory. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        root: Path,
+        pipelines: Pipelines,
+        work: Work,
+        objects: ObjectStore,
+        observe: Observe = unobserved,
+    ) -> None:
+        """``observe`` hears of every change of a status."""
+        self._root = root
+        self._pipelines = pipelines
+        self._work = work
+        self._objects, self._observe = objects, observe
+        self._all: dict[str, Execution] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        root.mkdir(parents=True, exist_ok=True)
+        for path in sorted(root.glob("*/execution.json")):
+            self._load(path)
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "StartPipelineExecution": self.start,
+            "StopPipelineExecution": self.stop,
+            "RetryPipelineExecution": self.retry,
+            "UpdatePipelineExecution": self.update,
+            "DescribePipelineExecution": self.describe,
+            "ListPipelineExecutions": self.list_executions,
+            "ListPipelineExecutionSteps": self.list_steps,
+            "ListPipelineParametersForExecution": self.parameters,
+            "DescribePipelineDefinitionForExecution": self.definition,
+        }
+
+    def start(self, request: dict) -> dict:
+        refused_members.refuse(request)
+        with self._lock:
+            if self._closed:
+                raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
+            token = request.get("ClientRequestToken")
+            for other in self._all.values():
+                if token and other.record["token"] == token:
+                    return {"PipelineExecutionArn": other.arn}  # the same call again
+            version = self._pipelines.version(
+                request["PipelineName"], request.get("PipelineVersionId")
+            )
+            execution = self._create(version, request)
+        name = version.pipeline["PipelineName"]
+        try:
+            self._pipelines.note_run(name, version.number, execution.arn)
+            execution.start()
+        except OSError:  # a full disk: what is not kept has not been started
+            self._all.pop(execution.arn)
+            raise
+        return {"PipelineExecutionArn": execution.arn}
+
+    def stop(self, request: dict) -> dict:
+        execution = self._find(request)
+        status = execution.record["answer"]["PipelineExecutionStatus"]
+        if status in ENDED:
+            raise invalid(f"Pipeline execution with ARN {execution.arn} is in status {status}.")
+        execution.stop()
+        return {"PipelineExecutionArn": execution.arn}
+
+    def retry(self, request: dict) -> dict:
+        """Runs again from the steps that failed or were stopped; what succeeded stays."""
+        with self._lock:
+            old, token = self._find(request), request["ClientRequestToken"]
+            if token in old.record.get("retries", ()):
+                return {"PipelineExecutionArn": old.arn}  # the same call again
+            status = old.record["answer"]["PipelineExecutionStatus"]
+            if status not in ("Failed", "Stopped"):
+                raise invalid(f"only a failed or stopped execution can be retried, not {status}")
+            steps = old.record["steps"]
+            selective_execution.check_retry(steps, old.arn)
+            kept = {n: record for n, record in steps.items() if record["StepStatus"] == "Succeeded"}
+            answer = {k: v for k, v in old.record["answer"].items() if k != "FailureReason"}
+            answer["PipelineExecutionStatus"] = "Executing"
+            if "ParallelismConfiguration" in request:
+                answer["ParallelismConfiguration"] = request["ParallelismConfiguration"]
+            tokens = [*old.record.get("retries", ()), token]
+            new = {"answer": answer, "steps": kept, "retries": tokens}
+            execution = self._execution(old.directory, old.record | new)
+            self._all[execution.arn] = execution
+        old.wait()
+        execution.start()
+        return {"PipelineExecutionArn": execution.arn}
+
+    def update(self, request: dict) -> dict:
+        execution = self._find(request)
+        with execution.lock:
+            answer = execution.record["answer"]
+            passed = (*_PASSED, "ParallelismConfiguration")
+            answer |= {key: request[key] for key in passed if key in request}
+            execution.save()
+        return {"PipelineExecutionArn": execution.arn}
+
+    def describe(self, request: dict) -> dict:
+        execution = self._find(request)
+        with execution.lock:
+            return dict(execution.record["answer"])
+
+    def list_executions(self, request: dict) -> dict:
+        arn = self._pipelines.describe({"PipelineName": request["PipelineName"]})["PipelineArn"]
+        answers = [e.record["answer"] for e in self._executions_of(arn)]
+        after, before = request.get("CreatedAfter", 0), request.get("CreatedBefore", float("inf"))
+        found = [answer for answer in answers if after <= answer["CreationTime"] <= before]
+        keys = {"CreationTime": "CreationTime", "PipelineExecutionArn": "PipelineExecutionArn"}
+        found = ordered(found, request, keys, "CreationTime", "Descending")
+        return page("PipelineExecutionSummaries", found, request, 10, _summary)
+
+    def list_steps(self, request: dict) -> dict:
+        execution = self._find(request)
+        with execution.lock:
+            records = [dict(record) for record in execution.steps.values()]
+        found = ordered(records, request, {"CreatedTime": "StartTime"}, "CreatedTime", "Descending")
+        return page("PipelineExecutionSteps", found, request, 100, _step)
+
+    def parameters(self, request: dict) -> dict:
+        arn = self._find(request).arn
+        return page("PipelineParameters", self.given(arn), request, 100)
+
+    def given(self, arn: str) -> list[dict[str, str]]:
+        """All parameters of the execution with that ARN, as the API tells them."""
+        given = self._all[arn].record["parameters"]
+        return [{"Name": name, "Value": as_given(value)} for name, value in given.items()]
+
+    def answers(self) -> list[dict]:
+        """What ``describe`` answers of each whose pipeline has not been deleted."""
+        there = self._pipelines.arns()
+        with self._lock:
+            found = [execution.record["answer"] for execution in self._all.values()]
+        return [dict(answer) for answer in found if answer["PipelineArn"] in there]
+
+    def definition(self, request: dict) -> dict:
+        execution = self._find(request)
+        return {
+            "PipelineDefinition": (execution.directory / "definition.json").read_bytes().decode(),
+            "CreationTime": execution.record["answer"]["CreationTime"],
+        }
+
+    def settle(self, arn: str, token: str) -> None:
+        """Returns when the step that waited with that callback token has ended."""
+        self._all[arn].settle(token)
+
+    def running(self, pipeline: str) -> list[str]:
+        """ARNs of the executions of the pipeline with that ARN that have not ended."""
+        return [
+            execution.arn
+            for execution in self._executions_of(pipeline)
+            if execution.record["answer"]["PipelineExecutionStatus"] not in ENDED
+        ]
+
+    def close(self) -> None:
+        """Stops every execution. The jobs must be stopped, too, before ``join``."""
+        with self._lock:
+            self._closed = True
+        running = self._open()
+        if running:
+            log.warning("stopping %s, which still runs", ", ".join(e.arn for e in running))
+        for execution in running:
+            execution.stop()
+
+    def join(self) -> None:
+        """Returns when nothing of any execution runs any more: whom they tell may close then."""
+        with self._lock:
+            executions = list(self._all.values())
+        for execution in executions:
+            execution.wait()
+
+    # inside
+
+    def _open(self) -> list[Execution]:
+        return [
+            e
+            for e in self._all.values()
+            if e.record["answer"]["PipelineExecutionStatus"] not in ENDED
+        ]
+
+    def _executions_of(self, pipeline: str) -> list[Execution]:
+        with self._lock:
+            executions = list(self._all.values())
+        return [e for e in executions if e.record["answer"]["PipelineArn"] == pipeline]
+
+    def _find(self, request: dict) -> Execution:
+        arn = request.get("PipelineExecutionArn")  # not required by ListPipelineExecutionSteps
+        if arn not in self._all:
+            raise ApiError("ResourceNotFound", f"Pipeline execution '{arn}' does not exist.")
+        return self._all[arn]
+
+    def _create(self, version: Version, request: dict) -> Execution:
+        pipeline, now = version.pipeline, time.time()
+        number = "".join(secrets.choice(_LETTERS) for _ in range(12))
+        parallel = request.get("ParallelismConfiguration") or pipeline.get(
+            "ParallelismConfiguration"
+        )
+        answer = {
+            "PipelineArn": pipeline["PipelineArn"],
+            "PipelineExecutionArn": f"{pipeline['PipelineArn']}/execution/{number}",
+            "PipelineExecutionDisplayName": f"execution-{int(now * 1000)}",
+            "PipelineExecutionStatus": "Executing",
+            "CreationTime": now,
+            "LastModifiedTime": now,
+            "CreatedBy": {},
+            "LastModifiedBy": {},
+            "PipelineVersionId": version.number,
+            "RoleArn": request.get("RoleArn") or pipeline.get("RoleArn", ""),
+            **({"ParallelismConfiguration": parallel} if parallel else {}),
+            **{key: request[key] for key in _PASSED if key in request},
+        }
+        record = {
+            "answer": answer,
+            "pipeline": pipeline["PipelineName"],
+            "token": request.get("ClientRequestToken"),
+            "parameters": values(
+                version.definition.parameters, request.get("PipelineParameters", [])
+            ),
+            "steps": {},
+        }
+        if config := request.get("SelectiveExecutionConfig"):
+            answer["SelectiveExecutionConfig"] = config
+            names = record["selected"] = selective_execution.selected(version.definition, config)
+            source = self._source(config, pipeline["PipelineArn"])
+            record["steps"] = selective_execution.reused(
+                version.definition, names, source, self._objects
+            )
+        if wanted := version.definition.experiment:
+            found = self._named(wanted, record, version)
+            answer["PipelineExperimentConfig"] = found
+            self._work.experiments.ensure(found)
+        directory = self._root / number
+        directory.mkdir()
+        atomic_file.write(directory / "definition.json", version.text)
+        execution = self._execution(directory, record)
+        self._all[execution.arn] = execution
+        return execution
+
+    def _named(self, wanted: dict, record: dict, version: Version) -> dict[str, str]:
+        """The names of the experiment and the trial. Raises ``ValidationException``."""
+        scope = ExecutionScope(record, version.definition, self._work.describe, self._objects, {})
+        try:
+            return {name: str(evaluate(value, scope)) for name, value in wanted.items()}
+        except ExpressionError as error:
+            raise invalid(f"PipelineExperimentConfig: {error}") from None
+
+    def _source(self, config: dict, pipeline: str) -> dict | None:
+        """The record of the execution whose results a selective one takes."""
+        arn = config.get("SourcePipelineExecutionArn")
+        if arn is None:
+            return None
+        if arn not in self._all or not arn.startswith(f"{pipeline}/execution/"):
+            message = f"Invalid SourcePipelineExecutionArn: {arn}. It is no execution of {pipeline}"
+            raise invalid(message)
+        return self._all[arn].record
+
+    def _execution(self, directory: Path, record: dict) -> Execution:
+        return Execution(directory, record, self._work, self._objects, self._hit, self._observe)
+
+    def _load(self, path: Path) -> None:
+        """An execution that was running when an earlier emulator ended did not survive it."""
+        record = read_json(path)
+        if record["answer"]["PipelineExecutionStatus"] not in ENDED:
+            record["answer"] |= {"PipelineExecutionStatus": "Failed", "FailureReason": LOST}
+            record["answer"]["LastModifiedTime"] = time.time()
+            for step in record["steps"].values():
+                if "EndTime" not in step:
+                    step |= {"StepStatus": "Failed", "FailureReason": LOST, "EndTime": time.time()}
+            write_json(path, record)
+        execution = self._execution(path.parent, record)
+        self._all[execution.arn] = execution
+
+    def _hit(self, execution: Execution, step: Step, signature: str) -> tuple[dict, str] | None:
+        """The latest successful run of this pipeline with that signature whose outputs are there.
+
+        A run that itself was a hit counts from the time of the run that it reused.
+        """
+        pipeline = execution.record["answer"]["PipelineArn"]
+        newest = time.time() - step_cache.expiry(step)
+        runs = [
+            (record, other.arn)
+            for other in self._executions_of(pipeline)
+            for record in list(other.steps.values())
+            if record.get("signature") == signature and record["StepStatus"] == "Succeeded"
+        ]
+        for record, arn in sorted(runs, key=lambda run: run[0]["EndTime"], reverse=True):
+            if record["EndTime"] >= newest and step_cache.intact(self._objects, record["outputs"]):
+                return record, arn
+        return None
+
+
+def _summary(answer: dict) -> dict:
+    renamed = answer | {
+        "StartTime": answer["CreationTime"],
+        "PipelineExecutionFailureReason": answer.get("FailureReason"),
+    }
+    wanted = (*_SUMMARY, "StartTime")
+    return {key: renamed[key] for key in wanted if renamed.get(key) is not None}
+
+
+def _step(record: dict) -> dict:
+    return {key: record[key] for key in _STEP if key in record}

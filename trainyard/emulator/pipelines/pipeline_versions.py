@@ -1,0 +1,248 @@
+"""Pipelines and their versions.
+
+<state>/pipelines/<name>/pipeline.json        what DescribePipeline answers, without definition
+<state>/pipelines/<name>/definition-<n>.json  the definition of version n, byte for byte
+"""
+
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.common import atomic_file
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.pipelines import definition_form, refused_members, step_cache
+from trainyard.emulator.pipelines.checked_definition import Definition, invalid, parse, refuse
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.storage.object_store import ObjectStore
+
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}")  # the API reference's pattern
+_PASSED = ("PipelineDisplayName", "PipelineDescription", "RoleArn", "ParallelismConfiguration")
+_SUMMARY = (
+    "PipelineArn",
+    "PipelineName",
+    "PipelineDisplayName",
+    "PipelineDescription",
+    "RoleArn",
+    "CreationTime",
+    "LastModifiedTime",
+    "LastExecutionTime",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a pipeline, as an execution needs it."""
+
+    number: int
+    text: str
+    definition: Definition
+    pipeline: dict
+
+
+class Pipelines:
+    """All pipelines of a state directory. Every method may be called from any thread.
+
+    A pipeline may be named by its name or its ARN. Raises ApiError as AWS does.
+    """
+
+    def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN) -> None:
+        """``python``: what stands in for the images of the steps' jobs."""
+        self._root = root
+        self._objects = objects
+        self._python = python
+        self._lock = threading.RLock()
+        root.mkdir(parents=True, exist_ok=True)
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        """Those that concern nothing but pipelines."""
+        return {
+            "UpdatePipeline": self.update,
+            "DescribePipeline": self.describe,
+            "ListPipelines": self.list_pipelines,
+            "ListPipelineVersions": self.list_versions,
+            "UpdatePipelineVersion": self.update_version,
+        }
+
+    def create(self, request: dict) -> dict:
+        refused_members.refuse(request)
+        name = request["PipelineName"]
+        if not _NAME.fullmatch(name):
+            raise invalid(f"PipelineName {name!r}: expected at most 256 letters, digits, hyphens")
+        with self._lock:
+            if self._path(name).exists():
+                if self._read(name).get("token") == request.get("ClientRequestToken", ""):
+                    return {"PipelineArn": arn(name)}  # the same call again
+                message = "Pipeline names must be unique within an AWS account and region."
+                raise invalid(f"{message} Pipeline with name ({name}) already exists.")
+            text = self._text(request)
+            now = time.time()
+            record = {
+                "PipelineArn": arn(name),
+                "PipelineName": name,
+                "PipelineDisplayName": name,
+                "PipelineStatus": "Active",
+                "CreationTime": now,
+                "CreatedBy": {},
+                "LastModifiedBy": {},
+                "versions": [],
+                "token": request.get("ClientRequestToken"),
+            }
+            self._store(record, request, text)
+        return {"PipelineArn": arn(name)}
+
+    def update(self, request: dict) -> dict:
+        """A call with a definition makes a new version."""
+        refused_members.refuse(request)
+        with self._lock:
+            record = self._read(request["PipelineName"])
+            given = "PipelineDefinition" in request or "PipelineDefinitionS3Location" in request
+            self._store(record, request, self._text(request) if given else None)
+        number = record["versions"][-1]["PipelineVersionId"]
+        return {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
+
+    def delete(self, request: dict) -> dict:
+        with self._lock:
+            record = self._read(request["PipelineName"])
+            shutil.rmtree(self._root / record["PipelineName"])
+        return {"PipelineArn": record["PipelineArn"]}
+
+    def describe(self, request: dict) -> dict:
+        refused_members.refuse(request)
+        record = self._read(request["PipelineName"])
+        number = self._number(record, request.get("PipelineVersionId"))
+        version = self._version(record, number)
+        shown = {k: v for k, v in record.items() if k not in ("versions", "token")}
+        texts = ("PipelineVersionDisplayName", "PipelineVersionDescription")
+        return shown | {
+            "PipelineDefinition": self._definition(record["PipelineName"], number),
+            **{key: version[key] for key in texts if key in version},
+        }
+
+    def list_pipelines(self, request: dict) -> dict:
+        records = [read_json(path) for path in self._root.glob("*/pipeline.json")]
+        prefix = request.get("PipelineNamePrefix", "")
+        found = [
+            record
+            for record in records
+            if record["PipelineName"].startswith(prefix)
+            and request.get("CreatedAfter", 0) <= record["CreationTime"]
+            and request.get("CreatedBefore", record["CreationTime"]) >= record["CreationTime"]
+        ]
+        keys = {"CreationTime": "CreationTime", "Name": "PipelineName"}
+        found = ordered(found, request, keys, "CreationTime", "Descending")
+        return page("PipelineSummaries", found, request, 10, _summary)
+
+    def list_versions(self, request: dict) -> dict:
+        versions = self._read(request["PipelineName"])["versions"]
+        by_number = {"": "PipelineVersionId"}
+        found = ordered(versions, {**request, "SortBy": ""}, by_number, "", "Descending")
+        return page("PipelineVersionSummaries", found, request, 10)
+
+    def update_version(self, request: dict) -> dict:
+        with self._lock:
+            record = self._read(request["PipelineArn"])
+            number = self._number(record, request["PipelineVersionId"])
+            version = self._version(record, number)
+            for key in ("PipelineVersionDisplayName", "PipelineVersionDescription"):
+                version |= {key: request[key]} if key in request else {}
+            self._write(record)
+        return {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
+
+    # for executions
+
+    def arns(self) -> set[str]:
+        """Those of all pipelines."""
+        return {arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
+
+    def version(self, name: str, number: int | None = None) -> Version:
+        """The given version, the latest one without ``number``."""
+        record = self._read(name)
+        number = self._number(record, number)
+        text = self._definition(record["PipelineName"], number)
+        return Version(number, text, parse(text), record)
+
+    def note_run(self, name: str, number: int, execution: str) -> None:
+        """Remembers that an execution of that version was started now."""
+        with self._lock:
+            record = self._read(name)
+            record["LastRunTime"] = record["LastExecutionTime"] = time.time()
+            self._version(record, number)["LastExecutionPipelineExecutionArn"] = execution
+            self._write(record)
+
+    # inside
+
+    def _path(self, name: str) -> Path:
+        return self._root / name / "pipeline.json"
+
+    def _read(self, name_or_arn: str) -> dict:
+        name = name_or_arn.rpartition("pipeline/")[2]
+        if not _NAME.fullmatch(name) or not self._path(name).exists():
+            raise ApiError("ResourceNotFound", f"Pipeline '{arn(name)}' does not exist.")
+        return read_json(self._path(name))
+
+    def _write(self, record: dict) -> None:
+        write_json(self._path(record["PipelineName"]), record)
+
+    def _store(self, record: dict, request: dict, text: str | None) -> None:
+        """The definition first, then the record that names it."""
+        now = time.time()
+        record |= {key: request[key] for key in _PASSED if key in request}
+        record["LastModifiedTime"] = now
+        if text is not None:
+            number = len(record["versions"]) + 1
+            path = self._path(record["PipelineName"]).with_name(f"definition-{number}.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_file.write(path, text)
+            summary = {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
+            record["versions"].append(summary | {"CreationTime": now})
+        self._write(record)
+
+    def _text(self, request: dict) -> str:
+        """The request's definition, checked."""
+        if location := request.get("PipelineDefinitionS3Location"):
+            where = f"s3://{location['Bucket']}/{location['ObjectKey']}"
+            named = location["Bucket"], location["ObjectKey"], location.get("VersionId")
+            data = self._objects.path(*named).read_bytes()
+            text = definition_form.decoded(data, where)
+        elif "PipelineDefinition" in request:
+            text = request["PipelineDefinition"]
+            definition_form.check_size(text)
+        else:
+            raise invalid("expected a PipelineDefinition or a PipelineDefinitionS3Location")
+        definition_form.check(text, definition_form.READABLE)
+        for step in parse(text).steps.values():
+            refuse(step, self._python)
+            try:
+                step_cache.expiry(step)
+            except ApiError as error:
+                raise invalid(f"step {step.name!r}: {error.message}") from None
+        definition_form.check(text)
+        return text
+
+    def _definition(self, name: str, number: int) -> str:
+        return self._path(name).with_name(f"definition-{number}.json").read_bytes().decode()
+
+    def _number(self, record: dict, wanted: int | None) -> int:
+        latest = record["versions"][-1]["PipelineVersionId"]
+        if wanted is None:
+            return latest
+        if not 1 <= wanted <= latest:
+            raise ApiError("ResourceNotFound", f"Pipeline version {wanted} does not exist.")
+        return wanted
+
+    def _version(self, record: dict, number: int) -> dict:
+        return record["versions"][number - 1]
+
+
+def arn(name: str) -> str:
+    return make_arn("sagemaker", f"pipeline/{name}")
+
+
+def _summary(record: dict) -> dict:
+    return {key: record[key] for key in _SUMMARY if key in record}

@@ -1,0 +1,58 @@
+"""Step caching: the signature of a step's run, and earlier runs that may stand in for it.
+
+The rules are those of ``trainyard.language.cache_config``. One is stricter: a hit needs every
+object that the earlier run left to be there, unchanged; AWS does not look.
+"""
+
+from collections.abc import Iterable
+
+from trainyard.common.hashes import json_sha256
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.transfers import split_uri
+from trainyard.emulator.pipelines.checked_definition import Step
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.language.cache_config import duration, key_arguments
+
+
+def signature(step: Step, arguments: dict) -> str | None:
+    """A hash over the step's cached attributes, or None when the step has no cache.
+
+    ``arguments`` are resolved. The step's name counts: two equal steps are two steps.
+    """
+    chosen = key_arguments(step.document, arguments)
+    if chosen is None:
+        return None
+    return json_sha256([step.name, step.type, chosen])
+
+
+def expiry(step: Step) -> float:
+    """``ExpireAfter`` in seconds; infinite without one. Raises ``ValidationException``."""
+    text = (step.document.get("CacheConfig") or {}).get("ExpireAfter")
+    try:
+        return float("inf") if text is None else duration(text)
+    except ValueError as error:
+        raise ApiError("ValidationException", str(error)) from None
+
+
+def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
+    """Every object at or under ``uris`` -> its ETag."""
+    found: dict[str, str] = {}
+    for uri in uris:
+        bucket, prefix = split_uri(uri)
+        for info in objects.list(bucket, prefix):
+            if info.key == prefix or info.key.startswith(f"{prefix.rstrip('/')}/"):
+                found[f"s3://{bucket}/{info.key}"] = info.etag
+    return found
+
+
+def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
+    """Whether each object of a :func:`snapshot` is still there with the same bytes."""
+    for uri, etag in earlier.items():
+        if not there(objects, uri) or objects.head(*split_uri(uri)).etag != etag:
+            return False
+    return True
+
+
+def there(objects: ObjectStore, uri: str) -> bool:
+    """Whether there is an object at ``uri``."""
+    return objects.exists(*split_uri(uri))

@@ -1,0 +1,226 @@
+"""The order of an execution's steps: which may start now, and how the execution has ended."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainyard.emulator.pipelines.checked_definition import Definition, Step
+from trainyard.language.expressions import (
+    GET,
+    LOOP_ITEM,
+    ExpressionError,
+    is_expression,
+    lookup,
+    parse_get,
+)
+from trainyard.language.retries import BACKOFF_RATE, CAUSES, INTERVAL_SECONDS, MAX_ATTEMPTS
+from trainyard.language.statuses import TRIGGERS
+
+
+class Order:
+    """Reads the execution's record as it is at each call; the caller holds its lock."""
+
+    def __init__(self, definition: Definition, record: dict) -> None:
+        self._definition, self._record = definition, record
+        self.children: dict[str, Step] = {}
+        """The steps that the loops under way became."""
+
+    def ready(self, running: Collection[str]) -> list[Step]:
+        """Steps that may start now beside those, as many as MaxParallelExecutionSteps allows."""
+        limit = self._record["answer"].get("ParallelismConfiguration", {})
+        free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
+        free -= len([name for name in running if not self._is_loop(name)])
+        found: list[Step] = []
+        for step in self._steps():
+            if not self.may_start(step):
+                continue
+            if self._is_loop(step.name):
+                found.append(step)
+            elif free > 0 and self._has_place(step, [*running, *(other.name for other in found)]):
+                free -= 1
+                found.append(step)
+        return found
+
+    def may_start(self, step: Step) -> bool:
+        """Whether all that it waits for has ended as it must, and nothing failed that stops it."""
+        top = step.loop or step.name
+        if step.name in self._began or top not in self._record.get("selected", [top]):
+            return False
+        waits = step.depends_on.items()
+        if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
+            return False
+        if step.branch and not self._taken(*step.branch):
+            return False
+        handles = any(
+            trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
+        )
+        return handles or not self._failed(step.loop)
+
+    def end(self) -> tuple[str, str | None]:
+        """The status of an execution whose steps have all ended, and the reason of a failure."""
+        failed = self._failed()
+        handled = {
+            name
+            for step in self._definition.steps.values()
+            if step.name in self._began
+            for name, trigger in step.depends_on.items()
+            if trigger != "Completed"
+        }
+        if failed and set(failed) <= handled:
+            return "CompletedWithFailures", None
+        if failed:
+            causes = [f"{name}: {self._began[name].get('FailureReason', '')}" for name in failed]
+            return "Failed", f"Step failure: One or multiple steps failed. {'; '.join(causes)}"
+        stopped = "Stopped" in [record["StepStatus"] for record in self._began.values()]
+        return ("Stopped" if stopped else "Succeeded"), None
+
+    @property
+    def _began(self) -> dict[str, dict]:
+        return self._record["steps"]
+
+    def _steps(self) -> list[Step]:
+        """Those that the definition has outside of loops, and what the loops became."""
+        outside = (step for step in self._definition.steps.values() if not step.loop)
+        return [*outside, *self.children.values()]
+
+    def _is_loop(self, name: str) -> bool:
+        """A loop itself takes no place among the steps that run in parallel."""
+        step = self._definition.steps.get(name)
+        return step is not None and step.type == "ForEach"
+
+    def _has_place(self, step: Step, running: list[str]) -> bool:
+        """Whether the loop that it is of, if any, may run one more."""
+        if not step.loop:
+            return True
+        beside = [self.children[name] for name in running if name in self.children]
+        most = self._definition.steps[step.loop].arguments["MaxConcurrency"]
+        return len([other for other in beside if other.loop == step.loop]) < most
+
+    def _status(self, name: str) -> str | None:
+        return self._began.get(name, {}).get("StepStatus")
+
+    def _taken(self, condition: str, outcome: bool) -> bool:
+        metadata = self._began.get(condition, {}).get("Metadata", {})
+        return metadata.get("Condition", {}).get("Outcome") == str(outcome)
+
+    def _failed(self, loop: str | None = None) -> list[str]:
+        """Steps that failed: of that loop, else those that are of none."""
+        return [
+            name
+            for name, record in self._began.items()
+            if record["StepStatus"] == "Failed"
+            and record.get("IterationContext", {}).get("ParentStepName") == loop
+        ]
+
+
+@dataclass(slots=True)
+class Retries:
+    """The retries of one step's run. ``started``: time.time() at its first attempt."""
+
+    policies: list[dict]
+    started: float
+    used: int = 0
+
+    def delay(self, reason: str) -> float | None:
+        """Seconds until the next attempt after a failure with ``reason``; None: give up."""
+        causes = {cause.name for cause in CAUSES.values() if reason.startswith(cause.failures)}
+        for policy in self.policies:
+            if causes & set(policy.get("ExceptionType", ())) and self._left(policy):
+                first = policy.get("IntervalSeconds", INTERVAL_SECONDS)
+                wait = first * policy.get("BackoffRate", BACKOFF_RATE) ** self.used
+                self.used += 1
+                return wait
+        return None
+
+    def _left(self, policy: dict) -> bool:
+        if "ExpireAfterMin" in policy:
+            return time.time() - self.started < 60 * policy["ExpireAfterMin"]
+        return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)
+
+
+LONGEST = 12800  # characters of an item (botocore: IterationContext)
+
+
+def unrolled(definition: Definition, loop: Step, items: Iterable[Any]) -> list[Step]:
+    """``<body>-<index>`` for each item and body step, with the item in place of CurrentItem.
+
+    Raises:
+        ExpressionError: an item is too long, or has not what a body step takes of it.
+    """
+    bodies = [step for step in definition.steps.values() if step.loop == loop.name]
+    names = {step.name for step in bodies}
+    found = []
+    for index, item in enumerate(items):
+        if len(as_text(item)) > LONGEST:
+            raise ExpressionError(f"item {index}: expected at most {LONGEST} characters")
+        found += [_instance(body, index, item, names) for body in bodies]
+    return found
+
+
+def as_text(item: Any) -> str:
+    """An item as IterationContext shows it."""
+    return item if isinstance(item, str) else json.dumps(item)
+
+
+def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
+    name = f"{body.name}-{index}"
+    arguments, document = (
+        _replaced(v, index, item, siblings) for v in (body.arguments, body.document)
+    )
+    own = {f"{n}-{index}" if n in siblings else n: t for n, t in body.depends_on.items()}
+    context = {"ParentStepName": body.loop, "Index": index, "Item": as_text(item)}
+    document = document | {"Name": name}
+    return replace(
+        body, name=name, arguments=arguments, document=document, depends_on=own, iteration=context
+    )
+
+
+def _replaced(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
+    """``value`` with CurrentItem replaced, and references to siblings led to this iteration's."""
+    if isinstance(value, list):
+        return [_replaced(each, index, item, siblings) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if is_expression(value) and GET in value:
+        return _get(value[GET], index, item, siblings)
+    return {key: _replaced(each, index, item, siblings) for key, each in value.items()}
+
+
+def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
+    reference = parse_get(text)
+    if reference.kind == LOOP_ITEM:
+        return _of_item(reference.path, item)
+    if reference.kind in ("Steps", "PropertyFiles") and reference.name in siblings:
+        return {GET: f"Steps.{reference.name}-{index}" + text[len(f"Steps.{reference.name}") :]}
+    return {GET: text}
+
+
+def _of_item(path: str, item: Any) -> Any:
+    """A scalar: what is an object or a list becomes JSON text, as an item of its own would be."""
+    if path != "CurrentItem":
+        document = _parsed(item)
+        value = lookup({"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}")
+    else:
+        value = item
+    return json.dumps(value) if isinstance(value, dict | list) or value is None else value
+
+
+def _parsed(item: Any) -> Any:
+    if not isinstance(item, str):
+        return item
+    try:
+        return json.loads(item)
+    except ValueError:
+        return item
+
+
+Observe = Callable[[dict, str | None], None]
+"""Hears of a change of an execution's status, or of that of its step of that name: it gets the
+execution's record, and must not take long."""
+
+
+def unobserved(record: dict, step: str | None) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,22 @@
+"""What runs a step: each module registers one type's runner. To add one, write a module.
+
+A module here is found by being here; ``NOT_RUN`` loses the type's line.
+"""
+
+from trainyard.emulator.pipelines.steps.runner import RUNNERS, Attempt, Runner, Services
+from trainyard.registration import import_modules
+
+NOT_RUN = {
+    "AutoML": "its candidates are trained by a service that has no offline counterpart",
+    "Job": "its job categories are services that have no offline counterpart",
+    "ClarifyCheck": "the container is one of AWS's, whose image is closed",
+    "InferenceComponent": "its endpoints serve one model each",
+    "EMR": "it has no Spark",
+    "EMRServerless": "it has no Spark",
+    "Lineage": "it keeps no lineage",
+}
+"""Step type → why this emulator does not run it."""
+
+import_modules(__name__, __path__)
+
+__all__ = ["NOT_RUN", "RUNNERS", "Attempt", "Runner", "Services"]

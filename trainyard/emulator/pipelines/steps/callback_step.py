@@ -1,0 +1,63 @@
+"""Callback: tells a queue that it waits, and waits for a call with the token that it gave."""
+
+import logging
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.emulator.pipelines.steps.output_parameters import described, noted
+from trainyard.emulator.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    StepTimedOut,
+    runs,
+)
+
+LONGEST = 7 * 86400  # seconds
+log = logging.getLogger(__name__)
+
+
+@runs("Callback")
+class CallbackRunner(Runner):
+    """Sends token, execution and Arguments to SqsQueueUrl.
+
+    A stop sends a second message, with the status Stopping, and goes on waiting for the call.
+    """
+
+    def run(self, attempt: Attempt) -> None:
+        queue = str(attempt.fields.get("SqsQueueUrl"))
+        declared = attempt.fields.get("OutputParameters") or []
+        execution = str(attempt.scope.variable("PipelineExecutionArn"))
+        names = [output["OutputName"] for output in declared]
+        waiting = self._services.callbacks.open(execution, attempt.arguments, names)
+        made = {"CallbackToken": waiting.token, "SqsQueueUrl": queue}
+        try:
+            self._send(queue, waiting.message("Executing"))
+        except (ClientError, BotoCoreError) as error:
+            raise StepFailed(f"ClientError: Failed to send to {queue}: {error}") from None
+        attempt.note(made)
+        if not waiting.answered.wait(LONGEST):
+            raise StepTimedOut("ClientError: nobody answered the callback in seven days")
+        answer = waiting.answer
+        if answer is None:
+            raise StepStopped
+        if "failure" in answer:
+            raise StepFailed(answer["failure"] or "ClientError: the callback was answered: failed")
+        given = noted(declared, answer["outputs"], "SendPipelineExecutionStepSuccess")
+        attempt.note(made | {"OutputParameters": given})
+
+    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
+        return described(made)
+
+    def stop(self, made: dict[str, Any]) -> None:
+        waiting = self._services.callbacks.waits(made["CallbackToken"])
+        if waiting:
+            try:
+                self._send(made["SqsQueueUrl"], waiting.message("Stopping"))
+            except (ClientError, BotoCoreError) as error:
+                log.warning("callback %s: its queue is not told to stop: %s", waiting.token, error)
+
+    def _send(self, queue: str, message: str) -> None:
+        self._services.aws.client("sqs").send_message(QueueUrl=queue, MessageBody=message)

@@ -1,0 +1,110 @@
+"""Cleanup: deletes what earlier steps left in S3, and says of which it did."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.transfers import ClientFault, split_uri
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, StepFailed, runs
+from trainyard.language.evaluation import Scope, evaluate
+from trainyard.language.expressions import ExpressionError
+
+NETWORKS = ("VpcConfig", "NetworkConfig.VpcConfig")
+ROOTS = ("ProcessingOutputConfig", "TransformOutput.S3OutputPath")
+"""Properties that say where a step's job writes, of those types that need S3Uris."""
+
+
+@runs("Cleanup")
+class CleanupRunner(Runner):
+    """One source after another, by the words of SDK 3.27's CleanupStep.
+
+    A training's output is found by itself: all below ``<S3OutputPath>/<job>/output/``. Of others
+    exactly the objects that S3Uris names are deleted, which must lie where that step writes. When
+    the outputs of one could not be deleted, the step fails after the rest; AWS does not say.
+    """
+
+    resolves = True
+
+    @staticmethod
+    def check(arguments: dict[str, Any]) -> None:
+        resources = arguments.get("Resources")
+        sources = resources.get("S3") if isinstance(resources, dict) else None
+        if not isinstance(sources, list) or not sources:
+            raise ExpressionError("Resources.S3: expected a list with at least one source")
+        for source in sources:
+            if not isinstance(source, dict) or not isinstance(source.get("StepName"), str):
+                raise ExpressionError(f"Resources.S3: {source!r} has no StepName")
+
+    def run(self, attempt: Attempt) -> None:
+        made: dict[str, list] = {"CleanedSteps": [], "FailedSteps": [], "SkippedSteps": []}
+        for source in attempt.arguments["Resources"]["S3"]:
+            name = source["StepName"]
+            try:
+                uris = _objects(name, source.get("S3Uris"), attempt.scope)
+            except ExpressionError:  # it was not run, or made nothing
+                made["SkippedSteps"].append(name)
+                continue
+            try:
+                self._delete(list(uris))
+                made["CleanedSteps"].append(name)
+            except (ClientFault, ApiError) as error:
+                message = error.message if isinstance(error, ApiError) else str(error)
+                failure = {"StepName": name, "ErrorCode": "ClientError", "ErrorMessage": message}
+                made["FailedSteps"].append(failure)
+        attempt.note(made)
+        if failed := made["FailedSteps"]:
+            first = f"{failed[0]['StepName']}: {failed[0]['ErrorMessage']}"
+            raise StepFailed(f"ClientError: the outputs of {len(failed)} steps remain; {first}")
+
+    def _delete(self, uris: list[str]) -> None:
+        """All or none of a source: what is wrong is found before anything goes."""
+        for uri in uris:
+            bucket, key = split_uri(uri)
+            if not uri.endswith("/"):
+                self._services.objects.delete(bucket, key)
+                continue
+            for found in list(self._services.objects.list(bucket, key)):
+                self._services.objects.delete(bucket, found.key)
+
+
+def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
+    """URIs of objects, or of a folder with ``/`` at its end.
+
+    Raises:
+        ExpressionError: the properties that tell it are not there.
+        ClientFault: raised when it is gone through: not to be deleted.
+    """
+    if uris is None and (job := _property(scope, step, "TrainingJobName")):
+        root = scope.property(step, "OutputDataConfig.S3OutputPath")
+        return _allowed(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
+    roots = [root for path in ROOTS for root in _roots(_property(scope, step, path))]
+    if not roots:
+        raise ExpressionError(f"step {step!r} has no properties that tell where it writes")
+    return _allowed(step, None if uris is None else evaluate(uris, scope), roots, scope)
+
+
+def _allowed(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
+    if any(_property(scope, step, path) for path in NETWORKS):
+        raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")
+    if uris is None:
+        raise ClientFault(f"step {step!r}: S3Uris are needed for it, the exact objects to delete")
+    for uri in uris:
+        if not any(str(uri).startswith(f"{root.rstrip('/')}/") for root in roots):
+            raise ClientFault(
+                f"{uri!r} does not lie where step {step!r} writes: {', '.join(roots)}"
+            )
+        yield str(uri)
+
+
+def _property(scope: Scope, step: str, path: str) -> Any:
+    try:
+        return scope.property(step, path)
+    except ExpressionError:
+        return None
+
+
+def _roots(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    outputs = value.get("Outputs", []) if isinstance(value, dict) else []
+    return [output["S3Output"]["S3Uri"] for output in outputs if "S3Output" in output]

@@ -1,0 +1,28 @@
+"""Condition: says which of its branches runs."""
+
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, runs
+from trainyard.language.condition_types import all_hold, check
+from trainyard.language.expressions import ExpressionError
+
+
+@runs("Condition")
+class ConditionRunner(Runner):
+    """Looks at the conditions in their order; what the outcome does not depend on is not read."""
+
+    resolves = True
+
+    @staticmethod
+    def check(arguments: dict) -> None:
+        conditions = arguments.get("Conditions") or []
+        if not isinstance(conditions, list):
+            raise ExpressionError(f"Conditions is {conditions!r}: expected a list of conditions")
+        for condition in conditions:
+            check(condition)
+
+    def run(self, attempt: Attempt) -> None:
+        outcome = all_hold(attempt.arguments.get("Conditions") or [], attempt.scope)
+        attempt.note({"Outcome": str(outcome)})
+
+    def describe(self, made: dict) -> dict:
+        """As a property it is a Boolean: Std:Join writes ``false``, where Metadata has False."""
+        return {"Outcome": made["Outcome"] == "True"}

@@ -1,0 +1,78 @@
+"""EndpointConfig and Endpoint: a configuration, and the endpoint that it is put into service at."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.request_checks import Check
+from trainyard.emulator.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    refused,
+    runs,
+)
+from trainyard.emulator.serving import configs
+
+LOOK = 0.1  # seconds between looks at an endpoint that comes up
+UNDER_WAY = ("Creating", "Updating", "RollingBack")
+
+
+@runs("EndpointConfig")
+class EndpointConfigRunner(Runner):
+    """Calls CreateEndpointConfig."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return configs.checks(arguments)
+
+    def run(self, attempt: Attempt) -> None:
+        name = attempt.arguments.get("EndpointConfigName") or attempt.name
+        request = attempt.arguments | {"EndpointConfigName": name}
+        try:
+            answer = self._services.forward("CreateEndpointConfig", request)
+        except ApiError as error:
+            raise refused("CreateEndpointConfig", error) from None
+        attempt.note({"Arn": answer["EndpointConfigArn"]})
+
+    def describe(self, made: dict) -> dict:
+        name = made["Arn"].rpartition("/")[2]
+        return self._services.forward("DescribeEndpointConfig", {"EndpointConfigName": name})
+
+
+@runs("Endpoint")
+class EndpointRunner(Runner):
+    """Creates the endpoint, or updates one of that name, and waits until it is in service."""
+
+    def run(self, attempt: Attempt) -> None:
+        request = attempt.arguments
+        name = request["EndpointName"]
+        verb = "Update" if self._services.endpoints.exists(name) else "Create"
+        if verb == "Update":
+            request = {key: value for key, value in request.items() if key != "Tags"}
+        try:
+            answer = self._services.forward(f"{verb}Endpoint", request)
+        except ApiError as error:
+            raise refused(f"{verb}Endpoint", error) from None
+        attempt.note({"Arn": answer["EndpointArn"]})
+        self._wait(name, request["EndpointConfigName"])
+
+    def describe(self, made: dict) -> dict:
+        return self._services.forward(
+            "DescribeEndpoint", {"EndpointName": made["Arn"].rpartition("/")[2]}
+        )
+
+    def _wait(self, name: str, config: str) -> None:
+        try:
+            while (found := self._describe(name))["EndpointStatus"] in UNDER_WAY:
+                time.sleep(LOOK)
+        except ApiError:  # it was deleted meanwhile
+            raise StepStopped from None
+        if found["EndpointStatus"] != "InService" or found["EndpointConfigName"] != config:
+            why = found.get("FailureReason", "it does not serve")
+            raise StepFailed(f"ClientError: endpoint {name} is not in service with {config}: {why}")
+
+    def _describe(self, name: str) -> dict:
+        return self._services.forward("DescribeEndpoint", {"EndpointName": name})

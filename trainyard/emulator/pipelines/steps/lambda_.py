@@ -1,0 +1,70 @@
+"""Lambda: calls a function, and keeps what it returns as the step's output parameters."""
+
+import json
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.pipelines.steps.output_parameters import described, noted
+from trainyard.emulator.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepTimedOut,
+    runs,
+)
+from trainyard.emulator.regions import Thread
+from trainyard.emulator.services.functions.function_invocation import Result
+
+LEAST, MOST = 120, 600  # seconds: the default time-out of a Lambda step, and the longest
+
+
+@runs("Lambda")
+class LambdaRunner(Runner):
+    """Invokes FunctionArn with the Arguments as the event.
+
+    The step waits as long as the function may run, at least 120 and at most 600 seconds; the
+    function goes on then. A stop of the execution does not end a function: it waits for it.
+    """
+
+    def run(self, attempt: Attempt) -> None:
+        name = str(attempt.fields.get("FunctionArn"))
+        attempt.note({"Arn": name})
+        result = self._call(name, attempt.arguments)
+        if result.failed:
+            failed = StepTimedOut if "Sandbox.Timedout" in result.failure else StepFailed
+            raise failed(f"ClientError: Lambda function {name} failed: {result.failure}")
+        declared = attempt.fields.get("OutputParameters") or []
+        outputs = noted(declared, json.loads(result.payload), f"Lambda function {name}")
+        attempt.note({"Arn": name, "OutputParameters": outputs})
+
+    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
+        return described(made)
+
+    def _call(self, name: str, event: dict) -> Result:
+        """In a thread of its own, which outlives the step's time-out."""
+        found: list[Result | ApiError] = []
+
+        def call() -> None:
+            try:
+                found.append(self._services.functions.call(name, event))
+            except ApiError as error:
+                found.append(error)
+
+        try:
+            timeout = self._services.functions.configuration(name)["Timeout"]
+        except ApiError as error:
+            raise _not_called(error) from None
+        seconds = min(MOST, max(LEAST, timeout))
+        thread = Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if not found:
+            raise StepTimedOut(f"ClientError: Lambda function {name} has not ended in {seconds} s")
+        if isinstance(found[0], ApiError):
+            raise _not_called(found[0])
+        return found[0]
+
+
+def _not_called(error: ApiError) -> StepFailed:
+    kind = "InternalServerError" if error.status >= 500 else "ClientError"
+    return StepFailed(f"{kind}: Failed to invoke lambda:Invoke. Error Details: {error.message}")

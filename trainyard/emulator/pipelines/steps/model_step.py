@@ -1,0 +1,22 @@
+"""Model: makes a model, which an endpoint or a transform job can then use."""
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs
+
+
+@runs("Model")
+class ModelRunner(Runner):
+    """Calls CreateModel."""
+
+    def run(self, attempt: Attempt) -> None:
+        name = attempt.arguments.get("ModelName") or attempt.name
+        request = attempt.arguments | {"ModelName": name}
+        try:
+            answer = self._services.forward("CreateModel", request)
+        except ApiError as error:
+            raise refused("CreateModel", error) from None
+        attempt.note({"Arn": answer["ModelArn"]})
+
+    def describe(self, made: dict) -> dict:
+        name = made["Arn"].rpartition("/")[2]
+        return self._services.forward("DescribeModel", {"ModelName": name})

@@ -1,0 +1,170 @@
+"""QualityCheck: a baseline of the data or the model, and whether it keeps an earlier one's limits.
+
+The baselines' life is the developer guide's ("Baseline calculation, drift detection and lifecycle
+with ClarifyCheck and QualityCheck steps"): a check is against the supplied baseline, else against
+that of the group's newest approved package.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.processing_job import ProcessingJob
+from trainyard.emulator.jobs.request_checks import Check
+from trainyard.emulator.jobs.transfers import ClientFault, split_uri
+from trainyard.emulator.pipelines.steps.job_step import see_through
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, StepFailed, refused, runs
+
+PARTS = ("Statistics", "Constraints")
+_DRIFT_CHECKS = {"DATA_QUALITY": "ModelDataQuality", "MODEL_QUALITY": "ModelQuality"}
+_SHOWN = 3  # violations that a FailureReason names
+
+
+@runs("QualityCheck")
+class QualityCheckRunner(Runner):
+    """Computes a baseline in a processing job, and compares it there unless SkipCheck is true."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return ProcessingJob.checks(arguments, python)
+
+    def run(self, attempt: Attempt) -> None:
+        fields = attempt.fields
+        skipped, registered = _true(fields, "SkipCheck"), _true(fields, "RegisterNewBaseline")
+        before = self._baseline(fields)
+        if not skipped and "Constraints" not in before:
+            raise StepFailed(f"ClientError: {_nothing_to_compare(fields)}")
+        output = _output(attempt.arguments)
+        new = {part: f"{output}/{part.lower()}.json" for part in PARTS}
+        used = new if registered else before
+        made: dict[str, Any] = {
+            "CheckType": fields["CheckType"],
+            **{f"CalculatedBaseline{part}": uri for part, uri in new.items()},
+            **{f"BaselineUsedForDriftCheck{part}": uri for part, uri in used.items()},
+            "SkipCheck": skipped,
+            "RegisterNewBaseline": registered,
+        }
+        if group := fields.get("ModelPackageGroupName"):
+            made["ModelPackageGroupName"] = group
+        request = attempt.arguments if skipped else _compared(attempt.arguments, before)
+        self._do(attempt, request, made)
+        if not skipped:
+            self._conclude(attempt, made, f"{output}/constraint_violations.json")
+
+    def describe(self, made: dict) -> dict:
+        return {name: value for name, value in made.items() if name in self._type.properties}
+
+    def outputs(self, made: dict) -> list[str]:
+        return [made[f"CalculatedBaseline{part}"] for part in PARTS]
+
+    def stop(self, made: dict) -> None:
+        try:
+            self._services.jobs.stop(ProcessingJob.KIND, made["CheckJobArn"].rpartition("/")[2])
+        except ApiError as error:  # it has ended meanwhile
+            if error.code != "ValidationException":
+                raise
+
+    def _do(self, attempt: Attempt, request: dict, made: dict[str, Any]) -> None:
+        try:
+            job = self._services.jobs.create(
+                ProcessingJob.KIND, request | {"ProcessingJobName": attempt.name}
+            )
+        except ApiError as error:
+            raise refused("CreateProcessingJob", error) from None
+        made["CheckJobArn"] = job.arn
+        attempt.note(dict(made))
+        see_through(job)
+
+    def _conclude(self, attempt: Attempt, made: dict[str, Any], report: str) -> None:
+        path = self._services.objects.path(*split_uri(report))
+        violations = json.loads(path.read_text())["violations"]
+        if not violations:
+            return
+        made["ViolationReport"] = report
+        attempt.note(dict(made))
+        if _true(attempt.fields, "FailOnViolation", default=True):
+            shown = "; ".join(_line(violation) for violation in violations[:_SHOWN])
+            raise StepFailed(
+                # AWS's words up to the address, which its SDK's tests hold; then what was found
+                f"ClientError: Quality check failed. See violation report {report}: "
+                f"{len(violations)} violations: {shown}"
+            )
+
+    def _baseline(self, fields: dict[str, Any]) -> dict[str, str]:
+        """What the check is against: Statistics, Constraints → S3 URI; those that there are."""
+        supplied = {part: fields.get(f"SuppliedBaseline{part}") for part in PARTS}
+        if any(supplied.values()) or not fields.get("ModelPackageGroupName"):
+            return {part: uri for part, uri in supplied.items() if uri}
+        registered = self._approved(fields["ModelPackageGroupName"])
+        drift = registered.get("DriftCheckBaselines", {}).get(_DRIFT_CHECKS[fields["CheckType"]])
+        return {part: drift[part]["S3Uri"] for part in PARTS if part in (drift or {})}
+
+    def _approved(self, group: str) -> dict[str, Any]:
+        """The newest approved package of the group; empty where there is none."""
+        asked = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Approved"}
+        newest = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 1}
+        try:
+            found = self._services.forward("ListModelPackages", asked | newest)
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+            return {}  # the group is made by the first registration
+        for package in found["ModelPackageSummaryList"]:
+            name = {"ModelPackageName": package["ModelPackageArn"]}
+            return self._services.forward("DescribeModelPackage", name)
+        return {}
+
+
+def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
+    value = fields.get(name)
+    if value is None:  # the SDK writes null for what was not given
+        return default
+    return value.lower() == "true" if isinstance(value, str) else bool(value)
+
+
+def _line(violation: dict[str, str]) -> str:
+    where = violation.get("feature_name") or violation.get("metric_name")
+    return f"{where}: {violation['constraint_check_type']}: {violation['description']}"
+
+
+def _nothing_to_compare(fields: dict[str, Any]) -> str:
+    group, kind = fields.get("ModelPackageGroupName"), _DRIFT_CHECKS[fields["CheckType"]]
+    of_group = (
+        f", and no approved package of {group} has DriftCheckBaselines.{kind}.Constraints"
+        if group
+        else " and no ModelPackageGroupName"
+    )
+    return (
+        "the step is to check, and there is no baseline: it has no SuppliedBaselineConstraints"
+        f"{of_group}. Set SkipCheck for the first run"
+    )
+
+
+def _output(arguments: dict[str, Any]) -> str:
+    """Where the analyser's output goes to in S3."""
+    local = arguments.get("Environment", {}).get("output_path", "")
+    for entry in arguments.get("ProcessingOutputConfig", {}).get("Outputs", []):
+        if (place := entry.get("S3Output")) and place.get("LocalPath") == local:
+            try:
+                split_uri(place["S3Uri"])
+            except ClientFault as fault:
+                raise StepFailed(f"ClientError: {fault}") from None
+            return place["S3Uri"].rstrip("/")
+    raise StepFailed(
+        f"ClientError: no output has the LocalPath of Environment.output_path, {local!r}"
+    )
+
+
+def _compared(arguments: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
+    """The request with the earlier baseline as inputs, and the environment that names them."""
+    inputs, environment = list(arguments.get("ProcessingInputs", [])), {}
+    for part, uri in before.items():
+        name = f"baseline_{part.lower()}"
+        local = f"/opt/ml/processing/{name}"
+        source = {"S3Uri": uri, "LocalPath": local, "S3DataType": "S3Prefix", "S3InputMode": "File"}
+        inputs.append({"InputName": name, "S3Input": source})
+        environment[name] = local
+    own = arguments.get("Environment", {})
+    return {**arguments, "ProcessingInputs": inputs, "Environment": own | environment}

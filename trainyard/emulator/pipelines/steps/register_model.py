@@ -1,0 +1,33 @@
+"""RegisterModel: puts a package into the model registry."""
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs
+
+
+@runs("RegisterModel")
+class RegisterModelRunner(Runner):
+    """Calls CreateModelPackage; as on AWS the step makes a missing group itself."""
+
+    def run(self, attempt: Attempt) -> None:
+        request = attempt.arguments
+        try:
+            if group := request.get("ModelPackageGroupName"):
+                self._make_group(group.rpartition("/")[2])
+            else:  # the SDK takes a name out of the definition, as it does for jobs
+                request = {"ModelPackageName": attempt.name} | request
+            answer = self._services.forward("CreateModelPackage", request)
+        except ApiError as error:
+            raise refused("CreateModelPackage", error) from None
+        attempt.note({"Arn": answer["ModelPackageArn"]})
+
+    def describe(self, made: dict) -> dict:
+        return self._services.forward("DescribeModelPackage", {"ModelPackageName": made["Arn"]})
+
+    def _make_group(self, name: str) -> None:
+        request = {"ModelPackageGroupName": name}
+        try:
+            self._services.forward("DescribeModelPackageGroup", request)
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+            self._services.forward("CreateModelPackageGroup", request)

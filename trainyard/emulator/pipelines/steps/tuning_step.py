@@ -1,0 +1,84 @@
+"""Tuning: starts a tuning job and waits for it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.request_checks import Check
+from trainyard.emulator.jobs.training_job import TrainingJob
+from trainyard.emulator.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    refused,
+    runs,
+)
+from trainyard.emulator.request_shapes import check
+from trainyard.emulator.tuning.search_strategies import lacking
+from trainyard.emulator.tuning.tuning_api import best_first
+from trainyard.emulator.tuning.tuning_job import TuningJob
+from trainyard.emulator.tuning.tuning_request import definitions
+from trainyard.language.expressions import ExpressionError
+
+OPERATION = "CreateHyperParameterTuningJob"
+
+
+@runs("Tuning")
+class TuningRunner(Runner):
+    """Creates the tuning job that the Arguments ask for.
+
+    A step that is tried again in the same execution goes on with its own tuning job, where a kill
+    of the emulator or a stop ended that: what has been trained is not trained anew.
+    """
+
+    @staticmethod
+    def check(arguments: dict[str, Any]) -> None:
+        config = arguments.get("HyperParameterTuningJobConfig")
+        strategy = config.get("Strategy") if isinstance(config, dict) else None
+        if isinstance(strategy, str) and (why := lacking(strategy)):
+            raise ExpressionError(why)
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+        for definition in definitions(arguments):
+            fixed = {"HyperParameters": definition.get("StaticHyperParameters", {})}
+            yield from TrainingJob.checks(definition | fixed, python)
+
+    def run(self, attempt: Attempt) -> None:
+        name = _name(attempt)
+        request = attempt.arguments | {"HyperParameterTuningJobName": name}
+        tunings = self._services.tunings
+        try:
+            check(OPERATION, request)
+            job = tunings.carry_on(name[:-10], request) or tunings.create(request)
+        except ApiError as error:
+            raise refused(OPERATION, error) from None
+        attempt.note({"Arn": job.answer["HyperParameterTuningJobArn"]})
+        job.wait()
+        if job.status == "Stopped":
+            raise StepStopped
+        if job.status == "Failed":
+            raise StepFailed(job.answer["FailureReason"])
+
+    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
+        job = self._job(made)
+        return job.describe() | {"TrainingJobSummaries": best_first(job)}
+
+    def outputs(self, made: dict[str, Any]) -> list[str]:
+        return self._services.tunings.outputs(self._job(made).name)
+
+    def stop(self, made: dict[str, Any]) -> None:
+        self._job(made).stop()
+
+    def _job(self, made: dict[str, Any]) -> TuningJob:
+        return self._services.tunings.find(made["Arn"].rpartition("/")[2])
+
+
+def _name(attempt: Attempt) -> str:
+    """``<execution>-<step, 7>-<10 random>`` of ``pipelines-<execution>-<step>-<10 random>``: a
+    tuning job's name has at most 32 characters."""
+    _, execution, rest = attempt.name.split("-", 2)
+    step, _, chance = rest.rpartition("-")
+    return f"{execution}-{step[:7].strip('-')}-{chance}"

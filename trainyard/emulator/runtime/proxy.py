@@ -1,0 +1,106 @@
+"""The way from a job's own network to the endpoint: sockets that listen there and are ours.
+
+A job's network has nothing but its loopback. The supervisor, inside, listens at the endpoint's own
+address and at the one where containers ask for credentials, and hands the two sockets out; the
+emulator answers who connects. No process stands between, and nothing else can be reached.
+"""
+
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainyard.emulator.runtime.outbound_network import Way
+
+OUTLIVED = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
+"""Runs a command until its own input ends, as it does when the emulator is killed, too."""
+CREDENTIALS_HOST = "169.254.170.2"
+"""Where AWS's clients ask for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, at port 80."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``url``: the endpoint's, the same inside. ``admit`` serves a listening socket of a job's.
+
+    ``out``: the way to everywhere else, if there is to be one.
+    """
+
+    url: str
+    admit: Callable[[socket.socket], None]
+    out: Way | None = None
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        host, port = urlsplit(self.url).hostname, urlsplit(self.url).port
+        if host is None or port is None:
+            raise ValueError(f"{self.url!r} names no host and port")
+        return [(host, port), (CREDENTIALS_HOST, 80)]
+
+
+class Doors:
+    """The sockets of one job, from their making by its supervisor to its end.
+
+    ``directory``: the job's.
+    """
+
+    def __init__(self, route: Route, directory: Path) -> None:
+        self._route, self._directory = route, directory
+        self._out: subprocess.Popen | None = None
+        self._inside: list[socket.socket] = []
+        self._here, self._there = socket.socketpair()
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+
+    @property
+    def descriptor(self) -> int:
+        """Of the supervisor's end, which it inherits."""
+        return self._there.fileno()
+
+    def spec(self) -> dict:
+        """What the supervisor has to know."""
+        return {
+            "channel": self.descriptor,
+            "addresses": self._route.addresses,
+            "internet": self._route.out is not None,
+        }
+
+    def setup(self) -> list[list[str]]:
+        """Mounts of the job's."""
+        if not self._route.out:
+            return []
+        path = self._directory / "resolv.conf"
+        path.write_text(f"nameserver {self._route.out.nameserver}\n")
+        return [["mount", "--bind", str(path), "/etc/resolv.conf"]]
+
+    def open(self, supervisor: int) -> None:
+        """To be called when the supervisor, that process, has started; returns at once."""
+        self._there.close()  # so that ours ends with the supervisor's
+        self._supervisor = supervisor
+        self._thread.start()
+
+    def close(self) -> None:
+        """To be called when the supervisor is gone, or never started: frees every descriptor."""
+        self._there.close()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._here.close()
+        if self._out:
+            self._out.communicate()  # closes its input
+        for door in self._inside:
+            door.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept()
+            door.close()
+
+    def _receive(self) -> None:
+        _, descriptors, _, _ = socket.recv_fds(self._here, 64, len(self._route.addresses))
+        if descriptors and self._route.out:  # so there are namespaces
+            with (self._directory / "internet.log").open("w") as log:
+                command = [*OUTLIVED, *self._route.out.command(self._supervisor)]
+                self._out = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                )
+        for descriptor in descriptors:
+            door = socket.socket(fileno=descriptor)
+            self._inside.append(door)
+            self._route.admit(door)

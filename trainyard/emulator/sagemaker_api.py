@@ -1,0 +1,259 @@
+"""SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from werkzeug import Request, Response
+
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.callback_tokens import Callbacks
+from trainyard.emulator.experiments import Experiments
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
+from trainyard.emulator.jobs.job_api import Jobs
+from trainyard.emulator.pipelines.executions import Executions
+from trainyard.emulator.pipelines.pipeline_versions import Pipelines
+from trainyard.emulator.pipelines.step_runners import Work
+from trainyard.emulator.pipelines.steps import Services
+from trainyard.emulator.request_shapes import check
+from trainyard.emulator.resource_tags import Tags
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.search_api import search
+from trainyard.emulator.services.cloudwatch import own_metrics as measured
+from trainyard.emulator.services.cloudwatch.cloudwatch_api import CloudWatch
+from trainyard.emulator.services.cloudwatch.metric_store import Metrics
+from trainyard.emulator.services.events import eventbridge
+from trainyard.emulator.services.events.eventbridge import Events
+from trainyard.emulator.services.functions.lambda_functions import Functions
+from trainyard.emulator.services.log_store import LogStore
+from trainyard.emulator.serving.configs import EndpointConfigs
+from trainyard.emulator.serving.endpoints import Endpoints
+from trainyard.emulator.serving.invocations import Reply
+from trainyard.emulator.serving.model_containers import Models
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.tuning.tuning_api import Tunings
+
+Operation = Callable[[dict], dict]
+_OWN = (
+    *("pipeline", "training-job", "processing-job", "transform-job"),
+    *("hyper-parameter-tuning-job", "model", "endpoint", "endpoint-config"),
+)
+"""Kinds of resource whose tags are ours."""
+
+
+class SageMaker:
+    """JSON requests in, JSON answers out, times as seconds since the epoch.
+
+    ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)``
+    answers what runs nothing, above all the model registry. ``stop_grace``: seconds from SIGTERM
+    to SIGKILL for a stopped job. ``python``: what stands in for images. ``aws``: this emulator as
+    its own client. ``handle`` raises :class:`ApiError`.
+
+    A room has ``operations()``, name → what answers it: a new one is a line in ``_rooms``.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        objects: ObjectStore,
+        logs: LogStore,
+        aws: Aws,
+        forward: Callable[..., dict],
+        stop_grace: float = STOP_GRACE,
+        python: Path = OWN,
+    ) -> None:
+        self._forward = forward
+        self._models = Models(state / "models", forward, python)
+        self._cloudwatch = CloudWatch(state / "cloudwatch", aws)
+        metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
+        self._events = Events(state / "events", aws)
+        changes = self._events.changes
+        self._experiments = Experiments(forward)
+
+        def changed(kind: str, record: dict) -> None:
+            changes.of_job(kind, record)
+            self._experiments.of_job(kind, record)
+
+        place = Place(
+            state / "jobs",
+            objects,
+            logs,
+            aws,
+            self._models,
+            metrics,
+            stop_grace,
+            python,
+            changed,
+        )
+        self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
+        self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
+        self._functions = Functions(state / "functions", place)
+        self._callbacks = Callbacks()
+        self._pipelines = Pipelines(state / "pipelines", objects, python)
+        self._tags = Tags(state / "tags.json")
+        self._tunings = Tunings(state / "tuning", place, self._jobs, self._tags)
+        services = Services(
+            jobs=self._jobs,
+            tunings=self._tunings,
+            endpoints=self._endpoints,
+            functions=self._functions,
+            callbacks=self._callbacks,
+            objects=objects,
+            logs=logs,
+            aws=aws,
+            experiments=self._experiments,
+            forward=self._answer,
+        )
+        work = Work(services)
+
+        def observe(record: dict, step: str | None) -> None:
+            measured.execution(metrics, record, step)
+            changes.of_execution(record)
+
+        self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)
+        self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
+
+    def owns(self, operation: str) -> bool:
+        """Whether the operation is one of ours, and not moto's."""
+        return operation in self._operations
+
+    def handle(self, operation: str, request: dict) -> dict:
+        check(operation, request)
+        return self._operations[operation](request)
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was measured here."""
+        return self._cloudwatch.metrics
+
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+        """InvokeEndpoint, a request to ``sagemaker-runtime``."""
+        return self._endpoints.invoke(path, body, headers)
+
+    def begin(self) -> None:
+        """Goes on with what an earlier emulator left: this one serves now."""
+        self._cloudwatch.begin()
+        self._events.begin()
+        self._functions.resume()
+
+    def other(self, service: str, request: Request) -> Response | None:
+        """The answer to a request to another service that runs something; None if it does not."""
+        if service == "monitoring":
+            return self._cloudwatch.answer(request)
+        if service in eventbridge.SERVICES:
+            return self._events.answer(service, request)
+        return self._functions.answer(request) if service == "lambda" else None
+
+    def package_changed(self, package: dict) -> None:
+        """A package of the registry is new, approved or rejected."""
+        self._events.changes.of_package(package)
+
+    def close(self) -> None:
+        """Stops every execution, job and endpoint; returns when no process of theirs is left."""
+        self._endpoints.close()
+        self._executions.close()
+        self._callbacks.close()
+        self._functions.close()
+        self._tunings.close()
+        self._jobs.close()
+        self._tunings.join()
+        self._executions.join()
+        self._cloudwatch.close()
+        self._events.close()
+
+    def _answer(self, operation: str, request: dict) -> dict:
+        """What a step asks for beside jobs: ours or the registry's."""
+        if self.owns(operation):
+            return self.handle(operation, request)
+        return self._forward(operation, request)
+
+    def _rooms(self) -> Iterator[dict[str, Operation]]:
+        yield self._pipelines.operations()
+        yield self._executions.operations()
+        yield self._models.operations()
+        yield self._configs.operations()
+        yield self._endpoints.operations()
+        yield {name: self._kept(answer) for name, answer in self._callbacks.operations().items()}
+        yield self._tunings.operations()
+        yield from (self._job_table(kind) for kind in KINDS)
+        yield {
+            "CreateEndpoint": self._tagged(self._endpoints.create, "EndpointArn"),
+            "CreateEndpointConfig": self._tagged(self._configs.create, "EndpointConfigArn"),
+            "CreateModel": self._tagged(self._models.create, "ModelArn"),
+            "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
+            "DeleteEndpoint": self._untagged("Endpoint", self._endpoints.delete),
+            "DeleteEndpointConfig": self._untagged("EndpointConfig", self._configs.delete),
+            "DeleteModel": self._untagged("Model", self._models.delete),
+            "DeletePipeline": self._delete_pipeline,
+            "Search": functools.partial(search, self._answer, self._executions),
+            "AddTags": self._for_own("AddTags", self._tags.add),
+            "ListTags": self._for_own("ListTags", self._tags.list_tags),
+            "DeleteTags": self._for_own("DeleteTags", self._tags.delete),
+        }
+
+    def _job_table(self, kind: str) -> dict[str, Operation]:
+        jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
+
+        def made(request: dict) -> dict:
+            return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
+
+        create = self._tagged(made, key)
+        return {
+            f"Create{kind}Job": create,
+            f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
+            f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
+            f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
+        }
+
+    def _kept(self, answer: Operation) -> Operation:
+        """``answer`` of a callback; its step's end is on disk when it is acknowledged."""
+
+        def answer_and_wait(request: dict) -> dict:
+            found = answer(request)
+            self._executions.settle(found["PipelineExecutionArn"], request["CallbackToken"])
+            return found
+
+        return answer_and_wait
+
+    def _delete_pipeline(self, request: dict) -> dict:
+        arn = self._pipelines.describe(request)["PipelineArn"]
+        if running := self._executions.running(arn):
+            message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"
+            raise ApiError("ConflictException", message)
+        answer = self._pipelines.delete(request)
+        self._tags.forget(arn)
+        return answer
+
+    def _tagged(self, create: Operation, key: str) -> Operation:
+        """``create``, and the request's Tags on what it made."""
+
+        def create_with_tags(request: dict) -> dict:
+            answer = create(request)
+            if tags := request.get("Tags"):
+                self._tags.add({"ResourceArn": answer[key], "Tags": tags})
+            return answer
+
+        return create_with_tags
+
+    def _untagged(self, kind: str, delete: Operation) -> Operation:
+        """``delete``, and the tags of what is gone."""
+
+        def delete_with_tags(request: dict) -> dict:
+            arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
+            answer = delete(request)
+            self._tags.forget(arn)
+            return answer
+
+        return delete_with_tags
+
+    def _for_own(self, operation: str, handle: Operation) -> Operation:
+        """``handle`` for the ARNs of pipelines, executions and jobs; others are forwarded."""
+
+        def dispatch(request: dict) -> dict:
+            own = tuple(make_arn("sagemaker", f"{kind}/") for kind in _OWN)
+            if request["ResourceArn"].startswith(own):
+                return handle(request)
+            return self._forward(operation, request)
+
+        return dispatch

@@ -1,0 +1,265 @@
+"""Search: what there is of a kind, filtered, nested, sorted, in pages.
+
+It asks the List and Describe operations of each kind, so it finds what they show. Not searched, and
+refused by name: what this emulator does not keep, or keeps without such a description.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.paging import page
+from trainyard.emulator.request_shapes import model
+
+Ask = Callable[[str, dict], dict]
+"""An operation of SageMaker's, and its answer. Raises ApiError."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How all resources of a kind are found: ``listing`` → summaries in ``field``, each of which
+    has ``key``, by which ``describe`` takes it as ``parameter``."""
+
+    listing: str
+    field: str
+    key: str
+    describe: str
+    parameter: str
+    arn: str
+
+
+KINDS = {
+    "TrainingJob": Kind(
+        *("ListTrainingJobs", "TrainingJobSummaries", "TrainingJobName"),
+        *("DescribeTrainingJob", "TrainingJobName", "TrainingJobArn"),
+    ),
+    "HyperParameterTuningJob": Kind(
+        *("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries"),
+        *("HyperParameterTuningJobName", "DescribeHyperParameterTuningJob"),
+        *("HyperParameterTuningJobName", "HyperParameterTuningJobArn"),
+    ),
+    "Pipeline": Kind(
+        *("ListPipelines", "PipelineSummaries", "PipelineName"),
+        *("DescribePipeline", "PipelineName", "PipelineArn"),
+    ),
+    "ModelPackage": Kind(
+        *("ListModelPackages", "ModelPackageSummaryList", "ModelPackageArn"),
+        *("DescribeModelPackage", "ModelPackageName", "ModelPackageArn"),
+    ),
+    "ModelPackageGroup": Kind(
+        *("ListModelPackageGroups", "ModelPackageGroupSummaryList", "ModelPackageGroupName"),
+        *("DescribeModelPackageGroup", "ModelPackageGroupName", "ModelPackageGroupArn"),
+    ),
+    "Endpoint": Kind(
+        *("ListEndpoints", "Endpoints", "EndpointName"),
+        *("DescribeEndpoint", "EndpointName", "EndpointArn"),
+    ),
+}
+EXECUTION = "PipelineExecution"
+PARAMETERS, TAGS = "PipelineParameters", "Tags"
+"""What is looked up for those records alone whose filter, order or answer needs it."""
+_MOST = {"ListModelPackages": {"ModelPackageType": "Both"}}
+
+
+class Executions(Protocol):
+    """All executions, of which there may be tens of thousands."""
+
+    def answers(self) -> Iterable[Record]:
+        """What DescribePipelineExecution answers of each whose pipeline is there."""
+        ...
+
+    def given(self, arn: str) -> list[dict[str, str]]:
+        """All parameters of the execution with that ARN."""
+        ...
+
+
+def search(ask: Ask, executions: Executions, request: dict) -> dict:
+    """The answer to Search."""
+    kind = request["Resource"]
+    if kind not in (*KINDS, EXECUTION):
+        raise _invalid(
+            f"Resource {kind} is not searched by this emulator; it searches {', '.join(KINDS)} "
+            f"and {EXECUTION}"
+        )
+    for name in ("CrossAccountFilterOption", "VisibilityConditions"):
+        if request.get(name) not in (None, "SameAccount"):
+            raise _invalid(f"{name} is not done here: there is one account")
+    shape: Any = model().shape_for("SearchRecord")
+    form = shape.members[kind]
+
+    def whole(record: Record) -> Record:
+        if kind == EXECUTION:
+            return record | {PARAMETERS: executions.given(record["PipelineExecutionArn"])}
+        return record | (
+            {TAGS: _tags(ask, record[KINDS[kind].arn])} if TAGS in form.members else {}
+        )
+
+    found = executions.answers() if kind == EXECUTION else _all(ask, KINDS[kind])
+    if expression := request.get("SearchExpression"):
+        found = [record for record in found if _holds(expression, whole(record))]
+    if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
+        found = map(whole, found)
+    found = _sorted(list(found), request)
+    answer = page("Results", found, request, 10, lambda record: {kind: _shown(whole(record), form)})
+    return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
+
+
+def _all(ask: Ask, how: Kind) -> Iterator[Record]:
+    for summary in _listed(ask, how):
+        try:
+            record = ask(how.describe, {how.parameter: summary[how.key]})
+        except ApiError as error:  # it was deleted meanwhile
+            if error.status >= 500:
+                raise
+            continue
+        yield {how.key: summary[how.key], **record}
+
+
+def _tags(ask: Ask, arn: str) -> list[dict[str, str]]:
+    found = ask("ListTags", {"ResourceArn": arn})
+    return found.get("Tags", [])
+
+
+def _listed(ask: Ask, how: Kind) -> Iterator[Record]:
+    return _pages(ask, how.listing, how.field, _MOST.get(how.listing, {}))
+
+
+def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Record]:
+    more: dict[str, Any] = {}
+    while True:
+        answer = ask(operation, {**request, "MaxResults": 100, **more})
+        yield from answer[field]
+        if "NextToken" not in answer:
+            return
+        more = {"NextToken": answer["NextToken"]}
+
+
+def _shown(record: Record, form: Any) -> Record:
+    return {name: value for name, value in record.items() if name in form.members}
+
+
+# which of them
+
+
+def _holds(expression: dict, record: Record) -> bool:
+    """All of the filters, nested filters and sub-expressions, or with Or any of them."""
+    parts = [_passes(one, _values(record, one["Name"])) for one in expression.get("Filters", [])]
+    parts += [_nested(one, record) for one in expression.get("NestedFilters", [])]
+    parts += [_holds(one, record) for one in expression.get("SubExpressions", [])]
+    if not parts:
+        return True
+    return any(parts) if expression.get("Operator") == "Or" else all(parts)
+
+
+def _nested(nested: dict, record: Record) -> bool:
+    """Whether one element of the list passes all of the filters."""
+    name = nested["NestedPropertyName"]
+    for element in _elements(record, name):
+        names = (one["Name"].removeprefix(f"{name}.") for one in nested["Filters"])
+        pairs = zip(nested["Filters"], names, strict=True)
+        if all(_passes(one, _values(element, inner)) for one, inner in pairs):
+            return True
+    return False
+
+
+def _elements(record: Any, name: str) -> list[Any]:
+    """What stands at a dotted name; lists on the way, and at its end, are gone through."""
+    found = [record]
+    for part in name.split("."):
+        inner = [value.get(part) for value in found if isinstance(value, dict)]
+        found = [e for value in inner for e in (value if isinstance(value, list) else [value])]
+        found = [value for value in found if value is not None]
+    return found
+
+
+def _values(record: Record, name: str) -> list[Any]:
+    """``Tags.key`` is a tag's value, ``Metrics.name`` a metric's, ``HyperParameters.a.b`` one of
+    a name with dots; else what stands at the dotted name."""
+    head, _, rest = name.partition(".")
+    if not rest and not isinstance(value := record.get(head), list):  # most, and 10,000 at a time
+        return [] if value is None else [value]
+    if head == "Tags" and rest:
+        return [tag["Value"] for tag in record.get("Tags", []) if tag["Key"] == rest]
+    if head == "Metrics" and rest:
+        metrics = record.get("FinalMetricDataList", [])
+        return [metric["Value"] for metric in metrics if metric["MetricName"] == rest]
+    if isinstance(record.get(head), dict) and rest in record[head]:
+        return [record[head][rest]]
+    return _elements(record, name)
+
+
+def _passes(one: dict, values: list[Any]) -> bool:
+    operator, wanted = one.get("Operator", "Equals"), one.get("Value")
+    if operator in ("Exists", "NotExists"):
+        return bool(values) == (operator == "Exists")
+    if wanted is None:
+        raise _invalid(f"Filter {one['Name']}: {operator} needs a Value")
+    if operator == "NotEquals":
+        return not any(_order(value, wanted) == 0 for value in values)
+    return any(_compares(operator, value, wanted) for value in values)
+
+
+def _compares(operator: str, value: Any, wanted: str) -> bool:
+    if operator == "Contains":
+        return wanted.lower() in _text(value).lower()
+    if operator == "In":
+        return any(_order(value, one.strip()) == 0 for one in wanted.split(","))
+    order = _order(value, wanted)
+    return {
+        "Equals": order == 0,
+        "GreaterThan": order > 0,
+        "GreaterThanOrEqualTo": order >= 0,
+        "LessThan": order < 0,
+        "LessThanOrEqualTo": order <= 0,
+    }[operator]
+
+
+def _order(value: Any, wanted: Any) -> int:
+    """-1, 0 or 1: as numbers and times where both are that, else as text."""
+    one, other = _number(value), _number(wanted)
+    if one is not None and other is not None:
+        return (one > other) - (one < other)
+    left, right = _text(value), _text(wanted)
+    return (left > right) - (left < right)
+
+
+def _number(value: Any) -> float | None:
+    """A number, or seconds since the epoch of a time in ISO 8601."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return moment.timestamp()
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _sorted(found: list[Record], request: dict) -> list[Record]:
+    """By LastModifiedTime, the newest first, where nothing is said; who lacks it comes last."""
+    name = request.get("SortBy", "LastModifiedTime")
+    newest = request.get("SortOrder", "Descending") == "Descending"
+    having, lacking = [], []
+    for record in found:
+        if values := _values(record, name):
+            having.append((values[0], record))
+        else:
+            lacking.append(record)
+    numbers = [_number(value) for value, _ in having]
+    keys: list[Any] = numbers if None not in numbers else [_text(value) for value, _ in having]
+    order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
+    return [having[place][1] for place in order] + lacking
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

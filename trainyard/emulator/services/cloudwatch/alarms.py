@@ -1,0 +1,331 @@
+"""Metric alarms: kept on disk, evaluated twice a second, and their actions done.
+
+A period is looked at up to the present moment, and not by the clock's minutes as AWS does: an
+alarm goes off as soon as its data say so, and is as quiet as on AWS a period later.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
+
+from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.regions import Thread, region
+from trainyard.emulator.services.cloudwatch.metric_store import Metric, Metrics, computed, known
+
+log = logging.getLogger(__name__)
+LISTS = {
+    "OK": "OKActions",
+    "ALARM": "AlarmActions",
+    "INSUFFICIENT_DATA": "InsufficientDataActions",
+}
+_TRIGGER = (
+    *("MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Unit", "Period"),
+    *("EvaluationPeriods", "DatapointsToAlarm", "ComparisonOperator", "Threshold"),
+    *("TreatMissingData", "EvaluateLowSampleCountPercentile"),
+)
+
+
+def check_actions(alarm: dict) -> None:
+    """Raises ``ValidationError`` for an action that nobody here does."""
+    for member in LISTS.values():
+        for arn in alarm.get(member, []):
+            if not str(arn).startswith("arn:aws:sns:"):
+                message = f"{member}: {arn}: only SNS topics are told here"
+                raise ApiError("ValidationError", message)
+
+
+def perform(aws: Aws, alarm: dict, before: str) -> None:
+    """The actions of the state that ``alarm`` has now; one that fails is said, and no more."""
+    if not alarm.get("ActionsEnabled", True):
+        return
+    for arn in alarm.get(LISTS[alarm["StateValue"]], []):
+        try:
+            _notify(aws, arn, alarm, before)
+        except (ClientError, BotoCoreError) as failure:
+            log.warning("alarm %s: %s was not called: %s", alarm["AlarmName"], arn, failure)
+
+
+def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
+    subject = f'{alarm["StateValue"]}: "{alarm["AlarmName"]}" in {_place()}'
+    aws.client("sns").publish(
+        TopicArn=topic, Subject=subject[:100], Message=json.dumps(_message(alarm, before))
+    )
+
+
+def _message(alarm: dict, before: str) -> dict:
+    """The JSON that CloudWatch sends to a topic."""
+    trigger = {key: alarm.get(key) for key in _TRIGGER if alarm.get(key) is not None}
+    dimensions = [{"name": d["Name"], "value": d["Value"]} for d in alarm.get("Dimensions", [])]
+    return {
+        "AlarmName": alarm["AlarmName"],
+        "AlarmDescription": alarm.get("AlarmDescription"),
+        "AWSAccountId": ACCOUNT,
+        "AlarmConfigurationUpdatedTimestamp": _time(alarm["AlarmConfigurationUpdatedTimestamp"]),
+        "NewStateValue": alarm["StateValue"],
+        "NewStateReason": alarm["StateReason"],
+        "StateChangeTime": _time(alarm["StateUpdatedTimestamp"]),
+        "Region": _place(),
+        "AlarmArn": alarm["AlarmArn"],
+        "OldStateValue": before,
+        **{member: alarm.get(member, []) for member in LISTS.values()},
+        "Trigger": trigger | {"Dimensions": dimensions},
+    }
+
+
+def _place() -> str:
+    """The region as people call it: ``US East (N. Virginia)``."""
+    regions = Loader().load_data("endpoints")["partitions"][0]["regions"]
+    return regions.get(region(), {}).get("description", region())
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "+0000"
+
+
+BEYOND = 2
+"""How many periods more than EvaluationPeriods are looked at for data: the guide's example has
+five for three."""
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "GreaterThanOrEqualToThreshold": lambda value, threshold: value >= threshold,
+    "GreaterThanThreshold": lambda value, threshold: value > threshold,
+    "LessThanThreshold": lambda value, threshold: value < threshold,
+    "LessThanOrEqualToThreshold": lambda value, threshold: value <= threshold,
+}
+MISSING = ("missing", "breaching", "notBreaching", "ignore")
+
+
+def evaluated(
+    breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
+) -> str:
+    """The alarm's state after these data.
+
+    ``breaches``: for each period of the evaluation range, the latest first, whether its data point
+    breaches; None where there is none. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
+    DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
+    """
+    real = [breach for breach in breaches if breach is not None][:periods]
+    filled = periods - len(real)
+    bad = sum(real) + (filled if missing == "breaching" else 0)
+    if missing in ("breaching", "notBreaching") or not filled:
+        return "ALARM" if bad >= to_alarm else "OK"
+    if not real:
+        return "INSUFFICIENT_DATA" if missing == "missing" else now
+    if bad >= to_alarm:
+        return "ALARM"
+    if not all(real):
+        return "OK"
+    if missing == "ignore":
+        return now
+    oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
+    return "ALARM" if oldest >= to_alarm else now  # not prematurely, on the newest alone
+
+
+TICK = 0.5  # seconds between evaluations
+STATES = tuple(LISTS)
+NEEDED = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
+NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration")
+
+
+class Alarms:
+    """All metric alarms. Every method may be called from any thread."""
+
+    def __init__(self, path: Path, metrics: Metrics, aws: Aws) -> None:
+        self._path, self._metrics, self._aws = path, metrics, aws
+        self._lock = threading.RLock()
+        self._all: dict[str, dict] = read_json(path) if path.exists() else {}
+        self._closing = threading.Event()
+        self._thread = Thread(target=self._watch, name="alarms", daemon=True)
+
+    def begin(self) -> None:
+        """Evaluates from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def put(self, request: dict) -> dict:
+        """PutMetricAlarm. An alarm that is changed keeps its state until it is evaluated."""
+        check(request)
+        name, now = request["AlarmName"], time.time()
+        with self._lock:
+            old = self._all.get(name, {})
+            first = {
+                "StateValue": "INSUFFICIENT_DATA",
+                "StateReason": "Unchecked: Initial alarm creation",
+                "StateUpdatedTimestamp": now,
+                "StateTransitionedTimestamp": now,
+            }
+            self._all[name] = {
+                "AlarmArn": make_arn("cloudwatch", f"alarm:{name}"),
+                "ActionsEnabled": True,
+                **{k: v for k, v in request.items() if k != "Tags"},
+                "AlarmConfigurationUpdatedTimestamp": now,
+                **{key: old.get(key, value) for key, value in first.items()},
+            }
+            self._save()
+        return {}
+
+    def describe(self, request: dict) -> list[dict]:
+        """Those that DescribeAlarms asks for, by name."""
+        names, prefix = request.get("AlarmNames"), request.get("AlarmNamePrefix", "")
+        with self._lock:
+            return [
+                dict(alarm)
+                for name, alarm in sorted(self._all.items())
+                if (names is None or name in names)
+                and name.startswith(prefix)
+                and request.get("StateValue") in (None, alarm["StateValue"])
+            ]
+
+    def states(self, names: Iterable[str]) -> dict[str, str]:
+        """Name → state of those that are there."""
+        with self._lock:
+            return {n: self._all[n]["StateValue"] for n in names if n in self._all}
+
+    def delete(self, request: dict) -> dict:
+        """DeleteAlarms."""
+        with self._lock:
+            for name in request["AlarmNames"]:
+                self._all.pop(name, None)
+            self._save()
+        return {}
+
+    def set_state(self, request: dict) -> dict:
+        """SetAlarmState: until the next evaluation, as on AWS. Raises ``ResourceNotFound``."""
+        name, state = request["AlarmName"], request["StateValue"]
+        if state not in STATES:
+            raise _invalid(f"StateValue {state!r}: expected one of {', '.join(STATES)}")
+        with self._lock:
+            if name not in self._all:
+                raise ApiError("ResourceNotFound", f"There is no alarm {name!r}", 404)
+            alarm = self._all[name]
+        self._become(alarm, state, request["StateReason"])
+        return {}
+
+    # evaluation
+
+    def _watch(self) -> None:
+        while not self._closing.wait(TICK):
+            for alarm in list(self._all.values()):
+                try:
+                    self._evaluate(alarm)
+                except OSError as failure:  # a full disk: the state is known, and not kept
+                    log.warning("alarm %s: %s", alarm["AlarmName"], failure)
+
+    def _evaluate(self, alarm: dict) -> None:
+        values = self._values(alarm)
+        compare, threshold = COMPARISONS[alarm["ComparisonOperator"]], alarm["Threshold"]
+        breaches = [None if value is None else compare(value, threshold) for value in values]
+        periods = alarm["EvaluationPeriods"]
+        state = evaluated(
+            breaches,
+            periods,
+            alarm.get("DatapointsToAlarm", periods),
+            alarm.get("TreatMissingData", "missing"),
+            alarm["StateValue"],
+        )
+        if state != alarm["StateValue"]:
+            self._become(alarm, state, _reason(alarm, values, state))
+
+    def _values(self, alarm: dict) -> list[float | None]:
+        """The statistic of each period of the evaluation range, the latest first."""
+        metric = metric_of(alarm)
+        statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+        period, now = alarm["Period"], time.time()
+        count = alarm["EvaluationPeriods"] + BEYOND
+        unit = alarm.get("Unit", "")
+        points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
+        windows: list[list] = [[] for _ in range(count)]
+        for point in points:
+            windows[min(count - 1, int((now - point.t) // period))].append(point)
+        return [computed(statistic, window) for window in windows]
+
+    def _become(self, alarm: dict, state: str, reason: str) -> None:
+        now, name = time.time(), alarm["AlarmName"]
+        with self._lock:
+            if self._all.get(name) is not alarm:
+                return  # it was changed or deleted meanwhile
+            before = alarm["StateValue"]
+            alarm |= {"StateValue": state, "StateReason": reason, "StateUpdatedTimestamp": now}
+            if state != before:
+                alarm["StateTransitionedTimestamp"] = now
+            self._save()
+            shown = dict(alarm)
+        if state != before:
+            log.warning("alarm %s: %s after %s: %s", name, state, before, reason)
+            perform(self._aws, shown, before)
+
+    def _save(self) -> None:
+        write_json(self._path, self._all)
+
+
+def metric_of(document: dict) -> Metric:
+    """That of a document with Namespace, MetricName and Dimensions."""
+    dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
+    return Metric.of(document["Namespace"], document["MetricName"], dimensions)
+
+
+def check(request: dict) -> None:
+    """Raises ``ValidationError`` for an alarm that AWS would refuse, or that is not evaluated."""
+    if request.get("Metrics"):
+        raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
+    for member in NOT_RUN:
+        if request.get(member):
+            raise _invalid(f"{member} is not evaluated here")
+    for member in (*NEEDED, "Threshold"):
+        if request.get(member) is None:
+            raise _invalid(f"{member} is missing")
+    statistics = [s for s in (request.get("Statistic"), request.get("ExtendedStatistic")) if s]
+    if len(statistics) != 1 or not known(statistics[0]):
+        raise _invalid(
+            f"Statistic or ExtendedStatistic, {statistics}: expected one of SampleCount, Average, "
+            "Sum, Minimum, Maximum, or a percentile such as p99"
+        )
+    _one_of(request, "ComparisonOperator", tuple(COMPARISONS))
+    _one_of(request, "TreatMissingData", MISSING)
+    _one_of(request, "EvaluateLowSampleCountPercentile", ("evaluate",))
+    period, periods = request["Period"], request["EvaluationPeriods"]
+    if period not in (10, 20, 30) and (period <= 0 or period % 60):
+        raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
+    if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
+        raise _invalid(f"EvaluationPeriods {periods}: expected 1 or more, and no less to alarm")
+    check_actions(request)
+
+
+def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
+    if request.get(member, values[0]) not in values:
+        raise _invalid(f"{member} {request[member]!r}: expected one of {', '.join(values)}")
+
+
+def _reason(alarm: dict, values: list[float | None], state: str) -> str:
+    """In AWS's words."""
+    found = [f"{value:g}" for value in values if value is not None][: alarm["EvaluationPeriods"]]
+    if not found:
+        return f"Insufficient Data: {alarm['EvaluationPeriods']} datapoints were unknown."
+    relation = "was" if state == "ALARM" else "was not"
+    words = {
+        "GreaterThanOrEqualToThreshold": "greater than or equal to",
+        "GreaterThanThreshold": "greater than",
+        "LessThanThreshold": "less than",
+        "LessThanOrEqualToThreshold": "less than or equal to",
+    }[alarm["ComparisonOperator"]]
+    return (
+        f"Threshold Crossed: {len(found)} datapoints [{', '.join(found)}] {relation} {words} the "
+        f"threshold ({alarm['Threshold']})."
+    )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationError", message)

@@ -1,0 +1,283 @@
+"""CloudWatch's operations, in the two protocols that clients speak: JSON and the query protocol.
+
+Dashboards are moto's: it only stores them. What would have to be done and is not (composite
+alarms, anomaly detectors, insight rules, metric streams) is refused by name.
+"""
+
+import functools
+import gzip
+import json
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from botocore.loaders import Loader
+from botocore.utils import parse_timestamp
+from moto.core.model import ServiceModel
+from moto.core.parse import QueryParser
+from moto.core.serialize import QuerySerializer
+from werkzeug import Request, Response
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.paging import page
+from trainyard.emulator.request_shapes import report
+from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.services.cloudwatch.alarms import Alarms, metric_of
+from trainyard.emulator.services.cloudwatch.metric_store import (
+    Metric,
+    Metrics,
+    Point,
+    computed,
+    known,
+)
+from trainyard.emulator.services.moto_app import query_error
+
+KEPT_BY_MOTO = ("PutDashboard", "GetDashboard", "ListDashboards", "DeleteDashboards")
+log = logging.getLogger(__name__)
+
+
+class CloudWatch:
+    """``answer`` a request; ``begin`` to evaluate alarms. From any thread."""
+
+    def __init__(self, root: Path, aws: Aws) -> None:
+        self.metrics = Metrics(root / "metrics.sqlite")
+        self.alarms = Alarms(root / "alarms.json", self.metrics, aws)
+        self._operations = self._table() | Queries(self.metrics).operations()
+
+    def begin(self) -> None:
+        self.alarms.begin()
+
+    def close(self) -> None:
+        self.alarms.close()
+        self.metrics.close()
+
+    def answer(self, request: Request) -> Response | None:
+        """None for what moto only stores."""
+        if request.headers.get("Smithy-Protocol", "").startswith("rpc-v2-cbor"):
+            return Response("CloudWatch speaks JSON and the query protocol here, not CBOR", 501)
+        target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        operation = target or request.values.get("Action", "")
+        if operation in KEPT_BY_MOTO:
+            return None
+        try:
+            model = _model().operation_model(operation) if operation in _names() else None
+            if not model or operation not in self._operations:
+                raise ApiError("InvalidAction", f"The emulator does not implement {operation}.")
+            asked = _body(request) if target else _form(model, request)
+            if why := report(model.input_shape, asked):
+                raise ApiError("ValidationError", f"{operation}: {why}")
+            found = self._operations[operation](asked)
+            return _json(200, found) if target else _xml(model, found)
+        except ApiError as failure:
+            return _json_error(failure) if target else _xml_error(failure)
+
+    def _table(self) -> dict[str, Callable[[dict], dict]]:
+        alarms = self.alarms
+
+        return {
+            "PutMetricAlarm": alarms.put,
+            "DescribeAlarms": self._describe,
+            "SetAlarmState": alarms.set_state,
+            "DeleteAlarms": alarms.delete,
+        }
+
+    def _describe(self, request: dict) -> dict:
+        found = self.alarms.describe(request)
+        if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
+            found = []
+        asked = request | {"MaxResults": request.get("MaxRecords", 50)}
+        return page("MetricAlarms", found, asked, 50) | {"CompositeAlarms": []}
+
+
+@functools.cache
+def _model() -> ServiceModel:
+    document = Loader().load_service_model("cloudwatch", "service-2")
+    metadata = document["metadata"] | {"protocol": "query", "protocols": ["query"]}
+    return ServiceModel(document | {"metadata": metadata}, "cloudwatch")
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(_model().operation_names)
+
+
+def _body(request: Request) -> dict:
+    data = request.get_data()
+    if request.headers.get("Content-Encoding") == "gzip":
+        data = gzip.decompress(data)
+    return json_object(data)
+
+
+def _form(model: Any, request: Request) -> dict:
+    return dict(QueryParser(model).parse({"values": request.values}))  # type: ignore[typeddict-item]
+
+
+def _json(status: int, document: dict) -> Response:
+    return Response(json.dumps(document), status, content_type="application/x-amz-json-1.0")
+
+
+def _json_error(failure: ApiError) -> Response:
+    response = _json(failure.status, {"__type": failure.code, "message": failure.message})
+    response.headers["x-amzn-query-error"] = f"{failure.code};Sender"
+    return response
+
+
+def _xml(model: Any, found: dict) -> Response:
+    written = QuerySerializer(model).serialize(found)
+    return Response(written["body"], 200, content_type="text/xml")
+
+
+def _xml_error(failure: ApiError) -> Response:
+    return query_error(failure.code, failure.message, failure.status)
+
+
+MOST = 1440  # data points of an answer to GetMetricStatistics: its documentation
+
+
+class Queries:
+    """Times in requests are numbers, ISO 8601 or datetimes; in answers seconds since the epoch."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "PutMetricData": self.put,
+            "ListMetrics": self.list_metrics,
+            "GetMetricStatistics": self.statistics,
+            "GetMetricData": self.data,
+        }
+
+    def put(self, request: dict) -> dict:
+        """Raises ``InvalidParameterValue`` for data that AWS would refuse; then none is kept."""
+        if request.get("EntityMetricData"):
+            raise _invalid("EntityMetricData is not kept here: use MetricData")
+        found = [
+            (metric_of(datum | {"Namespace": request["Namespace"]}), point)
+            for datum in request.get("MetricData", [])
+            for point in _points(datum)
+        ]
+        self._metrics.put(found)
+        return {}
+
+    def list_metrics(self, request: dict) -> dict:
+        wanted = [(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])]
+        found = [
+            {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": _shown(metric)}
+            for metric in self._metrics.known()
+            if request.get("Namespace") in (None, metric.namespace)
+            and request.get("MetricName") in (None, metric.name)
+            and all(
+                any(n == name and value in (None, v) for n, v in metric.dimensions)
+                for name, value in wanted
+            )
+        ]
+        return page("Metrics", found, request, 500)
+
+    def statistics(self, request: dict) -> dict:
+        plain, extended = request.get("Statistics", []), request.get("ExtendedStatistics", [])
+        if not plain and not extended:
+            raise _invalid("Statistics or ExtendedStatistics: name one at least")
+        _check([*plain, *extended])
+        start, end, period = _span(request)
+        if (end - start) / period > MOST:
+            raise _invalid(f"that would be more than {MOST} data points: ask for a longer Period")
+        points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
+        datapoints = []
+        for t, found in _periods(points, start, period):
+            entry: dict[str, Any] = {"Timestamp": t, "Unit": found[0].unit}
+            entry |= {name: computed(name, found) for name in plain}
+            values = {n: value for n in extended if (value := computed(n, found)) is not None}
+            datapoints.append(entry | ({"ExtendedStatistics": values} if extended else {}))
+        return {"Label": request["MetricName"], "Datapoints": datapoints}
+
+    def data(self, request: dict) -> dict:
+        results = [
+            self._result(query, request)
+            for query in request["MetricDataQueries"]
+            if query.get("ReturnData", True)
+        ]
+        return {"MetricDataResults": results, "Messages": []}
+
+    def _result(self, query: dict, request: dict) -> dict:
+        if query.get("Expression") or "MetricStat" not in query:
+            raise _invalid(f"query {query['Id']!r}: metric math and SEARCH are not evaluated here")
+        stat = query["MetricStat"]
+        _check([stat["Stat"]])
+        start, end, period = _span(request | {"Period": stat["Period"]})
+        points = self._metrics.points(metric_of(stat["Metric"]), start, end, stat.get("Unit", ""))
+        values = [(t, computed(stat["Stat"], f)) for t, f in _periods(points, start, period)]
+        found = [(t, value) for t, value in values if value is not None]
+        if request.get("ScanBy", "TimestampDescending") == "TimestampDescending":
+            found.reverse()
+        return {
+            "Id": query["Id"],
+            "Label": query.get("Label") or stat["Metric"]["MetricName"],
+            "Timestamps": [t for t, _ in found],
+            "Values": [value for _, value in found],
+            "StatusCode": "Complete",
+        }
+
+
+def seconds(value: Any) -> float:
+    """A time of a request, as seconds since the epoch."""
+    return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
+
+
+def _points(datum: dict) -> Iterator[Point]:
+    t = seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
+    unit, found = datum.get("Unit", "None"), datum.get("StatisticValues")
+    if found:
+        count, total = found["SampleCount"], found["Sum"]
+        yield Point(t, count, total, found["Minimum"], found["Maximum"], unit)
+        return
+    values = datum.get("Values", [datum["Value"]] if "Value" in datum else [])
+    counts = datum.get("Counts", [1] * len(values))
+    if not values or len(counts) != len(values):
+        raise _invalid(f"{datum['MetricName']}: expected Value, StatisticValues, or Values with as "
+                       "many Counts")  # fmt: skip
+    for value, count in zip(values, counts, strict=True):
+        if not math.isfinite(value):
+            raise _invalid(f"{datum['MetricName']}: {value} is not a finite number")
+        yield Point.of(value, unit, t, count)
+
+
+def _span(request: dict) -> tuple[float, float, int]:
+    """From the start of a period to the end, and the period, all in seconds."""
+    start, end, period = (
+        seconds(request["StartTime"]),
+        seconds(request["EndTime"]),
+        request["Period"],
+    )
+    if period < 1 or (period not in (1, 5, 10, 20, 30) and period % 60):
+        raise _invalid(f"Period {period}: expected 1, 5, 10, 20, 30 or a multiple of 60")
+    if end <= start:
+        raise _invalid("EndTime must be after StartTime")
+    return start // period * period, end, period
+
+
+def _periods(points: list[Point], start: float, period: int) -> list[tuple[float, list[Point]]]:
+    """The start of each period that has data, and these."""
+    found: dict[float, list[Point]] = defaultdict(list)
+    for point in points:
+        found[start + (point.t - start) // period * period].append(point)
+    return sorted(found.items())
+
+
+def _check(statistics: list[str]) -> None:
+    if unknown := [name for name in statistics if not known(name)]:
+        raise _invalid(f"statistic {unknown[0]!r} is not computed here: the plain five, and p99")
+
+
+def _shown(metric: Metric) -> list[dict]:
+    return [{"Name": name, "Value": value} for name, value in metric.dimensions]
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("InvalidParameterValue", message)

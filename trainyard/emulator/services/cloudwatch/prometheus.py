@@ -1,0 +1,66 @@
+"""What the emulator measures, in Prometheus' text: GET /metrics with the token of its secret.
+
+The samples are what CloudWatch's store holds, so both say the same, a restart included. What is
+older than the store keeps is gone, and a counter falls: Prometheus takes that for a restart.
+"""
+
+import hashlib
+import hmac
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from werkzeug import Request, Response
+
+from trainyard.common.measures import CONTENT_TYPE, OF_SERVICE, Measure, Sample, Source, text
+from trainyard.emulator.services.cloudwatch.metric_store import Metric, Metrics
+
+PATH = "/metrics"
+
+
+def token_of(secret: str) -> str:
+    """What Prometheus shows: it is made of the secret, and opens nothing but the metrics."""
+    return hmac.new(secret.encode(), b"trainyard metrics", hashlib.sha256).hexdigest()
+
+
+def wanted(request: Request) -> bool:
+    """Whether this is asked for; a bucket called metrics is asked for with a signature."""
+    scheme = request.headers.get("Authorization", "").partition(" ")[0]
+    return request.path == PATH and request.method == "GET" and scheme.lower() == "bearer"
+
+
+def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
+    """The metrics of all regions' stores; 401 for another token."""
+    shown = request.headers["Authorization"].partition(" ")[2].strip()
+    if not hmac.compare_digest(shown.encode(), token_of(secret).encode()):
+        challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
+        return Response("trainyard metrics token prints the token\n", 401, challenge)
+    totals = {m: found for store in stores for m, found in store.totals(_NAMESPACES).items()}
+    body = text((measure, list(_samples(measure, totals))) for measure in OF_SERVICE)
+    return Response(body, content_type=CONTENT_TYPE)
+
+
+_NAMESPACES = sorted({source.namespace for measure in OF_SERVICE for source in measure.sources})
+
+
+def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
+    """One for each value of the labels; regions are added up."""
+    sums: defaultdict[tuple[tuple[str, str], ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for source in measure.sources:
+        for metric, (count, total) in totals.items():
+            if (labels := _labels(measure, source, metric)) is not None:
+                sums[tuple(labels.items())][0] += total * source.scale
+                sums[tuple(labels.items())][1] += count
+    for key, (total, count) in sorted(sums.items()):
+        yield Sample(dict(key), total, count)
+
+
+def _labels(measure: Measure, source: Source, metric: Metric) -> dict[str, str] | None:
+    """The labels of a metric; None where it is not the source's."""
+    dimensions = dict(metric.dimensions)
+    if (metric.namespace, metric.name) != (source.namespace, source.name):
+        return None
+    if dimensions.keys() != measure.dimensions.keys():
+        return None
+    return {label: dimensions[name] for name, label in measure.dimensions.items()} | dict(
+        source.labels
+    )

@@ -1,0 +1,311 @@
+"""EventBridge: rules on the default bus, by pattern or by a clock, their targets, and PutEvents.
+
+A rule is kept as DescribeRule shows it, with its targets and the time when it fires next. Patterns
+are matched by moto. Refused by name: other buses, archives and replays, connections, pipes.
+"""
+
+import json
+import logging
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from moto.events.exceptions import InvalidEventPatternException
+from moto.events.models import EventPattern
+
+from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.json_documents import Kept
+from trainyard.emulator.paging import page
+from trainyard.emulator.regions import region
+from trainyard.emulator.services.events import event_targets
+from trainyard.emulator.services.events.schedule_expressions import WrongExpression, iso, parse
+
+BUS = "default"
+_RULE = ("Description", "EventPattern", "ScheduleExpression", "RoleArn", "State", "ManagedBy")
+_NAME = re.compile(r"[.\-_A-Za-z0-9]{1,64}")
+_MOST = 5  # targets of a rule
+_FILTERS = {
+    *("prefix", "suffix", "equals-ignore-case", "anything-but", "numeric", "cidr", "wildcard"),
+    "exists",
+}
+log = logging.getLogger(__name__)
+Event = Any  # moto has a type of its own for the same dictionary
+Send = Callable[[event_targets.Target, str], None]
+
+
+class Rules:
+    """All rules of a state directory. Every method may be called from any thread.
+
+    ``send(target, text)`` delivers, and may take its time elsewhere. Raises ApiError as AWS does.
+    """
+
+    def __init__(self, folder: Path, send: Send) -> None:
+        self._kept, self._send = Kept(folder), send
+        self._lock = threading.RLock()
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "PutRule": self.put,
+            "DescribeRule": lambda request: self._shown(self._find(request)),
+            "ListRules": self.list_rules,
+            "DeleteRule": self.delete,
+            "EnableRule": lambda request: self._switch(request, "ENABLED"),
+            "DisableRule": lambda request: self._switch(request, "DISABLED"),
+            "PutTargets": self.put_targets,
+            "RemoveTargets": self.remove_targets,
+            "ListTargetsByRule": self.list_targets,
+            "PutEvents": self.put_events,
+            "TagResource": self.tag,
+            "UntagResource": self.untag,
+            "ListTagsForResource": lambda request: {"Tags": self._by_arn(request)["tags"]},
+        }
+
+    def emit(self, event: Event) -> None:
+        """Delivers the event to the targets of each enabled rule whose pattern it matches."""
+        with self._lock:
+            rules = [
+                rule for rule in self._kept.all.values() if _on(rule) and _matches(rule, event)
+            ]
+            for rule in rules:
+                self._deliver(rule, event)
+
+    def fire(self, now: float) -> None:
+        """Rules by a clock whose time has come; those that it missed while it slept are one."""
+        with self._lock:
+            for rule in list(self._kept.all.values()):
+                if rule.get("next") is not None and rule["next"] <= now:
+                    if _on(rule):
+                        self._deliver(rule, _tick(self._arn(rule["name"]), rule["next"]))
+                    rule["next"] = _next(rule, now)
+                    self._kept.put(rule)
+
+    def begin(self, now: float) -> None:
+        """Nothing is made up for that was due while no emulator ran."""
+        with self._lock:
+            for rule in self._kept.all.values():
+                if rule.get("next") is not None and rule["next"] < now:
+                    log.warning("rule %s was due while no emulator ran; it waits on", rule["name"])
+                    rule["next"] = _next(rule, now)
+
+    # operations
+
+    def put(self, request: dict) -> dict:
+        _own_bus(request)
+        name = request["Name"]
+        if not _NAME.fullmatch(name):
+            raise _invalid(f"Name {name!r} must match {_NAME.pattern}")
+        if not request.get("EventPattern") and not request.get("ScheduleExpression"):
+            text = "Parameter(s) EventPattern or ScheduleExpression must be specified."
+            raise _invalid(text)
+        if pattern := request.get("EventPattern"):
+            _pattern(pattern)
+        given = {key: request[key] for key in _RULE if request.get(key)}
+        with self._lock:
+            old = self._kept.all.get(name, {"targets": [], "tags": request.get("Tags", [])})
+            rule = {"name": name, "made": time.time(), **given}
+            rule |= {"State": given.get("State", "ENABLED")}
+            rule |= {"targets": old["targets"], "tags": old["tags"]}
+            rule["next"] = _next(rule, rule["made"])
+            self._kept.put(rule)
+        return {"RuleArn": self._arn(name)}
+
+    def list_rules(self, request: dict) -> dict:
+        _own_bus(request)
+        begin = request.get("NamePrefix", "")
+        found = [
+            self._shown(r)
+            for name, r in sorted(self._kept.all.items())
+            if name[: len(begin)] == begin
+        ]
+        return _page("Rules", found, request)
+
+    def delete(self, request: dict) -> dict:
+        _own_bus(request)
+        with self._lock:
+            rule = self._kept.all.get(request["Name"])
+            if rule and rule["targets"]:
+                raise _invalid("Rule can't be deleted since it has targets.")
+            if rule:
+                self._kept.drop(request["Name"])
+        return {}
+
+    def put_targets(self, request: dict) -> dict:
+        with self._lock:
+            rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+            for target in request["Targets"]:
+                if why := event_targets.refusal(target["Arn"]):
+                    raise _invalid(why)
+            new = {target["Id"]: target for target in [*rule["targets"], *request["Targets"]]}
+            if len(new) > _MOST:
+                text = "The requested resource exceeds the maximum number allowed."
+                raise ApiError("LimitExceededException", text)
+            self._kept.put(rule | {"targets": list(new.values())})
+        return {"FailedEntryCount": 0, "FailedEntries": []}
+
+    def remove_targets(self, request: dict) -> dict:
+        with self._lock:
+            rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+            left = [target for target in rule["targets"] if target["Id"] not in request["Ids"]]
+            self._kept.put(rule | {"targets": left})
+        return {"FailedEntryCount": 0, "FailedEntries": []}
+
+    def list_targets(self, request: dict) -> dict:
+        rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+        return _page("Targets", rule["targets"], request)
+
+    def put_events(self, request: dict) -> dict:
+        answers = [self._put_event(entry) for entry in request["Entries"]]
+        failed = sum("ErrorCode" in answer for answer in answers)
+        return {"FailedEntryCount": failed, "Entries": answers}
+
+    def tag(self, request: dict) -> dict:
+        with self._lock:
+            rule = self._by_arn(request)
+            tags = {tag["Key"]: tag for tag in [*rule["tags"], *request["Tags"]]}
+            self._kept.put(rule | {"tags": list(tags.values())})
+        return {}
+
+    def untag(self, request: dict) -> dict:
+        with self._lock:
+            rule = self._by_arn(request)
+            left = [tag for tag in rule["tags"] if tag["Key"] not in request["TagKeys"]]
+            self._kept.put(rule | {"tags": left})
+        return {}
+
+    # inside
+
+    def _switch(self, request: dict, state: str) -> dict:
+        with self._lock:
+            self._kept.put(self._find(request) | {"State": state})
+        return {}
+
+    def _put_event(self, entry: dict) -> dict:
+        for name in ("Source", "DetailType", "Detail"):
+            if not entry.get(name):
+                text = f"Parameter {name} is not valid. Reason: {name} is a required argument."
+                return {"ErrorCode": "InvalidArgument", "ErrorMessage": text}
+        if entry["Source"].startswith("aws."):
+            text = "Not authorized for the source."
+            return {"ErrorCode": "NotAuthorizedForSourceException", "ErrorMessage": text}
+        try:
+            detail = json.loads(entry["Detail"])
+        except json.JSONDecodeError:
+            return {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
+        _own_bus(entry)
+        event = make(entry["Source"], entry["DetailType"], detail, entry.get("Resources", []))
+        if entry.get("Time"):
+            event["time"] = iso(entry["Time"])
+        self.emit(event)
+        return {"EventId": event["id"]}
+
+    def _deliver(self, rule: dict, event: Event) -> None:
+        for target in rule["targets"]:
+            self._send(target, event_targets.body(target, event))
+
+    def _find(self, request: dict) -> dict:
+        _own_bus(request)
+        rule = self._kept.all.get(request["Name"])
+        if rule is None:
+            text = f"Rule {request['Name']} does not exist on EventBus {BUS}."
+            raise ApiError("ResourceNotFoundException", text)
+        return rule
+
+    def _by_arn(self, request: dict) -> dict:
+        return self._find({"Name": request["ResourceARN"].rpartition("/")[2]})
+
+    def _arn(self, name: str) -> str:
+        return make_arn("events", f"rule/{name}")
+
+    def _shown(self, rule: dict) -> dict:
+        own = {key: rule[key] for key in _RULE if key in rule}
+        return {"Name": rule["name"], "Arn": self._arn(rule["name"]), **own, "EventBusName": BUS}
+
+
+def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
+    """An event as EventBridge hands it over, of now."""
+    return {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": kind,
+        "source": source,
+        "account": ACCOUNT,
+        "time": iso(time.time()),
+        "region": region(),
+        "resources": resources,
+        "detail": detail,
+    }
+
+
+def _tick(arn: str, due: float) -> Event:
+    return make("aws.events", "Scheduled Event", {}, [arn]) | {"time": iso(due)}
+
+
+def _on(rule: dict) -> bool:
+    return rule["State"] != "DISABLED"
+
+
+def _matches(rule: dict, event: Event) -> bool:
+    pattern = rule.get("EventPattern")
+    try:
+        return bool(pattern) and EventPattern.load(pattern).matches_event(event)
+    except Exception:
+        # what happened, such as a job's end, must not fail because moto cannot read a pattern
+        log.exception("the pattern of rule %s cannot be matched", rule["name"])
+        return False
+
+
+def _next(rule: dict, now: float) -> float | None:
+    if not (text := rule.get("ScheduleExpression")):
+        return None
+    try:
+        if text.startswith("at("):
+            raise WrongExpression("a rule takes rate(...) or cron(...)")
+        return parse(text).next(now, rule["made"])
+    except WrongExpression as wrong:
+        raise _invalid(f"Parameter ScheduleExpression is not valid. {wrong}") from None
+
+
+def _pattern(text: str) -> EventPattern:
+    try:
+        found = EventPattern.load(text)
+    except InvalidEventPatternException as error:
+        raise ApiError("InvalidEventPatternException", error.message) from None
+    if unknown := set(_filters(found.get_pattern())) - _FILTERS:  # moto would let them match all
+        message = f"Event pattern is not valid. Reason: Unrecognized match type {min(unknown)}"
+        raise ApiError("InvalidEventPatternException", message)
+    return found
+
+
+def _filters(pattern: Any) -> Iterator[str]:
+    """Names of the filters, such as ``prefix``, wherever they stand in the pattern."""
+    if isinstance(pattern, dict):
+        for value in pattern.values():
+            if isinstance(value, dict):
+                yield from _filters(value)
+            else:
+                for entry in value:
+                    yield from entry if isinstance(entry, dict) else ()
+
+
+def _bus_of(request: dict) -> dict:
+    return {key: request[key] for key in ("EventBusName",) if key in request}
+
+
+def _own_bus(request: dict) -> None:
+    name = request.get("EventBusName", BUS).rpartition("/")[2]
+    if name != BUS:
+        text = f"Event bus {name} does not exist: there is the default bus alone here."
+        raise ApiError("ResourceNotFoundException", text)
+
+
+def _page(key: str, found: list, request: dict) -> dict:
+    limit = {"MaxResults": request["Limit"]} if "Limit" in request else {}
+    return page(key, found, {**request, **limit}, 100, lambda entry: entry)
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

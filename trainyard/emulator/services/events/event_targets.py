@@ -1,0 +1,155 @@
+"""Where an event goes: queues, topics, functions, pipelines, log groups.
+
+Another kind of target is refused by name when it is put: an event that nobody gets is worse.
+"""
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.emulator.internal_client import Aws
+
+log = logging.getLogger(__name__)
+Target = dict[str, Any]
+
+
+def kind(arn: str) -> str:
+    """``sqs``, ``sns``, ``lambda``, ``pipeline``, ``logs``; empty for another."""
+    parts = arn.split(":", 5)
+    if len(parts) < 6 or parts[0] != "arn":
+        return ""
+    service, resource = parts[2], parts[5]
+    if service == "sagemaker":
+        return "pipeline" if resource.startswith("pipeline/") else ""
+    if service == "logs":
+        return "logs" if resource.startswith("log-group:") else ""
+    if service == "lambda":
+        return "lambda" if resource.startswith("function:") else ""
+    return service if service in ("sqs", "sns") and "/" not in resource else ""
+
+
+def refusal(arn: str) -> str | None:
+    """Why nothing is delivered to ``arn`` here; None when it is."""
+    if kind(arn):
+        return None
+    return (
+        f"target {arn} is not delivered to by this emulator, which delivers to SQS queues, SNS "
+        "topics, Lambda functions, SageMaker pipelines and CloudWatch log groups"
+    )
+
+
+class Deliverer:
+    """Delivers through the emulator's own services, as any client of theirs."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+        self._ways: dict[str, Callable[[Target, str], object]] = {
+            "sqs": self._queue,
+            "sns": lambda t, text: self._client("sns").publish(TopicArn=t["Arn"], Message=text),
+            "lambda": self._function,
+            "pipeline": self._pipeline,
+            "logs": self._log,
+        }
+
+    def deliver(self, target: Target, text: str) -> None:
+        """A failure goes to the target's dead-letter queue, and to the emulator's log."""
+        try:
+            self._ways[kind(target["Arn"])](target, text)
+        except (BotoCoreError, ClientError) as error:
+            log.warning("an event did not reach %s: %s", target["Arn"], error)
+            if dead := target.get("DeadLetterConfig", {}).get("Arn"):
+                self._dead(dead, text)
+
+    def _client(self, service: str) -> Any:
+        return self._aws.client(service)
+
+    def _queue(self, target: Target, text: str) -> None:
+        url = self._queue_url(target["Arn"])
+        group = target.get("SqsParameters", {}).get("MessageGroupId")
+        once = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid.uuid4())}
+        more = once if group else {}
+        self._client("sqs").send_message(QueueUrl=url, MessageBody=text, **more)
+
+    def _queue_url(self, arn: str) -> str:
+        name = arn.rpartition(":")[2]
+        return self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"]
+
+    def _dead(self, arn: str, text: str) -> None:
+        try:
+            url = self._queue_url(arn)
+            self._client("sqs").send_message(QueueUrl=url, MessageBody=text)
+        except (BotoCoreError, ClientError) as error:
+            log.warning("nor did it reach the dead-letter queue %s: %s", arn, error)
+
+    def _function(self, target: Target, text: str) -> None:
+        name = target["Arn"].partition(":function:")[2]
+        self._client("lambda").invoke(
+            FunctionName=name, InvocationType="Event", Payload=text.encode()
+        )
+
+    def _pipeline(self, target: Target, text: str) -> None:
+        """With the target's own parameters; the event is none of them."""
+        given = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
+        self._client("sagemaker").start_pipeline_execution(
+            PipelineName=target["Arn"].rpartition("/")[2],
+            PipelineParameters=given,
+            ClientRequestToken=uuid.uuid4().hex,
+        )
+
+    def _log(self, target: Target, text: str) -> None:
+        group = target["Arn"].partition(":log-group:")[2].removesuffix(":*")
+        stream = str(uuid.uuid4())
+        logs = self._client("logs")
+        logs.create_log_stream(logGroupName=group, logStreamName=stream)
+        event = {"timestamp": int(time.time() * 1000), "message": text}
+        logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[event])
+
+
+def body(target: Target, event: dict[str, Any]) -> str:
+    """What the target gets: the event, a part of it, a constant, or a text made of it."""
+    if "Input" in target:
+        return target["Input"]
+    if "InputPath" in target:
+        return json.dumps(_at(event, target["InputPath"]))
+    if transformer := target.get("InputTransformer"):
+        return _transformed(transformer, event)
+    return json.dumps(event)
+
+
+def _at(event: Any, path: str) -> Any:
+    """``$.detail.status``; None where there is nothing."""
+    for name in path.removeprefix("$").strip(".").split("."):
+        if name:
+            event = event.get(name) if isinstance(event, dict) else None
+    return event
+
+
+def _transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
+    """``<name>`` is the value at its path: text as it is, all else as JSON.
+
+    In a template that is JSON, and outside of its quotes, a text gets quotes of its own.
+    """
+    template: str = transformer["InputTemplate"]
+    values = {name: _at(event, path) for name, path in transformer.get("InputPathsMap", {}).items()}
+    values |= {"aws.events.event": event, "aws.events.event.json": event}
+    values |= {"aws.events.event.ingestion-time": event["time"]}
+    found, quoted, index = "", False, 0
+    while index < len(template):
+        name = next((n for n in values if template.startswith(f"<{n}>", index)), None)
+        if name is None:
+            quoted ^= template[index] == '"' and template[index - 1 : index] != "\\"
+            found += template[index]
+            index += 1
+            continue
+        value = values[name]
+        index += len(name) + 2
+        if quoted:
+            found += value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        else:
+            found += '""' if value is None else json.dumps(value)
+    return found

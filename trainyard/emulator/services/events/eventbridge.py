@@ -1,0 +1,239 @@
+"""EventBridge as a whole: what answers its requests, one thread that delivers, one that watches
+the clock."""
+
+import functools
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from werkzeug import Request, Response
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.regions import Thread
+from trainyard.emulator.rest_requests import Rest, check, error, json_object
+from trainyard.emulator.services.events.event_rules import Event, Rules, make
+from trainyard.emulator.services.events.event_targets import Deliverer, Target
+from trainyard.emulator.services.events.schedule_expressions import iso
+from trainyard.emulator.services.events.schedules import Schedules
+from trainyard.language.statuses import ENDED
+
+TICK = 0.5  # seconds between looks at the clock
+SERVICES = ("events", "scheduler")
+log = logging.getLogger(__name__)
+
+
+class Events:
+    """``changes`` takes what happens. ``begin`` it when the endpoint serves; ``close`` it."""
+
+    def __init__(self, root: Path, aws: Aws) -> None:
+        self._deliverer = Deliverer(aws)
+        self._waiting: queue.SimpleQueue[tuple[Target, str] | None] = queue.SimpleQueue()
+        send: Callable[[Target, str], None] = lambda target, text: self._waiting.put((target, text))  # noqa: E731
+        self._rules, self._schedules = Rules(root / "rules", send), Schedules(root, send)
+        self._rest = Rest("scheduler")
+        self.changes = Changes(self._rules.emit)
+        self._closed = threading.Event()
+        self._threads = [
+            Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._deliver, "events"), (self._watch, "schedules"))
+        ]
+
+    def begin(self) -> None:
+        now = time.time()
+        self._rules.begin(now)
+        self._schedules.begin(now)
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """What has been emitted is delivered first."""
+        self._closed.set()
+        self._waiting.put(None)
+        for thread in self._threads:
+            if thread.ident:
+                thread.join()
+
+    def answer(self, service: str, request: Request) -> Response:
+        """The answer to a request to ``events`` or ``scheduler``."""
+        return self._scheduler(request) if service == "scheduler" else self._events(request)
+
+    def _events(self, request: Request) -> Response:
+        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        operations = self._rules.operations()
+        try:
+            if operation not in operations:
+                text = f"The emulator does not implement {operation} of EventBridge."
+                raise ApiError("UnknownOperationException", text)
+            parameters = json_object(request.get_data())
+            check(_model().operation_model(operation), parameters)
+            found = operations[operation](parameters)
+        except ApiError as failure:
+            body = {"__type": failure.code, "message": failure.message}
+            return Response(json.dumps(body), failure.status, content_type=_JSON)
+        return Response(json.dumps(found), content_type=_JSON)
+
+    def _scheduler(self, request: Request) -> Response:
+        operations = self._schedules.operations()
+        try:
+            operation, parameters = self._rest.read(request)
+            if operation not in operations:
+                text = f"The emulator does not implement {operation} of EventBridge Scheduler."
+                raise ApiError("UnknownOperationException", text)
+            return self._rest.write(operation, operations[operation](parameters))
+        except ApiError as failure:
+            return error(failure)
+
+    def _deliver(self) -> None:
+        while (entry := self._waiting.get()) is not None:
+            try:
+                self._deliverer.deliver(*entry)
+            except Exception:
+                # one event must not end the delivery of all others: the cause goes to the log
+                log.exception("an event for %s was lost", entry[0]["Arn"])
+
+    def _watch(self) -> None:
+        while not self._closed.wait(TICK):
+            now = time.time()
+            try:
+                self._rules.fire(now)
+                self._schedules.fire(now)
+            except Exception:
+                # a full disk, say: the clock goes on, and tries again
+                log.exception("the clock's rules and schedules could not be seen to")
+
+
+_JSON = "application/x-amz-json-1.1"
+
+
+@functools.cache
+def _model() -> ServiceModel:
+    return ServiceModel(Loader().load_service_model("events", "service-2"), "events")
+
+
+# Developer guide, "Events that Amazon SageMaker sends to Amazon EventBridge". An event is sent
+# for each status that is new, in the order in which they are told.
+
+
+SOURCE = "aws.sagemaker"
+EXECUTION = "SageMaker Model Building Pipeline Execution Status Change"
+STEP = "SageMaker Model Building Pipeline Execution Step Status Change"
+PACKAGE = "SageMaker Model Package State Change"
+JOBS = {
+    "Training": "SageMaker Training Job State Change",
+    "Processing": "SageMaker Processing Job State Change",
+    "Transform": "SageMaker Transform Job State Change",
+}
+_AHEAD = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
+"""Secondary statuses that are set a moment before the status itself."""
+
+
+class Changes:
+    """Tells ``emit`` of what is new. Every method may be called from any thread, and is quick."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._known: dict[str, tuple[str, ...]] = {}
+        """What was told of: an ARN, or an execution's and a step's name → its status."""
+        self._lock = threading.Lock()
+
+    def of_job(self, kind: str, record: dict[str, Any]) -> None:
+        """``record``: the job's description; SecondaryStatus counts as a change, too."""
+        arn, own = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
+        second = record.get("SecondaryStatus", "")
+        if own == "InProgress" and second in _AHEAD:
+            return
+        if kind in JOBS and self._is_new(arn, (own, second)):
+            detail = {name: _milliseconds(name, value) for name, value in record.items()}
+            name = {f"{kind}JobName": arn.rpartition("/")[2]}
+            self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
+
+    def of_package(self, package: dict[str, Any]) -> None:
+        """``package``: as DescribeModelPackage shows it."""
+        arn = package["ModelPackageArn"]
+        detail = {name: _milliseconds(name, value) for name, value in package.items()}
+        self._emit(make(SOURCE, PACKAGE, detail, [arn]))
+
+    def of_execution(self, record: dict[str, Any]) -> None:
+        """``record``: the execution's answer and its steps."""
+        answer = record["answer"]
+        arn = answer["PipelineExecutionArn"]
+        common = {
+            "pipelineArn": arn.partition("/execution/")[0],
+            "pipelineExecutionArn": arn,
+        }
+        resources = list(common.values())
+        status, before = answer["PipelineExecutionStatus"], self._status(arn)
+        if status in ENDED and before in (None, status):
+            return  # of an earlier emulator, or long told
+        if status not in ENDED and self._is_new(arn, (status,)):
+            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+        for name, step in record["steps"].items():
+            key, earlier = f"{arn} {name}", self._status(f"{arn} {name}")
+            if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
+                detail = common | _of_step(step, earlier)
+                self._emit(make(SOURCE, STEP, detail, resources))
+        if status in ENDED and self._is_new(arn, (status,)):
+            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+
+    def _status(self, key: str) -> str | None:
+        return self._known.get(key, (None,))[0]
+
+    def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
+        with self._lock:
+            new = self._known.get(key) != status
+            self._known[key] = status
+            return new
+
+
+def _of_execution(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
+    status = answer["PipelineExecutionStatus"]
+    detail = {
+        "currentPipelineExecutionStatus": status,
+        "executionStartTime": iso(answer["CreationTime"]),
+    }
+    if before:
+        detail["previousPipelineExecutionStatus"] = before
+    for name in ("DisplayName", "Description"):
+        if text := answer.get(f"PipelineExecution{name}"):
+            detail[f"pipelineExecution{name}"] = text
+    if status in ENDED:
+        detail["executionEndTime"] = iso(answer["LastModifiedTime"])
+    return detail
+
+
+def _of_step(step: dict[str, Any], before: str | None) -> dict[str, Any]:
+    detail = {
+        "stepName": step["StepName"],
+        "stepType": step.get("StepType", ""),
+        "stepStartTime": iso(step["StartTime"]),
+        "currentStepStatus": step["StepStatus"],
+        "previousStepStatus": before or "Starting",
+        "metadata": _camel(step.get("Metadata", {})),
+        "failureReason": step.get("FailureReason", ""),
+        "cacheHitResult": _camel(step.get("CacheHitResult", {})),
+    }
+    return detail | ({"stepEndTime": iso(step["EndTime"])} if "EndTime" in step else {})
+
+
+def _camel(value: Any) -> Any:
+    """``{"TrainingJob": {"Arn": …}}`` → ``{"trainingJob": {"arn": …}}``."""
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: _camel(inner) for name, inner in value.items()}
+    return value
+
+
+def _milliseconds(name: str, value: Any) -> Any:
+    """The times of a job's event are milliseconds since the epoch."""
+    if isinstance(value, dict):
+        return {inner: _milliseconds(inner, found) for inner, found in value.items()}
+    if isinstance(value, list):
+        return [_milliseconds(name, found) for found in value]
+    return int(value * 1000) if name.endswith("Time") and isinstance(value, float) else value

@@ -1,0 +1,195 @@
+"""EventBridge Scheduler: schedules in the default group, one target each.
+
+A schedule is kept as GetSchedule shows it, with the time when it fires next. Within a flexible
+window it fires at the window's begin. Refused by name: targets of other kinds than a rule's, and
+the universal ones (``aws-sdk``).
+"""
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.json_documents import Kept
+from trainyard.emulator.paging import page
+from trainyard.emulator.services.events import event_rules, event_targets
+from trainyard.emulator.services.events.schedule_expressions import WrongExpression, iso, parse
+
+DEFAULT = "default"
+_NAME = re.compile(r"[0-9a-zA-Z\-_.]{1,64}")
+_OWN = (
+    *("Description", "EndDate", "FlexibleTimeWindow", "KmsKeyArn", "ScheduleExpression"),
+    *("ScheduleExpressionTimezone", "StartDate", "State", "Target", "ActionAfterCompletion"),
+)
+log = logging.getLogger(__name__)
+
+
+class Schedules:
+    """All schedules of a state directory. Every method may be called from any thread.
+
+    ``send(target, text)`` delivers. Raises ApiError as AWS does.
+    """
+
+    def __init__(self, folder: Path, send: event_rules.Send) -> None:
+        self._kept = Kept(folder / "schedules")
+        self._send = send
+        self._lock = threading.RLock()
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "CreateSchedule": self.create,
+            "GetSchedule": lambda request: self._shown(self._find(request)),
+            "UpdateSchedule": self.update,
+            "DeleteSchedule": self.delete,
+            "ListSchedules": self.list_schedules,
+        }
+
+    def fire(self, now: float) -> None:
+        """Schedules whose time has come."""
+        with self._lock:
+            for schedule in list(self._kept.all.values()):
+                if schedule["next"] is not None and schedule["next"] <= now:
+                    self._fire(schedule, now)
+
+    def begin(self, now: float) -> None:
+        """What was due once while no emulator ran is done now; what recurs waits on."""
+        with self._lock:
+            for schedule in self._kept.all.values():
+                once = schedule["ScheduleExpression"].startswith("at(")
+                if schedule["next"] is not None and schedule["next"] < now and not once:
+                    name = schedule["name"]
+                    log.warning("schedule %s was due while no emulator ran; it waits on", name)
+                    schedule["next"] = _next(schedule, now)
+
+    # operations
+
+    def create(self, request: dict) -> dict:
+        with self._lock:
+            name = self._key(request)
+            if name in self._kept.all:
+                text = f"Schedule {request['Name']} already exists."
+                raise ApiError("ConflictException", text, 409)
+            return self._put(request)
+
+    def update(self, request: dict) -> dict:
+        with self._lock:
+            old = self._find(request)
+            return self._put(request, old["CreationDate"])
+
+    def delete(self, request: dict) -> dict:
+        with self._lock:
+            self._find(request)
+            self._kept.drop(self._key(request))
+        return {}
+
+    def list_schedules(self, request: dict) -> dict:
+        found = [
+            {**self._summary(s), "Target": {"Arn": s["Target"]["Arn"]}}
+            for s in self._kept.all.values()
+            if request.get("GroupName") in (None, s["group"])
+            and s["short"].startswith(request.get("NamePrefix", ""))
+            and request.get("State") in (None, s["State"])
+        ]
+        return page("Schedules", found, request, 100, lambda entry: entry)
+
+    # inside
+
+    def _put(self, request: dict, created: float | None = None) -> dict:
+        name, group = _valid(request["Name"]), request.get("GroupName", DEFAULT)
+        if group != DEFAULT:
+            text = f"Schedule group {group} does not exist: there is {DEFAULT} alone here."
+            raise ApiError("ResourceNotFoundException", text, 404)
+        if why := event_targets.refusal(request["Target"]["Arn"]):
+            raise _invalid(why)
+        now = time.time()
+        schedule = {key: _plain(request[key]) for key in _OWN if request.get(key) is not None}
+        schedule |= {"name": self._key(request), "short": name, "group": group}
+        schedule["CreationDate"] = created or now
+        schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
+        schedule.setdefault("ScheduleExpressionTimezone", "UTC")
+        schedule["next"] = _next(schedule, now)
+        if created is None and _at_once(schedule, now):
+            schedule["next"] = now
+        self._kept.put(schedule)
+        return {"ScheduleArn": _arn(group, name)}
+
+    def _fire(self, schedule: dict, now: float) -> None:
+        arn = _arn(schedule["group"], schedule["short"])
+        if schedule["State"] != "DISABLED":
+            target = schedule["Target"]
+            event = event_rules.make("aws.scheduler", "Scheduled Event", {}, [arn])
+            event |= {"time": iso(schedule["next"]), "detail": "{}"}
+            self._send(target, target.get("Input") or json.dumps(event))
+        schedule["next"] = _next(schedule, now)
+        if schedule["next"] is None and schedule.get("ActionAfterCompletion") == "DELETE":
+            self._kept.drop(schedule["name"])
+        else:
+            self._kept.put(schedule)
+
+    def _key(self, request: dict) -> str:
+        return f"{request.get('GroupName', DEFAULT)}/{request['Name']}"
+
+    def _find(self, request: dict) -> dict:
+        if (key := self._key(request)) not in self._kept.all:
+            text = f"Schedule {request['Name']} does not exist."
+            raise ApiError("ResourceNotFoundException", text, 404)
+        return self._kept.all[key]
+
+    def _shown(self, schedule: dict) -> dict:
+        own = {key: schedule[key] for key in _OWN if key in schedule}
+        return {**self._summary(schedule), **own}
+
+    def _summary(self, schedule: dict) -> dict:
+        return {
+            "Arn": _arn(schedule["group"], schedule["short"]),
+            "Name": schedule["short"],
+            "GroupName": schedule["group"],
+            "State": schedule["State"],
+            "CreationDate": schedule["CreationDate"],
+            "LastModificationDate": schedule["LastModificationDate"],
+        }
+
+
+def _next(schedule: dict, now: float) -> float | None:
+    text, start = schedule["ScheduleExpression"], schedule.get("StartDate")
+    try:
+        expression = parse(text, schedule["ScheduleExpressionTimezone"])
+    except WrongExpression as wrong:
+        raise _invalid(f"Invalid Schedule Expression {text}. {wrong}") from None
+    anchor = start or schedule["LastModificationDate"]
+    if text.startswith("at("):  # the dates are not for it
+        return expression.next(now, anchor)
+    found = expression.next(max(now, start - 1 if start else 0), anchor)
+    end = schedule.get("EndDate")
+    return None if found is None or (end and found > end) else found
+
+
+def _at_once(schedule: dict, now: float) -> bool:
+    """Whether it fires as soon as it is made: a rate whose StartDate, its first occurrence, is not
+    to come or not there ("Schedule types" in EventBridge Scheduler's user guide)."""
+    begun = schedule.get("StartDate", now) <= now
+    return begun and schedule["ScheduleExpression"].startswith("rate(")
+
+
+def _plain(value: Any) -> Any:
+    """Times as seconds: a client sends them so."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _valid(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise _invalid(f"Name {name!r} must match {_NAME.pattern}")
+    return name
+
+
+def _arn(group: str, name: str) -> str:
+    return make_arn("scheduler", f"schedule/{group}/{name}")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

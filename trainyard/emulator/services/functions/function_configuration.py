@@ -1,0 +1,134 @@
+"""What a function's configuration may be: what cannot run here is refused by name."""
+
+import base64
+import hashlib
+import io
+import re
+import secrets
+import shutil
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage.object_store import ObjectStore
+
+MOST = 262144000  # bytes of all files, unzipped
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """``folder`` is the name of the folder that it is unzipped in."""
+
+    sha256: str
+    size: int
+    folder: str
+
+
+def read_zip(request: dict, objects: ObjectStore) -> bytes:
+    """The zip of a request that has ``ZipFile``, or ``S3Bucket`` and ``S3Key``."""
+    if "ZipFile" in request:
+        return request["ZipFile"]
+    if "S3Bucket" not in request or "S3Key" not in request:
+        raise invalid("Please provide a source for function code.")
+    named = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
+    try:
+        return objects.path(*named).read_bytes()
+    except ApiError as missing:
+        raise invalid(
+            f"Error occurred while GetObject. S3 Error Code: {missing.code}. "
+            f"S3 Error Message: {missing.message}"
+        ) from None
+
+
+def unzip(data: bytes, root: Path) -> Code:
+    """Unzips into a new folder under ``root``. Raises ``InvalidParameterValueException``."""
+    folder = root / f"code-{secrets.token_hex(6)}"
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if not archive.namelist():
+                raise invalid("Uploaded file must be a non-empty zip")
+            if sum(info.file_size for info in archive.infolist()) >= MOST:
+                raise invalid(f"Unzipped size must be smaller than {MOST} bytes")
+            archive.extractall(folder)
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError) as wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+        message = "Could not unzip uploaded file. Please check your file, then try to upload again."
+        raise invalid(f"{message} ({wrong})") from None
+    digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+    return Code(digest, len(data), folder.name)
+
+
+def invalid(message: str) -> ApiError:
+    return ApiError("InvalidParameterValueException", message)
+
+
+NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
+DEFAULTS = {
+    "Description": "",
+    "Timeout": 3,
+    "MemorySize": 128,
+    "Architectures": ["x86_64"],
+    "EphemeralStorage": {"Size": 512},
+    "TracingConfig": {"Mode": "PassThrough"},
+}
+LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
+NOT_RUN = {
+    "Layers": "layers are not mounted: put their content into the function's zip",
+    "FileSystemConfigs": "there is no EFS",
+    "DeadLetterConfig": "failed events are not sent on",
+    "ImageConfig": "container images are not run",
+    "CapacityProviderConfig": "there are no capacity providers",
+    "DurableConfig": "durable executions are not run",
+    "CodeSigningConfigArn": "code signing is not checked",
+}
+"""Member of a request → why it is refused, unless it is empty."""
+KEPT = (
+    *("Role", "Handler", "Runtime", "Description", "Timeout", "MemorySize", "Architectures"),
+    *("Environment", "VpcConfig", "TracingConfig", "KMSKeyArn", "EphemeralStorage"),
+    *("LoggingConfig", "SnapStart"),
+)
+"""Members of a request that are part of the configuration. Of these MemorySize, EphemeralStorage,
+Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart change nothing here."""
+RESERVED = re.compile(
+    r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
+    r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
+)
+
+
+def checked(request: dict) -> dict[str, Any]:
+    """The part of a create or update request that is configuration.
+
+    Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
+    """
+    for member, why in NOT_RUN.items():
+        if request.get(member) and any(_values(request[member])):
+            raise invalid(f"{member} is not run by this emulator: {why}")
+    if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
+        message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
+        raise invalid(f"{message} Python alone: expected python3.x")
+    for member, (least, most) in LIMITS.items():
+        if not least <= request.get(member, least) <= most:
+            raise invalid(f"{member} {request[member]}: expected {least} to {most}")
+    _check_environment(request.get("Environment", {}).get("Variables", {}))
+    return {member: request[member] for member in KEPT if request.get(member) not in (None, {}, [])}
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+def _check_environment(variables: dict[str, str]) -> None:
+    reserved = [name for name in variables if RESERVED.fullmatch(name)]
+    if reserved:
+        raise invalid(
+            "Lambda was unable to configure your environment variables because the environment "
+            "variables you have provided contains reserved keys that are currently not supported "
+            f"for modification. Reserved keys used in this request: {', '.join(reserved)}"
+        )
+    if sum(len(f"{key}{value}".encode()) for key, value in variables.items()) > 4096:
+        raise invalid(
+            "Lambda was unable to configure your environment variables because the environment "
+            "variables you have provided exceeded the 4KB limit."
+        )

@@ -1,0 +1,189 @@
+"""One run of a function: a process of its own in the runtime that jobs have, for one event."""
+
+import json
+import shutil
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.container_access import Access, granted
+from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.regions import region
+from trainyard.emulator.runtime.cluster import Cluster, Outcome
+from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.node import Node, base_environment
+from trainyard.emulator.runtime.relocation import remove_scratch
+
+INIT = 60.0  # seconds to import the handler's module; AWS gives 10, on a machine of its own
+LARGEST = 6 * 1024 * 1024  # bytes of an event or an answer
+TAIL = 4096  # bytes of the log that LogType=Tail answers
+
+
+@dataclass(slots=True)
+class Result:
+    """``payload`` is JSON; of a failure it is AWS's errorMessage, errorType, stackTrace."""
+
+    payload: bytes
+    failed: bool
+    tail: bytes = b""
+
+    @property
+    def failure(self) -> str:
+        """``KeyError: 'x'``."""
+        error = json.loads(self.payload)
+        return f"{error['errorType']}: {error['errorMessage']}"
+
+
+@dataclass(slots=True, eq=False)
+class Invocation:
+    """``configuration`` is the function's; ``code`` its unzipped folder, which is not changed."""
+
+    place: Place
+    configuration: dict
+    code: Path
+    directory: Path
+    request: str = field(default_factory=lambda: str(uuid.uuid4()))
+    client_context: Any = None
+    _cluster: Cluster | None = None
+    _timer: threading.Timer | None = None
+    _late: bool = False
+    _ended: bool = False
+    _lines: list[str] = field(default_factory=list)
+    _stream: str = ""
+
+    def run(self, event: Any) -> Result:
+        """Calls the handler and waits for its answer. Raises ``EmulatorError``, ``OSError``."""
+        node = Node("function", self.directory / "function", python=self.place.python)
+        try:
+            self._stage(node, event)
+            with granted(self.place.aws, self.configuration["Role"], False) as access:
+                begun = time.monotonic()
+                outcome = self._start(node, access).run(INIT + self.configuration["Timeout"], 0)
+            return self._conclude(node, outcome, 1000 * (time.monotonic() - begun))
+        finally:
+            if self._timer:
+                self._timer.cancel()
+            remove_scratch(node)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Kills it: the emulator ends."""
+        self._ended = True
+        if self._cluster:
+            self._cluster.stop(0)
+
+    def _stage(self, node: Node, event: Any) -> None:
+        node.make_directories()
+        if choose().loopback:
+            node.ml.symlink_to(self.code)  # seen as /opt/ml
+        else:
+            shutil.copytree(self.code, node.ml)
+        told = {
+            "event": event,
+            "request": self.request,
+            "arn": self.configuration["FunctionArn"],
+            "seconds": self.configuration["Timeout"],
+            "client_context": self.client_context,
+        }
+        write_json(node.home / "event.json", told)
+        now = time.strftime("%Y/%m/%d", time.gmtime())
+        self._stream = f"{now}/[$LATEST]{uuid.uuid4().hex}"
+        node.environment = base_environment(region(), 1, node.python) | self._environment()
+        node.command = [str(node.python), str(Path(__file__).with_name("bootstrap.py"))]
+
+    def _environment(self) -> dict[str, str]:
+        function = self.configuration
+        return {
+            **function.get("Environment", {}).get("Variables", {}),
+            "_HANDLER": function["Handler"],
+            "LAMBDA_TASK_ROOT": "/opt/ml",
+            "TZ": "UTC",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function['Runtime']}",
+            "AWS_LAMBDA_FUNCTION_NAME": function["FunctionName"],
+            "AWS_LAMBDA_FUNCTION_VERSION": function["Version"],
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function["MemorySize"]),
+            "AWS_LAMBDA_LOG_GROUP_NAME": self._group,
+            "AWS_LAMBDA_LOG_STREAM_NAME": self._stream,
+        }
+
+    def _start(self, node: Node, access: Access | None) -> Cluster:
+        isolation = choose()
+        node.environment |= access.environment(isolation.loopback) if access else {}
+        isolation.prepare(node, [node.name])
+        if isolation.notice:
+            self._say(f"[emulator] {isolation.notice}")
+        route = access.route if access else None
+        self._cluster = Cluster(self.directory, [node], isolation, self._line, route)
+        if self._ended:
+            self._cluster.stop(0)
+        return self._cluster
+
+    def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
+        path, memory = node.home / "answer.json", 0
+        if self._late:
+            seconds = f"{self.configuration['Timeout']:.2f}"
+            message = f"RequestId: {self.request} Error: Task timed out after {seconds} seconds"
+            result = self._failure("Sandbox.Timedout", message)
+        elif not path.is_file():
+            result = self._failure("Runtime.ExitError", self._died(outcome))
+        else:
+            answer = read_json(path)
+            milliseconds, memory = answer["milliseconds"], answer["memory"]
+            result = self._answered(answer["error"] or answer["result"], bool(answer["error"]))
+        self._report(milliseconds, memory)
+        result.tail = "".join(f"{line}\n" for line in self._lines).encode()[-TAIL:]
+        return result
+
+    def _answered(self, answer: Any, failed: bool) -> Result:
+        payload = json.dumps(answer).encode()
+        if len(payload) <= LARGEST:
+            return Result(payload, failed)
+        limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
+        return self._failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
+
+    def _died(self, outcome: Outcome) -> str:
+        status = outcome.failure.status if outcome.failure else 0
+        how = f"signal: {-status}" if status < 0 else f"exit status {status}"
+        if self._ended:
+            how = "the emulator is stopping"
+        return f"RequestId: {self.request} Error: Runtime exited with error: {how}"
+
+    def _failure(self, kind: str, message: str) -> Result:
+        self._say(message)
+        return Result(json.dumps({"errorType": kind, "errorMessage": message}).encode(), True)
+
+    def _report(self, milliseconds: float, memory: int) -> None:
+        self._say(f"END RequestId: {self.request}")
+        billed = int(milliseconds) + 1
+        size = self.configuration["MemorySize"]
+        self._say(
+            f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\t"
+            f"Billed Duration: {billed} ms\tMemory Size: {size} MB\tMax Memory Used: {memory} MB\t"
+        )
+
+    # the log
+
+    @property
+    def _group(self) -> str:
+        logging = self.configuration.get("LoggingConfig", {})
+        return logging.get("LogGroup") or f"/aws/lambda/{self.configuration['FunctionName']}"
+
+    def _line(self, _: str, line: str) -> None:
+        if self._timer is None and line.startswith(f"START RequestId: {self.request}"):
+            self._timer = threading.Timer(self.configuration["Timeout"], self._time_out)
+            self._timer.daemon = True
+            self._timer.start()
+        self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+        self.place.logs.append(self._group, self._stream, [line])
+
+    def _time_out(self) -> None:
+        self._late = True
+        if self._cluster:
+            self._cluster.stop(0)

@@ -1,0 +1,333 @@
+"""Functions: Lambda's operations on them, and their calls.
+
+<state>/functions/<name>/function.json   configuration, tags, the name of the code's folder
+<state>/functions/<name>/code-.../       the code, unzipped
+<state>/functions/<name>/events/<id>     an event that was accepted and whose call has not ended
+"""
+
+import base64
+import json
+import logging
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from werkzeug import Request, Response
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.paging import page
+from trainyard.emulator.regions import Thread
+from trainyard.emulator.rest_requests import Rest, error
+from trainyard.emulator.services.functions.function_configuration import (
+    DEFAULTS,
+    NAME,
+    Code,
+    checked,
+    invalid,
+    read_zip,
+    unzip,
+)
+from trainyard.emulator.services.functions.function_invocation import LARGEST, Invocation, Result
+
+RETRIES = (60.0, 120.0)  # seconds before an asynchronous event is tried again
+log = logging.getLogger(__name__)
+
+
+class Functions:
+    """All functions of a state directory. Every method may be called from any thread."""
+
+    def __init__(self, root: Path, place: Place) -> None:
+        self._root, self._place = root, place
+        self._runs = place.jobs.parent / "invocations"
+        self._rest = Rest("lambda")
+        self._lock = threading.RLock()
+        self._running: set[Invocation] = set()
+        self._closing = threading.Event()
+        self._operations: dict[str, Callable[[dict], dict]] = {
+            "CreateFunction": self.create,
+            "GetFunction": self.get,
+            "GetFunctionConfiguration": lambda request: self._find(request)["configuration"],
+            "ListFunctions": self.list_functions,
+            "UpdateFunctionCode": self.update_code,
+            "UpdateFunctionConfiguration": self.update_configuration,
+            "DeleteFunction": self.delete,
+            "Invoke": self.invoke,
+            "TagResource": self.tag,
+            "UntagResource": self.untag,
+            "ListTags": lambda request: {"Tags": self._find(request, "Resource")["tags"]},
+        }
+        root.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
+
+    def resume(self) -> None:
+        """Calls again for the events that an emulator that was killed had accepted."""
+        for path in sorted(self._root.glob("*/events/*.json")):
+            self._later(path)
+
+    def close(self) -> None:
+        """Ends every call; returns when no process of theirs is left."""
+        self._closing.set()
+        for invocation in list(self._running):
+            invocation.stop()
+        while self._running:
+            time.sleep(0.01)
+
+    def answer(self, request: Request) -> Response:
+        """The answer to a request to Lambda."""
+        try:
+            operation, parameters = self._rest.read(request)
+            if operation not in self._operations:
+                message = f"The emulator does not implement {operation} of Lambda."
+                raise ApiError("UnknownOperationException", message)
+            return self._rest.write(operation, self._operations[operation](parameters))
+        except ApiError as failure:
+            return error(failure)
+
+    # operations
+
+    def create(self, request: dict) -> dict:
+        name, code = _name(request["FunctionName"]), request["Code"]
+        if request.get("PackageType", "Zip") != "Zip" or "ImageUri" in code:
+            raise invalid(
+                "PackageType Image is not run by this emulator, which has no containers: give the "
+                "handler's code as a zip, with Runtime and Handler"
+            )
+        if not request.get("Runtime") or not request.get("Handler"):
+            message = "Runtime and Handler are mandatory parameters for functions created with"
+            raise invalid(f"{message} deployment packages.")
+        given = checked(request)
+        _check_unpublished(request)
+        with self._lock:
+            if self._path(name).exists():
+                raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
+            folder = self._path(name).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            unzipped = unzip(read_zip(code, self._place.objects), folder)
+            configuration = {
+                "FunctionName": name,
+                "FunctionArn": make_arn("lambda", f"function:{name}"),
+                **DEFAULTS,
+                **given,
+                "Version": "$LATEST",
+                "PackageType": "Zip",
+                "State": "Active",
+                "LastUpdateStatus": "Successful",
+            }
+            record = {"configuration": configuration, "tags": request.get("Tags", {})}
+            return self._store(record, unzipped)
+
+    def get(self, request: dict) -> dict:
+        record = self._find(request)
+        tags = {"Tags": record["tags"]} if record["tags"] else {}
+        return {
+            "Configuration": record["configuration"],
+            "Code": {"RepositoryType": "S3"},  # no Location: the zip itself is not kept
+            **tags,
+        }
+
+    def list_functions(self, request: dict) -> dict:
+        paths = sorted(self._root.glob("*/function.json"))
+        found = [read_json(path)["configuration"] for path in paths]
+        asked = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
+        answer = page("Functions", found, {k: v for k, v in asked.items() if v}, 50)
+        if "NextToken" in answer:
+            answer["NextMarker"] = answer.pop("NextToken")
+        return answer
+
+    def update_code(self, request: dict) -> dict:
+        if "ImageUri" in request:
+            raise invalid("ImageUri is not run by this emulator, which has no containers")
+        _check_unpublished(request)
+        with self._lock:
+            record = self._find(request)
+            folder = self._path(record["configuration"]["FunctionName"]).parent
+            _check_revision(record, request)
+            unzipped = unzip(read_zip(request, self._place.objects), folder)
+            if request.get("DryRun"):
+                shutil.rmtree(folder / unzipped.folder)
+                return record["configuration"]
+            return self._store(record, unzipped)
+
+    def update_configuration(self, request: dict) -> dict:
+        given = checked(request)
+        with self._lock:
+            record = self._find(request)
+            _check_revision(record, request)
+            cleared = {k for k in ("Environment", "VpcConfig") if request.get(k) == {}}
+            kept = {k: v for k, v in record["configuration"].items() if k not in cleared}
+            record["configuration"] = kept | given
+            return self._store(record)
+
+    def delete(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request)
+            shutil.rmtree(self._path(record["configuration"]["FunctionName"]).parent)
+        return {"StatusCode": 204}
+
+    def tag(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request, "Resource")
+            record["tags"] |= request["Tags"]
+            self._write(record)
+        return {}
+
+    def untag(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request, "Resource")
+            kept = {k: v for k, v in record["tags"].items() if k not in request["TagKeys"]}
+            self._write(record | {"tags": kept})
+        return {}
+
+    def invoke(self, request: dict) -> dict:
+        kind = request.get("InvocationType", "RequestResponse")
+        if kind not in ("RequestResponse", "Event", "DryRun"):
+            raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
+        found = self._find(request)["configuration"]
+        event = _event(request.get("Payload", b""))
+        if kind == "DryRun":
+            return {"StatusCode": 204}
+        if kind == "Event":
+            self._accept(found["FunctionName"], event)
+            return {"StatusCode": 202}
+        result = self.call(found["FunctionArn"], event)
+        answer = {"StatusCode": 200, "ExecutedVersion": "$LATEST", "Payload": result.payload}
+        if result.failed:
+            answer["FunctionError"] = "Unhandled"
+        if request.get("LogType") == "Tail":
+            answer["LogResult"] = base64.b64encode(result.tail).decode()
+        return answer
+
+    # for the other rooms
+
+    def configuration(self, name: str) -> dict:
+        """GetFunctionConfiguration's answer; by name or ARN. Raises ``ResourceNotFound…``."""
+        return self._find({"FunctionName": name})["configuration"]
+
+    def call(self, name: str, event: Any) -> Result:
+        """Runs the function to its end, or its time-out. Raises :class:`ApiError`."""
+        with self._lock:
+            record = self._find({"FunctionName": name})
+            configuration = record["configuration"]
+            code = self._path(configuration["FunctionName"]).parent / record["code"]
+            number = uuid.uuid4()
+            run = Invocation(self._place, configuration, code, self._runs / number.hex, str(number))
+            if self._closing.is_set():
+                raise ApiError("ServiceException", "The emulator is stopping.", 503)
+            self._running.add(run)
+        try:
+            return run.run(event)
+        except (EmulatorError, OSError) as failure:
+            log.exception("function %s failed in the emulator", name)
+            raise ApiError("ServiceException", f"The emulator failed: {failure}", 500) from None
+        finally:
+            self._running.discard(run)
+
+    # events
+
+    def _accept(self, name: str, event: Any) -> None:
+        """On disk before it is acknowledged: a kill loses none, though it may be called twice."""
+        path = self._path(name).parent / "events" / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
+        write_json(path, event)
+        self._later(path)
+
+    def _later(self, path: Path) -> None:
+        Thread(target=self._deliver, args=(path,), daemon=True).start()
+
+    def _deliver(self, path: Path) -> None:
+        """At most three calls, as AWS has it; after the last the event is dropped."""
+        name, event = path.parents[1].name, read_json(path)
+        for wait in (0.0, *RETRIES):
+            if self._closing.wait(wait):
+                return
+            try:
+                result = self.call(name, event)
+            except ApiError as failure:
+                if failure.code == "ResourceNotFoundException":
+                    return
+                continue
+            if self._closing.is_set():
+                return
+            if not result.failed:
+                break
+        else:
+            log.warning("function %s: an event is dropped after three failures", name)
+        path.unlink(missing_ok=True)
+
+    # inside
+
+    def _path(self, name: str) -> Path:
+        return self._root / name / "function.json"
+
+    def _find(self, request: dict, key: str = "FunctionName") -> dict:
+        """Its record. Raises ``ResourceNotFoundException``."""
+        name = _name(request[key])
+        qualifier = request.get("Qualifier") or _qualifier(request[key])
+        if qualifier not in ("", "$LATEST") or not self._path(name).exists():
+            arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
+            raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
+        return read_json(self._path(name))
+
+    def _store(self, record: dict, code: Code | None = None) -> dict:
+        """The record with a new revision; what nothing refers to any more goes."""
+        configuration = record["configuration"]
+        configuration["LastModified"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        configuration["LastModified"] += "+0000"
+        configuration["RevisionId"] = str(uuid.uuid4())
+        if code:
+            configuration |= {"CodeSha256": code.sha256, "CodeSize": code.size}
+            record["code"] = code.folder
+        self._write(record)
+        folder = self._path(configuration["FunctionName"]).parent
+        used = {run.code for run in self._running} | {folder / record["code"]}
+        for old in folder.glob("code-*"):
+            if old not in used:
+                shutil.rmtree(old, ignore_errors=True)
+        return configuration
+
+    def _write(self, record: dict) -> None:
+        write_json(self._path(record["configuration"]["FunctionName"]), record)
+
+
+def _name(given: str) -> str:
+    """``name`` of ``name``, ``name:qualifier``, a partial or a whole ARN."""
+    _, arn, rest = given.rpartition("function:")
+    name = (rest if arn else given).partition(":")[0]
+    if not NAME.fullmatch(name):
+        raise invalid(f"FunctionName {given!r}: expected at most 64 letters, digits, - and _")
+    return name
+
+
+def _qualifier(given: str) -> str:
+    return given.rpartition("function:")[2].partition(":")[2]
+
+
+def _check_unpublished(request: dict) -> None:
+    if request.get("Publish"):
+        raise invalid("Publish: versions are not kept by this emulator, which has $LATEST alone")
+
+
+def _event(payload: bytes) -> Any:
+    if len(payload) > LARGEST:
+        message = f"Request must be smaller than {LARGEST} bytes for the InvokeFunction operation"
+        raise ApiError("RequestTooLargeException", message, 413)
+    try:
+        return json.loads(payload or b"{}")
+    except ValueError as wrong:
+        message = f"Could not parse request body into json: {wrong}"
+        raise ApiError("InvalidRequestContentException", message) from None
+
+
+def _check_revision(record: dict, request: dict) -> None:
+    have = record["configuration"]["RevisionId"]
+    if request.get("RevisionId", have) != have:
+        message = "The RevisionId provided does not match the latest RevisionId. Call the"
+        message += " GetFunction/GetAlias API to retrieve the latest RevisionId"
+        raise ApiError("PreconditionFailedException", message, 412)

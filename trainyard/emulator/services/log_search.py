@@ -1,0 +1,123 @@
+"""FilterLogEvents: the events of some streams that match, in the order of time."""
+
+import base64
+import contextlib
+import heapq
+import json
+import mmap
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.services.log_store import Event, Stream, event_at, mapped
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Terms, ``"quoted terms"``, ``-excluded``, ``?optional``; no JSON or field patterns."""
+
+    every: tuple[str, ...]
+    without: tuple[str, ...]
+    either: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Pattern":
+        """Raises ``InvalidParameterException`` for what is no such pattern."""
+        if text.lstrip().startswith(("{", "[", "%")):
+            message = f"The emulator filters by terms only, not by {text[:40]!r}."
+            raise ApiError("InvalidParameterException", message)
+        try:
+            terms = shlex.split(text)
+        except ValueError as wrong:
+            raise ApiError(
+                "InvalidParameterException", f"Invalid filter pattern: {wrong}"
+            ) from None
+        return cls(
+            tuple(t for t in terms if t[:1] not in "-?"),
+            tuple(t[1:] for t in terms if t[:1] == "-"),
+            tuple(t[1:] for t in terms if t[:1] == "?"),
+        )
+
+    def matches(self, message: str) -> bool:
+        return (
+            all(t in message for t in self.every)
+            and not any(t in message for t in self.without)
+            and (not self.either or bool(self.every) or any(t in message for t in self.either))
+        )
+
+    @property
+    def needle(self) -> bytes:
+        """What the line of each event that matches has: most others need not be parsed."""
+        return json.dumps(max(self.every, key=len, default=""), ensure_ascii=False)[1:-1].encode(
+            "utf-8", "replace"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """From ``start`` on, before ``end``: milliseconds, None without such a limit."""
+
+    start: int | None
+    end: int | None
+
+    @classmethod
+    def of(cls, request: Mapping) -> "Times":
+        return cls(request.get("startTime"), request.get("endTime"))
+
+    def has(self, event: Event) -> bool:
+        return (self.start is None or event.timestamp >= self.start) and (
+            self.end is None or event.timestamp < self.end
+        )
+
+
+def search(
+    streams: Sequence[Stream], pattern: Pattern, request: Mapping, most: int, size: int
+) -> tuple[list[tuple[Stream, Event]], str | None]:
+    """Matching events in the order of time, at most ``most`` and about ``size`` characters of
+    them, and the token that goes on; None when all has been looked through."""
+    times, at = Times.of(request), _begun(request.get("nextToken"))
+    found: list[tuple[Stream, Event]] = []
+    with contextlib.ExitStack() as open_files:
+        readers = []
+        for stream in streams:
+            data = open_files.enter_context(mapped(stream.path))
+            first, stop = stream.span(data, times.start, times.end)
+            begin = at.setdefault(stream.name, first)
+            readers.append(_with(stream, _having(data, pattern.needle, begin, stop)))
+        for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
+            if not (times.has(event) and pattern.matches(event.message)):
+                continue
+            if len(found) == most or size <= 0:
+                return found, _token(at)
+            at[stream.name] = event.stop
+            found.append((stream, event))
+            size -= len(event.message)
+    return found, None
+
+
+def _having(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
+    """The events whose lines have the needle, in the order of the file."""
+    while start < stop and (where := data.find(needle, start, stop)) >= 0:
+        event = event_at(data, max(start, data.rfind(b"\n", start, where) + 1))
+        yield event
+        start = event.stop
+
+
+def _with(stream: Stream, events: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
+    return ((stream, event) for event in events)
+
+
+def _token(rest: Mapping[str, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(rest).encode()).decode()
+
+
+def _begun(token: str | None) -> dict[str, int]:
+    if not token:
+        return {}
+    try:
+        found = json.loads(base64.urlsafe_b64decode(token))
+        return {str(name): int(at) for name, at in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        message = f"The specified nextToken {token!r} is invalid."
+        raise ApiError("InvalidParameterException", message) from None

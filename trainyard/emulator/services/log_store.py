@@ -1,0 +1,302 @@
+"""CloudWatch Logs: one append-only file of JSON lines per stream.
+
+    <root>/<group>.group/<stream>.jsonl     names percent-encoded
+    <root>/<group>.group/settings.json      retentionInDays, tags, …; missing where nothing is set
+
+The first line describes the stream, each later one is an event. A token is a byte offset into
+the file, so a poll reads only what is new. Events come back in the order in which they were
+ingested (AWS sorts by timestamp, which differs only when a client back-dates events). A time is
+found by halving the file; where a client has back-dated events, which ``.unordered`` beside the
+file says, all of it is read.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote
+
+from trainyard.common import atomic_file
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.json_documents import read_json, write_json
+
+_GROUP, _STREAM, _UNORDERED = ".group", ".jsonl", ".unordered"
+_SETTINGS = "settings.json"
+_LONGEST = 255  # bytes of a file name
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    timestamp: int
+    """Milliseconds since the epoch, as in every CloudWatch Logs time."""
+    message: str
+    ingestion: int
+    start: int
+    """Offset of its line in the stream's file; ``stop`` is one past the line."""
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    group: str
+    name: str
+    path: Path
+    created: int
+
+    @property
+    def arn(self) -> str:
+        return f"{group_arn(self.group)}:log-stream:{self.name}"
+
+    def span(self, data: mmap.mmap, since: int | None, until: int | None) -> tuple[int, int]:
+        """Offsets between which all events of ``since`` ≤ time < ``until`` (ms) are."""
+        whole = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if self.path.with_suffix(_UNORDERED).exists():
+            return whole
+        first = whole[0] if since is None else _halved(data, *whole, since)
+        return first, whole[1] if until is None else _halved(data, first, whole[1], until)
+
+
+class LogStore:
+    """Groups and streams under one directory. Every method may be called from any thread.
+
+    Raises :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS would refuse.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        root.mkdir(parents=True, exist_ok=True)
+
+    # writing
+
+    def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
+        """Adds one event per message, timestamped now. Creates group and stream as needed."""
+        now = _now()
+        self.put(group, stream, [(now, message) for message in messages], create=True)
+
+    def put(
+        self, group: str, stream: str, events: list[tuple[int, str]], *, create: bool = False
+    ) -> None:
+        """Adds (timestamp in ms, message) events, all of them or, after a kill, a prefix."""
+        path, now = self._path(group, stream), _now()
+        lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
+        with self._lock:
+            if create:
+                self._create(group, stream)
+            elif not path.exists():
+                raise _missing(f"The specified log stream {stream!r} does not exist.")
+            if not create and _is_earlier(path, events):
+                path.with_suffix(_UNORDERED).touch()
+            with path.open("r+b") as file:
+                _end_torn_line(file)
+                file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+
+    def create_group(self, group: str, settings: dict[str, Any] | None = None) -> None:
+        """``settings``: what :meth:`settings` answers from now on."""
+        with self._lock:
+            folder = self._folder(group)
+            if folder.exists():
+                raise ApiError(
+                    "ResourceAlreadyExistsException", f"The specified log group {group} exists."
+                )
+            folder.mkdir(parents=True)
+        if settings:
+            self.change(group, settings)
+
+    def delete_group(self, group: str) -> None:
+        with self._lock:
+            self._need_group(group)
+            shutil.rmtree(self._folder(group))
+
+    def delete_stream(self, group: str, stream: str) -> None:
+        path = self.stream(group, stream).path
+        with self._lock:
+            path.with_suffix(_UNORDERED).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+    def settings(self, group: str) -> dict[str, Any]:
+        """What was set of the group: retentionInDays, tags, …"""
+        self._need_group(group)
+        path = self._folder(group) / _SETTINGS
+        return read_json(path) if path.exists() else {}
+
+    def change(self, group: str, settings: dict[str, Any]) -> None:
+        """Set some of them; None takes one away."""
+        with self._lock:
+            found = self.settings(group) | settings
+            kept = {name: value for name, value in found.items() if value is not None}
+            write_json(self._folder(group) / _SETTINGS, kept)
+
+    def create_stream(self, group: str, stream: str) -> None:
+        with self._lock:
+            self._need_group(group)
+            if not self._create(group, stream):
+                raise ApiError(
+                    "ResourceAlreadyExistsException", f"The specified log stream {stream} exists."
+                )
+
+    # reading
+
+    def groups(self) -> list[tuple[str, int]]:
+        """(name, creation time in ms), sorted by name."""
+        found = [p for p in self.root.iterdir() if p.suffix == _GROUP]
+        return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in found)
+
+    def streams(self, group: str, prefix: str = "") -> list[Stream]:
+        """Sorted by name."""
+        self._need_group(group)
+        start = quote(prefix, safe="")
+        names = (
+            unquote(name.removesuffix(_STREAM))
+            for name in os.listdir(self._folder(group))
+            if name.startswith(start) and name.endswith(_STREAM)
+        )
+        return [self.stream(group, name) for name in sorted(names)]
+
+    def stream(self, group: str, stream: str) -> Stream:
+        self._need_group(group)
+        path = self._path(group, stream)
+        if not path.exists():
+            raise _missing("The specified log stream does not exist.")
+        with path.open("rb") as file:
+            created = _created(file.readline(), path)
+        return Stream(group, stream, path, created)
+
+    # inside
+
+    def _create(self, group: str, stream: str) -> bool:
+        path = self._path(group, stream)
+        if path.exists():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        header = {"group": group, "stream": stream, "created": _now()}
+        atomic_file.begin(path, json.dumps(header) + "\n").finish(durable=False)
+        return True
+
+    def _folder(self, group: str) -> Path:
+        return self.root / _file_name("log group", group, _GROUP)
+
+    def _path(self, group: str, stream: str) -> Path:
+        return self._folder(group) / _file_name("log stream", stream, _STREAM)
+
+    def _need_group(self, group: str) -> None:
+        if not self._folder(group).exists():
+            raise _missing("The specified log group does not exist.")
+
+
+def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Event]:
+    """Whole events from offset ``start`` on; a line that is still being written is left."""
+    with path.open("rb") as file:
+        if start == 0:
+            start = len(file.readline())
+        file.seek(start)
+        for line in file:
+            end = start + len(line)
+            if not line.endswith(b"\n") or (stop is not None and end > stop):
+                return
+            yield _event(line, start)
+            start = end
+
+
+def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
+    """Whole events before offset ``stop`` (by default the end), latest first."""
+    with mapped(path) as data:
+        first = data.find(b"\n") + 1
+        at = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
+        while at > first:
+            start = data.rfind(b"\n", 0, at - 1) + 1
+            yield _event(data[start:at], start)
+            at = start
+
+
+@contextlib.contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap]:
+    """The bytes of a stream's file; the pages that are looked at are the kernel's to drop."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def event_at(data: mmap.mmap, start: int) -> Event:
+    """The event whose line begins at offset ``start``."""
+    return _event(data[start : data.find(b"\n", start) + 1], start)
+
+
+def _halved(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
+    """Offset of the first event at that time or later, of events in the order of time."""
+    while first < stop:
+        middle = data.rfind(b"\n", first, (first + stop) // 2) + 1 or first
+        event = event_at(data, middle)
+        if event.timestamp < timestamp:
+            first = event.stop
+        else:
+            stop = middle
+    return first
+
+
+def group_arn(group: str) -> str:
+    return make_arn("logs", f"log-group:{group}")
+
+
+def _created(header: bytes, path: Path) -> int:
+    """The time in a stream's first line; of a damaged one the file's."""
+    try:
+        return int(json.loads(header)["created"])
+    except (ValueError, KeyError, TypeError):
+        return _birth(path)
+
+
+def _event(line: bytes, start: int) -> Event:
+    """One that is damaged is shown as it is."""
+    try:
+        fields = json.loads(line)
+        fields["t"], fields["m"], fields["i"]
+    except (ValueError, KeyError, TypeError):
+        fields = {"t": 0, "i": 0, "m": f"[emulator] a damaged line: {line!r}"}
+    return Event(fields["t"], fields["m"], fields["i"], start, start + len(line))
+
+
+def _end_torn_line(file: BinaryIO) -> None:
+    """Positions at the end; cuts off a line that a kill left without its newline."""
+    size = file.seek(0, 2)
+    while size:
+        step = min(size, 4096)
+        file.seek(size - step)
+        end = file.read(step).rfind(b"\n")
+        if end >= 0:
+            file.seek(size - step + end + 1)
+            file.truncate()
+            return
+        size -= step
+
+
+def _file_name(what: str, name: str, suffix: str) -> str:
+    encoded = quote(name, safe="") + suffix
+    if not name or len(encoded) > _LONGEST:
+        message = f"The {what} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
+        raise ApiError("InvalidParameterException", message)
+    return encoded
+
+
+def _is_earlier(path: Path, events: list[tuple[int, str]]) -> bool:
+    """Whether an event would come after a later one."""
+    last = next(read_backward(path), None)
+    return last is not None and any(t < last.timestamp for t, _ in events)
+
+
+def _birth(path: Path) -> int:
+    return int(path.stat().st_ctime * 1000)
+
+
+def _missing(message: str) -> ApiError:
+    return ApiError("ResourceNotFoundException", message)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

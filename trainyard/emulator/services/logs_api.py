@@ -1,0 +1,281 @@
+"""The CloudWatch Logs operations, JSON in and JSON out, over the store of ``emulator.logs``."""
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.services.log_search import Pattern, Times, search
+from trainyard.emulator.services.log_store import (
+    Event,
+    LogStore,
+    Stream,
+    group_arn,
+    mapped,
+    read_backward,
+    read_forward,
+)
+
+_PAGE = 50  # groups or streams a page, at most (AWS's limit and default)
+_EVENTS = 10_000  # events a page, at most (AWS's limit and default)
+_BYTES = 1 << 20  # and their size: AWS returns up to 1 MB
+
+_SETTINGS = ("kmsKeyId", "logGroupClass", "tags")
+"""What CreateLogGroup may set."""
+_DAYS: tuple[int, ...] = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
+_DAYS += (1827, 2192, 2557, 2922, 3288, 3653)  # the API reference's list
+
+
+class Logs:
+    """``OPERATIONS`` maps an operation's name to its method; ``handle`` calls one.
+
+    Raises :class:`ApiError` as AWS would, and ``UnknownOperationException`` for the rest.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self.operations: dict[str, Callable[[dict], dict]] = {
+            "CreateLogGroup": self._create_group,
+            "CreateLogStream": self._create_stream,
+            "DescribeLogGroups": self._describe_groups,
+            "DescribeLogStreams": self._describe_streams,
+            "DeleteLogGroup": self._delete_group,
+            "DeleteLogStream": self._delete_stream,
+            "DeleteRetentionPolicy": lambda request: self._retain(request, None),
+            "FilterLogEvents": self._filter,
+            "GetLogEvents": self._get,
+            "ListTagsForResource": self._tags,
+            "ListTagsLogGroup": self._tags,
+            "PutLogEvents": self._put,
+            "PutRetentionPolicy": lambda request: self._retain(request, _days(request)),
+            "TagLogGroup": self._tag,
+            "TagResource": self._tag,
+            "UntagLogGroup": self._untag,
+            "UntagResource": self._untag,
+        }
+
+    def handle(self, operation: str, request: dict) -> dict:
+        answer = self.operations.get(operation)
+        if answer is None:
+            message = f"The emulator does not implement logs:{operation}."
+            raise ApiError("UnknownOperationException", message)
+        return answer(request)
+
+    def _create_group(self, request: dict) -> dict:
+        if request.get("deletionProtectionEnabled"):
+            message = "The emulator does not implement deletionProtectionEnabled of a log group."
+            raise ApiError("InvalidParameterException", message)
+        kept = {key: request[key] for key in _SETTINGS if request.get(key)}
+        self._store.create_group(_need(request, "logGroupName"), kept)
+        return {}
+
+    def _delete_group(self, request: dict) -> dict:
+        self._store.delete_group(_group(request))
+        return {}
+
+    def _delete_stream(self, request: dict) -> dict:
+        self._store.delete_stream(_group(request), _need(request, "logStreamName"))
+        return {}
+
+    def _retain(self, request: dict, days: int | None) -> dict:
+        self._store.change(_group(request), {"retentionInDays": days})
+        return {}
+
+    def _tags(self, request: dict) -> dict:
+        return {"tags": self._store.settings(_group(request)).get("tags", {})}
+
+    def _tag(self, request: dict) -> dict:
+        tags = self._tags(request)["tags"] | _need(request, "tags")
+        self._store.change(_group(request), {"tags": tags})
+        return {}
+
+    def _untag(self, request: dict) -> dict:
+        gone = request.get("tagKeys") or request.get("tags") or []
+        tags = self._tags(request)["tags"]
+        self._store.change(
+            _group(request), {"tags": {k: v for k, v in tags.items() if k not in gone}}
+        )
+        return {}
+
+    def _unexpired(self, request: dict) -> dict:
+        """The request, which asks for no event that the group's retention has ended."""
+        days = self._store.settings(_group(request)).get("retentionInDays")
+        if days is None:
+            return request
+        oldest = int((time.time() - days * 86400) * 1000)
+        return request | {"startTime": max(request.get("startTime") or 0, oldest)}
+
+    def _create_stream(self, request: dict) -> dict:
+        self._store.create_stream(_group(request), _need(request, "logStreamName"))
+        return {}
+
+    def _put(self, request: dict) -> dict:
+        events = [(e["timestamp"], e["message"]) for e in _need(request, "logEvents")]
+        if any(a[0] > b[0] for a, b in itertools.pairwise(events)):
+            message = "Log events in a single PutLogEvents request must be in chronological order."
+            raise ApiError("InvalidParameterException", message)
+        self._store.stream(_group(request), _need(request, "logStreamName"))
+        self._store.put(_group(request), request["logStreamName"], events)
+        return {"nextSequenceToken": "0"}
+
+    def _describe_groups(self, request: dict) -> dict:
+        prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
+        groups = [
+            {
+                "logGroupName": name,
+                "creationTime": created,
+                "arn": f"{group_arn(name)}:*",
+                "logGroupArn": group_arn(name),
+                "metricFilterCount": 0,
+                "storedBytes": 0,
+                "logGroupClass": "STANDARD",
+                **{k: v for k, v in self._store.settings(name).items() if k != "tags"},
+            }
+            for name, created in self._store.groups()
+            if name.startswith(prefix) and part.lower() in name.lower()
+        ]
+        return _page(request, "logGroups", groups)
+
+    def _describe_streams(self, request: dict) -> dict:
+        prefix, newest_first = request.get("logStreamNamePrefix", ""), request.get("descending")
+        found = self._store.streams(_group(request), prefix)
+        if request.get("orderBy") == "LastEventTime":
+            if prefix:
+                message = "Cannot order by LastEventTime with a logStreamNamePrefix."
+                raise ApiError("InvalidParameterException", message)
+            described = [_describe(s) for s in found]
+            described.sort(key=lambda s: s.get("lastEventTimestamp", 0))
+            return _page(request, "logStreams", described[::-1] if newest_first else described)
+        page = _page(request, "logStreams", found[::-1] if newest_first else found)
+        return page | {"logStreams": [_describe(s) for s in page["logStreams"]]}
+
+    def _get(self, request: dict) -> dict:
+        stream = self._store.stream(_group(request), _need(request, "logStreamName"))
+        request = self._unexpired(request)
+        limit = min(request.get("limit") or _EVENTS, _EVENTS)
+        forward, offset = _start(request)
+        with mapped(stream.path) as data:
+            low, high = stream.span(data, request.get("startTime"), request.get("endTime"))
+        if forward and offset is not None:
+            events = read_forward(stream.path, max(offset, low), high)
+            found = _take(events, request, limit)
+            first, last = offset, found[-1].stop if found else offset
+        else:
+            end = high if offset is None else min(offset, high)
+            before = itertools.takewhile(lambda e: e.start >= low, read_backward(stream.path, end))
+            found = _take(before, request, limit)[::-1]
+            first, last = found[0].start if found else end, end
+        return {
+            "events": [_event(e) for e in found],
+            "nextForwardToken": f"f/{last:020d}",
+            "nextBackwardToken": f"b/{first:020d}",
+        }
+
+    def _filter(self, request: dict) -> dict:
+        group, pattern = _group(request), Pattern.parse(request.get("filterPattern") or "")
+        names = request.get("logStreamNames")
+        if names:
+            streams = [self._store.stream(group, name) for name in names]
+        else:
+            streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
+        limit = min(request.get("limit") or _EVENTS, _EVENTS)
+        request = self._unexpired(request)
+        found, token = search(streams, pattern, request, limit, _BYTES)
+        events = [
+            {"logStreamName": s.name, "eventId": f"{s.created}{e.start:020d}", **_event(e)}
+            for s, e in found
+        ]
+        return {"events": events, "searchedLogStreams": []} | (
+            {"nextToken": token} if token else {}
+        )
+
+
+def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
+    found: list[Event] = []
+    size, times = 0, Times.of(request)
+    for event in events:
+        if times.has(event):
+            size += len(event.message) + 26  # AWS counts 26 bytes of overhead per event
+            if found and (len(found) == limit or size > _BYTES):
+                break
+            found.append(event)
+    return found
+
+
+def _start(request: dict) -> tuple[bool, int | None]:
+    """(forward?, offset): at the end of a stream the same token comes back, as AWS promises."""
+    token = request.get("nextToken")
+    if token is None:
+        return (True, 0) if request.get("startFromHead") else (False, None)
+    match = re.fullmatch(r"([fb])/(\d{1,20})", token)
+    if not match:
+        raise ApiError(
+            "InvalidParameterException", f"The specified nextToken {token!r} is invalid."
+        )
+    return match[1] == "f", int(match[2])
+
+
+def _describe(stream: Stream) -> dict:
+    described: dict = {
+        "logStreamName": stream.name,
+        "creationTime": stream.created,
+        "arn": stream.arn,
+        "storedBytes": 0,  # AWS itself answers 0 for streams since 2019
+        "uploadSequenceToken": "0",
+    }
+    first, last = next(read_forward(stream.path, 0), None), next(read_backward(stream.path), None)
+    if first and last:
+        described["firstEventTimestamp"] = first.timestamp
+        described["lastEventTimestamp"] = last.timestamp
+        described["lastIngestionTime"] = last.ingestion
+    return described
+
+
+def _event(event: Event) -> dict:
+    return {
+        "timestamp": event.timestamp,
+        "message": event.message,
+        "ingestionTime": event.ingestion,
+    }
+
+
+def _page(request: dict, name: str, items: list) -> dict:
+    skip, limit = _skip(request), min(request.get("limit") or _PAGE, _PAGE)
+    answer: dict = {name: items[skip : skip + limit]}
+    if len(items) > skip + limit:
+        answer["nextToken"] = str(skip + limit)
+    return answer
+
+
+def _skip(request: dict) -> int:
+    token = request.get("nextToken") or "0"
+    if not token.isdecimal():
+        raise ApiError(
+            "InvalidParameterException", f"The specified nextToken {token!r} is invalid."
+        )
+    return int(token)
+
+
+def _group(request: dict) -> str:
+    """By name, or by ARN as newer clients send it."""
+    members = ("logGroupName", "logGroupIdentifier", "resourceArn")
+    named = next((request[name] for name in members if request.get(name)), None)
+    if not named:
+        raise ApiError("InvalidParameterException", "logGroupName is missing.")
+    return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", named).removesuffix(":*")
+
+
+def _days(request: dict) -> int:
+    days = request.get("retentionInDays")
+    if days not in _DAYS:
+        message = f"Invalid retention value {days!r}. Valid values are: {list(_DAYS)}"
+        raise ApiError("InvalidParameterException", message)
+    return days
+
+
+def _need(request: dict, name: str) -> Any:
+    if not request.get(name):
+        raise ApiError("InvalidParameterException", f"{name} is missing.")
+    return request[name]

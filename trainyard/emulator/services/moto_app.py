@@ -1,0 +1,99 @@
+"""moto's server, unpatched, for every service that the emulator lacks; all but SageMaker.
+
+moto keeps its state in memory: these services (IAM, Events, ...) start empty.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import threading
+from xml.sax.saxutils import escape
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug import Request, Response
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.services import managed_policies, own_role
+
+log = logging.getLogger(__name__)
+
+
+class Moto:
+    """moto's WSGI application behind one lock: its backends are plain dictionaries."""
+
+    def __init__(self) -> None:
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._lock = threading.Lock()
+        self._reset()
+
+    def answer(self, request: Request) -> Response:
+        """The answer to any request, with moto's HTML errors put into the service's own form."""
+        request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: we look too
+        with contextlib.nullcontext() if _waits(request) else self._lock:
+            for known in (managed_policies, own_role):
+                if known.wanted(request.get_data()):
+                    known.load()
+            try:
+                body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
+            except NotImplementedError as missing:
+                return unimplemented(request, str(missing))
+            except ModuleNotFoundError as missing:  # of the many that only some services need
+                detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
+                return unimplemented(request, detail)
+        if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
+            return unimplemented(request, f"moto answered {status}.")
+        return Response(body, status, headers)
+
+    def _reset(self) -> None:
+        """moto's state belongs to the process: a state directory must not see another's."""
+        environ = EnvironBuilder(path="/moto-api/reset", method="POST").get_environ()
+        _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
+        if not status.startswith("200"):
+            raise EmulatorError(f"moto cannot be reset: it answered {status}")
+
+
+def _waits(request: Request) -> bool:
+    """Whether it may take its time: a long poll of a queue, which others are to fill meanwhile."""
+    target = request.headers.get("X-Amz-Target", "")
+    return "AmazonSQS.ReceiveMessage" in (target, f"AmazonSQS.{request.form.get('Action')}")
+
+
+def unimplemented(request: Request, detail: str, operation: str = "") -> Response:
+    """A 400 in the service's protocol: botocore retries a 500 and cannot parse HTML."""
+    target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+    operation = operation or target or request.form.get("Action", "")
+    operation = operation or f"{request.method} {request.path}"
+    message = f"The emulator does not implement {operation}. {detail}".strip()
+    log.warning(message)
+    if "Action" in request.form:  # the query protocol: IAM, STS
+        return query_error("InvalidAction", message)
+    body = {"__type": "UnknownOperationException", "message": message}
+    headers = {"x-amzn-errortype": "UnknownOperationException"}
+    return Response(json.dumps(body), 400, headers, content_type="application/x-amz-json-1.1")
+
+
+def query_error(code: str, message: str, status: int = 400) -> Response:
+    """An error in the query protocol's form: IAM, STS."""
+    body = (
+        "<ErrorResponse><Error><Type>Sender</Type>"
+        f"<Code>{code}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
+    )
+    return Response(body, status, content_type="text/xml")
+
+
+_SPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
+
+
+def identity_wanted(request: Request) -> bool:
+    """Whether the request, in the query protocol, is GetCallerIdentity."""
+    return request.values.get("Action") == "GetCallerIdentity"
+
+
+def identity(who: dict[str, str]) -> Response:
+    """GetCallerIdentity's answer, with these members."""
+    members = "".join(f"<{name}>{escape(text)}</{name}>" for name, text in who.items())
+    result = f"<GetCallerIdentityResult>{members}</GetCallerIdentityResult>"
+    body = f'<GetCallerIdentityResponse xmlns="{_SPACE}">{result}</GetCallerIdentityResponse>'
+    return Response(body, content_type="text/xml")

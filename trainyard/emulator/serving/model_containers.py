@@ -1,0 +1,104 @@
+"""CreateModel and its relatives, and what a model's containers are started from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.serving.model_servers import ModelServer, server
+from trainyard.emulator.serving.named_documents import Kind, Stored
+
+Forward = Callable[[str, dict], dict]
+MODEL = Kind("Model", "model", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What one of a model's containers is started from."""
+
+    server: ModelServer
+    image: str
+    data: str
+    """The S3 URI of its model.tar.gz."""
+    environment: dict[str, str]
+
+
+class Models:
+    """All models of a state directory. Every method may be called from any thread.
+
+    ``forward(operation, request)`` answers for model packages; ``python`` stands in for images.
+    Raises ApiError as AWS does.
+    """
+
+    def __init__(self, root: Path, forward: Forward, python: Path) -> None:
+        self._stored = Stored(root, MODEL)
+        self._forward, self._python = forward, python
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "CreateModel": self.create,
+            "DescribeModel": lambda request: self._stored.describe(request["ModelName"]),
+            "ListModels": self._stored.list_all,
+            "DeleteModel": self.delete,
+        }
+
+    def create(self, request: dict) -> dict:
+        """Keeps it as it is asked for: whether it can be served is said when it is to be."""
+        single, several = request.get("PrimaryContainer"), request.get("Containers")
+        if bool(single) == bool(several):
+            raise _invalid("A model needs either PrimaryContainer or Containers")
+        for container in several or [single]:
+            if not container.get("Image") and not container.get("ModelPackageName"):
+                raise _invalid("A container of the model has neither Image nor ModelPackageName")
+        return {"ModelArn": self._stored.create(request)}
+
+    def delete(self, request: dict) -> dict:
+        return self._stored.delete(request["ModelName"])
+
+    def describe(self, name: str) -> dict:
+        return self._stored.describe(name)
+
+    def containers(self, name: str) -> list[Container]:
+        """In the order in which a request goes through them.
+
+        Raises ``ValidationException`` when there is no such model, or when it is not served here.
+        """
+        model = self._stored.describe(name)
+        mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
+        found = model.get("Containers") or [model["PrimaryContainer"]]
+        if mode != "Serial" and len(found) > 1:
+            raise _invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
+        return [self._container(name, container) for container in found]
+
+    def _container(self, model: str, asked: dict) -> Container:
+        if package := asked.get("ModelPackageName"):
+            asked = self._packaged(package, asked.get("Environment") or {})
+        if asked.get("Mode", "SingleModel") != "SingleModel":
+            raise _invalid(f"model {model}: Mode {asked['Mode']} is not run here: use SingleModel")
+        data = asked.get("ModelDataUrl") or _source(asked)
+        serves = server(asked.get("Image", ""), self._python)
+        if not data:
+            raise _invalid("the container has no ModelDataUrl: a model.tar.gz in S3 is served here")
+        environment = asked.get("Environment") or {}
+        if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
+            raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
+        return Container(serves, asked["Image"], data, environment)
+
+    def _packaged(self, name: str, environment: dict) -> dict:
+        """The container of a model package; the model's environment goes over the package's."""
+        package = self._forward("DescribeModelPackage", {"ModelPackageName": name})
+        status = package.get("ModelApprovalStatus", "Approved")  # unversioned packages have none
+        if status != "Approved":  # CreateModelPackage's documentation of ModelApprovalStatus
+            raise _invalid(f"Model package {name} is {status}: approve it to deploy it")
+        [container] = package["InferenceSpecification"]["Containers"]
+        return container | {"Environment": container.get("Environment", {}) | environment}
+
+
+def _source(container: dict) -> str:
+    """ModelDataSource's URI, which stands in the place of ModelDataUrl."""
+    source = container.get("ModelDataSource", {}).get("S3DataSource", {})
+    return source.get("S3Uri", "")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

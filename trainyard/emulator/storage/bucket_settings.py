@@ -1,0 +1,219 @@
+"""Settings of a bucket that hold by themselves here, where nothing is public."""
+
+import json
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element, SubElement
+
+from werkzeug import Request
+from werkzeug.http import http_date
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage import s3_xml
+from trainyard.emulator.storage.checksums import PREFIX, TYPE
+from trainyard.emulator.storage.object_headers import (
+    ACL,
+    STORAGE,
+    check_acl,
+    check_tags,
+    sums,
+    tags_of,
+    with_tags,
+)
+from trainyard.emulator.storage.object_requests import elements, version_header
+from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, S3Error
+from trainyard.emulator.storage.operation_routes import operation
+from trainyard.emulator.storage.preconditions import number
+from trainyard.emulator.storage.s3_xml import Response
+from trainyard.emulator.storage.upload_body import document
+
+_BLOCK = "public-access-block"
+_XSI = "http://www.w3.org/2001/XMLSchema-instance"
+_SWITCHES = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    store: ObjectStore
+
+    @operation("GetPublicAccessBlock")
+    def public_access(self, request: Request, bucket: str, key: str) -> Response:
+        """Nothing is public here, whatever the switches say."""
+        kept = self.store.setting(bucket, _BLOCK)
+        if kept is None:
+            message = "The public access block configuration was not found"
+            code = "NoSuchPublicAccessBlockConfiguration"
+            raise S3Error(code, message, 404, fields={"BucketName": bucket})
+        tree = [(name, value) for name, value in json.loads(kept).items()]
+        return s3_xml.document("PublicAccessBlockConfiguration", tree)
+
+    @operation("PutPublicAccessBlock", heeds=f"{PREFIX}*")
+    def block_public_access(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        wanted = s3_xml.parse(document(request))
+        found = {name: (wanted.findtext(name) or "false").lower() for name in _SWITCHES}
+        if not {*found.values()} <= {"true", "false"}:
+            raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {found}")
+        self.store.set(bucket, _BLOCK, json.dumps({k: v == "true" for k, v in found.items()}))
+        return Response()
+
+    @operation("DeletePublicAccessBlock")
+    def unblock_public_access(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.set(bucket, _BLOCK, None)
+        return Response(status=204)
+
+    @operation("GetBucketAcl")
+    def acl(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return _owners()
+
+    @operation("GetObjectAcl", heeds="versionId")
+    def object_acl(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        response = _owners()
+        response.headers.extend(version_header(info))
+        return response
+
+    @operation("PutBucketAcl", "PutObjectAcl", heeds=f"versionId {ACL} {PREFIX}*")
+    def put_acl(self, request: Request, bucket: str, key: str) -> Response:
+        """Changes nothing: only the list that is there anyhow is accepted."""
+        self.store.need_bucket(bucket)
+        if document(request).strip() or ACL not in request.headers:
+            message = "The emulator's S3 does not implement grants: all belongs to the owner."
+            raise ApiError("NotImplemented", message, 501)
+        check_acl(request.headers)
+        info = self.store.head(bucket, key, request.args.get("versionId")) if key else None
+        return Response(headers=version_header(info) if info else {})
+
+
+def _owners() -> Response:
+    """The list of access control that everything here has: its owner may do all."""
+    grantee = Element("Grantee", {f"{{{_XSI}}}type": "CanonicalUser"})
+    for tag, value in s3_xml.OWNER:
+        SubElement(grantee, tag).text = value
+    grant = ("Grant", [grantee, ("Permission", "FULL_CONTROL")])
+    tree: list = [("Owner", s3_xml.OWNER), ("AccessControlList", [grant])]
+    return s3_xml.document("AccessControlPolicy", tree)
+
+
+SETTING = "tagging"
+MOST = 50  # tags of a bucket (S3's limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    store: ObjectStore
+
+    @operation("GetObjectTagging", heeds="versionId")
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        return _answer(tags_of(info.headers), version_header(info))
+
+    @operation("PutObjectTagging", heeds=["versionId", f"{PREFIX}*"])
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        tags = read_tags(s3_xml.parse(document(request)))
+        check_tags(tags)
+        return Response(headers=version_header(self._set(request, bucket, key, tags)))
+
+    @operation("DeleteObjectTagging", heeds="versionId")
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        return Response(status=204, headers=version_header(self._set(request, bucket, key, [])))
+
+    def _set(self, request: Request, bucket: str, key: str, tags: list) -> ObjectInfo:
+        version = request.args.get("versionId")
+        return self.store.set_headers(bucket, key, version, lambda i: with_tags(i.headers, tags))
+
+    @operation("GetBucketTagging")
+    def of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        kept = self.store.setting(bucket, SETTING)
+        if kept is None:
+            fields = {"BucketName": bucket}
+            raise S3Error("NoSuchTagSet", "The TagSet does not exist", 404, fields=fields)
+        return _answer([(k, v) for k, v in json.loads(kept)], {})
+
+    @operation("PutBucketTagging", heeds=f"{PREFIX}*")
+    def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        tags = read_tags(s3_xml.parse(document(request)))
+        check_tags(tags, MOST)
+        self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
+        return Response(status=204)
+
+    @operation("DeleteBucketTagging")
+    def delete_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.set(bucket, SETTING, None)
+        return Response(status=204)
+
+
+def read_tags(tagging: Element) -> list[tuple[str, str]]:
+    """Raises ``MalformedXML``."""
+    if tagging.find("TagSet") is None:
+        raise ApiError("MalformedXML", "Tagging lacks TagSet.")
+    return [(s3_xml.text(tag, "Key"), s3_xml.text(tag, "Value")) for tag in tagging.iter("Tag")]
+
+
+def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
+    tree = [("Tag", [("Key", key), ("Value", value)]) for key, value in sorted(tags)]
+    response = s3_xml.document("Tagging", [("TagSet", tree)])
+    response.headers.extend(headers)
+    return response
+
+
+_ASKED = "x-amz-object-attributes"
+_KNOWN = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    store: ObjectStore
+
+    @operation(
+        "GetObjectAttributes",
+        heeds=f"versionId {_ASKED} x-amz-max-parts x-amz-part-number-marker",
+    )
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        asked = [each.strip() for each in ",".join(request.headers.getlist(_ASKED)).split(",")]
+        if not set(asked) <= set(_KNOWN):
+            raise ApiError("InvalidArgument", "Invalid attribute name specified.")
+        tree = []
+        for name in _KNOWN:
+            value = _value(name, request, info) if name in asked else None
+            if value is not None:
+                tree.append((name, value))
+        headers = {"Last-Modified": http_date(info.last_modified), **version_header(info)}
+        response = s3_xml.document("GetObjectAttributesResponse", tree)
+        response.headers.extend(headers)
+        return response
+
+
+def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | None:
+    if name == "ETag":
+        return info.etag
+    if name == "StorageClass":
+        return info.headers.get(STORAGE, "STANDARD")
+    if name == "ObjectSize":
+        return info.size
+    if name == "Checksum":
+        found = sums(info)
+        if not found:
+            return None
+        whole = {k: v if k == TYPE else v.partition("-")[0] for k, v in found.items()}
+        return elements(whole | ({} if TYPE in found else {TYPE: "FULL_OBJECT"}))
+    return _parts(request, info) if info.parts else None
+
+
+def _parts(request: Request, info: ObjectInfo) -> list:
+    """S3 lists the parts themselves only where they have checksums; here they always are."""
+    headers = request.headers
+    after = number(headers.get("x-amz-part-number-marker"), "part-number-marker", 0)
+    limit = min(number(headers.get("x-amz-max-parts"), "max-parts", _PAGE), _PAGE)
+    chosen = list(enumerate(info.parts, 1))[after : after + limit]
+    tree: list = [("PartsCount", len(info.parts)), ("PartNumberMarker", after)]
+    if chosen:
+        tree.append(("NextPartNumberMarker", chosen[-1][0]))
+    tree += [("MaxParts", limit), ("IsTruncated", after + len(chosen) < len(info.parts))]
+    for place, part in chosen:
+        found = {k: v for k, v in part.items() if k.startswith(PREFIX)}
+        tree.append(("Part", [*elements(found), ("PartNumber", place), ("Size", part["size"])]))
+    return tree

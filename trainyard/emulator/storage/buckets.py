@@ -1,0 +1,216 @@
+"""Requests on a bucket, and on the account's list of buckets."""
+
+import re
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from werkzeug import Request
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.regions import REGION
+from trainyard.emulator.storage import list_objects, s3_xml
+from trainyard.emulator.storage.checksums import PREFIX
+from trainyard.emulator.storage.multipart import Uploads
+from trainyard.emulator.storage.object_headers import ACL, check_acl
+from trainyard.emulator.storage.object_store import ObjectStore, S3Error
+from trainyard.emulator.storage.operation_routes import operation
+from trainyard.emulator.storage.preconditions import check_of_delete, number
+from trainyard.emulator.storage.s3_operations import operation_of
+from trainyard.emulator.storage.s3_xml import Response
+from trainyard.emulator.storage.upload_body import document
+
+_LISTING = "prefix delimiter max-keys encoding-type"
+_PLACE = "location"
+_SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
+_MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
+_UNSET = {  # what SDKs ask for and no bucket here has: the operation → its subject, S3's error code
+    "GetBucketPolicy": ("policy", "NoSuchBucketPolicy"),
+    "GetBucketLifecycleConfiguration": ("lifecycle", "NoSuchLifecycleConfiguration"),
+    "GetBucketCors": ("CORS", "NoSuchCORSConfiguration"),
+    "GetBucketWebsite": ("website", "NoSuchWebsiteConfiguration"),
+    "GetBucketOwnershipControls": ("ownership controls", "OwnershipControlsNotFoundError"),
+    "GetBucketEncryption": ("encryption", "ServerSideEncryptionConfigurationNotFoundError"),
+    "GetBucketReplication": ("replication", "ReplicationConfigurationNotFoundError"),
+    "GetObjectLockConfiguration": ("object lock", "ObjectLockConfigurationNotFoundError"),
+}
+_EMPTY = {  # those whose "off" is an empty document
+    "GetBucketLogging": "BucketLoggingStatus",
+    "GetBucketNotificationConfiguration": "NotificationConfiguration",
+    "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
+}
+_REMOVALS = (  # of what no bucket has: done before it is asked for
+    "DeleteBucketCors",
+    "DeleteBucketWebsite",
+    "DeleteBucketPolicy",
+    "DeleteBucketLifecycle",
+    "DeleteBucketEncryption",
+    "DeleteBucketReplication",
+    "DeleteBucketOwnershipControls",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    store: ObjectStore
+    uploads: Uploads
+
+    @operation("ListBuckets", heeds="max-buckets continuation-token prefix bucket-region")
+    def all(self, request: Request, bucket: str, key: str) -> Response:
+        args = request.args
+        limit = number(args.get("max-buckets"), "max-buckets", 10_000, 1, 10_000)
+        prefix, after = args.get("prefix", ""), list_objects.untoken(args.get("continuation-token"))
+        here = args.get("bucket-region", REGION) == REGION
+        found = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
+        names = [
+            ("Bucket", [("Name", name), ("CreationDate", s3_xml.timestamp(created))])
+            for name, created in found[: limit if here else 0]
+        ]
+        tree: list = [("Owner", s3_xml.OWNER), ("Buckets", names)]
+        if here and len(found) > limit:
+            tree.append(("ContinuationToken", list_objects.token(found[limit - 1][0])))
+        return s3_xml.document(
+            "ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix))
+        )
+
+    @operation("CreateBucket", heeds=f"{ACL} x-amz-object-ownership {PREFIX}*")
+    def create(self, request: Request, bucket: str, key: str) -> Response:
+        check_acl(request.headers)
+        _need_default(request, "x-amz-object-ownership", "BucketOwnerEnforced")
+        text = document(request)
+        place = _location(s3_xml.parse(text) if text.strip() else None, _region(request))
+        new = not self.store.has_bucket(bucket)
+        self.store.create_bucket(bucket)
+        if new and place:
+            self.store.set(bucket, _PLACE, place)
+        return Response(headers={"Location": f"/{bucket}"})
+
+    @operation("HeadBucket")
+    def head(self, request: Request, bucket: str, key: str) -> Response:
+        place = self.store.setting(bucket, _PLACE)
+        headers = {"x-amz-bucket-region": place or REGION}
+        return Response(headers=headers, content_type="application/xml")
+
+    @operation("DeleteBucket")
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.delete_bucket(bucket)
+        for upload in self.uploads.of_bucket(bucket):
+            self.uploads.abort(upload)
+        return Response(status=204)
+
+    @operation("ListObjectsV2", heeds=f"{_LISTING} continuation-token fetch-owner start-after")
+    def list_objects_v2(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return list_objects.objects_v2(self.store, bucket, request)
+
+    @operation("ListObjects", heeds=f"{_LISTING} marker")
+    def list_objects(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return list_objects.objects_v1(self.store, bucket, request)
+
+    @operation("GetBucketLocation")
+    def location(self, request: Request, bucket: str, key: str) -> Response:
+        """An empty constraint is us-east-1."""
+        return s3_xml.document("LocationConstraint", self.store.setting(bucket, _PLACE) or "")
+
+    @operation(*_UNSET)
+    def unset(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        subject, code = _UNSET[_name(request)]
+        message = f"The bucket {bucket} has no {subject} configuration."
+        raise S3Error(code, message, 404, fields={"BucketName": bucket})
+
+    @operation(*_EMPTY)
+    def empty(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return s3_xml.document(_EMPTY[_name(request)], [])
+
+    @operation("GetBucketRequestPayment")
+    def payer(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return s3_xml.document("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
+
+    @operation(*_REMOVALS)
+    def remove(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return Response(status=204)
+
+    @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
+    def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        wanted = s3_xml.parse(document(request))
+        quiet = wanted.findtext("Quiet") == "true"
+        objects = wanted.findall("Object")
+        if not 1 <= len(objects) <= _MOST_DELETED:
+            message = f"Delete must name 1 to {_MOST_DELETED} objects, not {len(objects)}."
+            raise ApiError("MalformedXML", message)
+        tree = []
+        for element in objects:
+            tag, entry = self._delete_one(bucket, element)
+            if tag == "Error" or not quiet:
+                tree.append((tag, entry))
+        return s3_xml.document("DeleteResult", tree)
+
+    def _delete_one(self, bucket: str, element: Element) -> tuple[str, list]:
+        key, version = s3_xml.text(element, "Key"), element.findtext("VersionId")
+        named = [("Key", key)] + ([("VersionId", version)] if version else [])
+        try:
+            check = check_of_delete(
+                element.findtext("ETag"),
+                element.findtext("LastModifiedTime"),
+                element.findtext("Size"),
+            )
+            done = self.store.delete(bucket, key, version or None, check=check)
+        except ApiError as failure:
+            return "Error", [*named, ("Code", failure.code), ("Message", failure.message)]
+        if done.marker:
+            named.append(("DeleteMarker", "true"))
+            named.append(("DeleteMarkerVersionId", done.version))
+        return "Deleted", named
+
+    @operation(
+        "ListMultipartUploads",
+        heeds="prefix delimiter encoding-type key-marker upload-id-marker max-uploads",
+    )
+    def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return list_objects.uploads(self.uploads.of_bucket(bucket), bucket, request)
+
+
+def _name(request: Request) -> str:
+    found = operation_of("bucket", request)
+    return found.name if found else ""
+
+
+def _need_default(request: Request, header: str, only: str) -> None:
+    wanted = request.headers.get(header, only)
+    if wanted != only:
+        message = f"The emulator's S3 does not implement {header} {wanted} of CreateBucket."
+        raise ApiError("NotImplemented", message, 501)
+
+
+def _region(request: Request) -> str:
+    """Of the client, which signs for it; us-east-1 where it signs for none."""
+    given = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    found = _SCOPE.search(given)
+    return found[1] if found else "us-east-1"
+
+
+def _location(wanted: Element | None, region: str) -> str:
+    """The region that the client names, which must be its own, unless that is us-east-1.
+
+    Raises ``NotImplemented`` for anything else that it wants of the bucket.
+    """
+    for child in wanted if wanted is not None else ():
+        if child.tag != "LocationConstraint":
+            message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
+            raise ApiError("NotImplemented", message, 501)
+    place = (wanted.findtext("LocationConstraint") if wanted is not None else None) or ""
+    if region != "us-east-1" and place != region:
+        message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
+        message += " specific endpoint this request was sent to."
+        raise ApiError("IllegalLocationConstraintException", message)
+    if place == "us-east-1" or not list_objects.REGIONS.fullmatch(place or "EU"):
+        message = "The specified location-constraint is not valid"
+        fields = {"LocationConstraint": place}
+        raise S3Error("InvalidLocationConstraint", message, fields=fields)
+    return place

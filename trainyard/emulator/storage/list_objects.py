@@ -1,0 +1,195 @@
+"""ListObjects, ListObjectsV2: keys rolled up by a delimiter, one page at a time."""
+
+import base64
+import re
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from werkzeug import Request
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage import s3_xml
+from trainyard.emulator.storage.checksums import PREFIX, TYPE
+from trainyard.emulator.storage.multipart import Upload
+from trainyard.emulator.storage.object_headers import STORAGE, sums
+from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, successor
+from trainyard.emulator.storage.preconditions import number
+from trainyard.emulator.storage.s3_xml import Response
+
+LIMIT = 1000  # most entries S3 puts on a page
+REGIONS = re.compile(r"EU|[a-z]{2}(-[a-z]+)+-\d")
+
+
+@dataclass(slots=True)
+class Page:
+    contents: list[ObjectInfo] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    last: str = ""
+    """The last entry of this page: the next page starts after it."""
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.contents) + len(self.prefixes)
+
+
+def read_page(
+    store: ObjectStore, bucket: str, prefix: str, delimiter: str, after: str, limit: int
+) -> Page:
+    """Entries (keys, or common prefixes once each) above ``after`` in UTF-8 byte order."""
+    page, floor = Page(), after.encode()
+    start = floor + b"\0" if after else b""
+    while limit:
+        rolled = None
+        for info in store.list(bucket, prefix, start=start):
+            rolled = roll_up(info.key, prefix, delimiter)
+            entry = rolled or info.key
+            if entry.encode() <= floor:  # the rest of a prefix that an earlier page reported
+                break
+            if len(page) == limit:
+                page.truncated = True
+                return page
+            page.last = entry
+            if rolled:
+                page.prefixes.append(rolled)
+                break
+            page.contents.append(info)
+        if rolled is None:
+            return page
+        start = successor(rolled.encode())  # skip the keys under it without reading them
+    return page
+
+
+def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
+    args = request.args
+    given = args.get("continuation-token")
+    after = untoken(given) if given else args.get("start-after", "")
+    limit, prefix, delimiter = _limit(args.get("max-keys")), *_where(request)
+    page = read_page(store, bucket, prefix, delimiter, after, limit)
+    owner = args.get("fetch-owner") == "true"
+    tree: list = [*_common(request, bucket, limit, page), ("KeyCount", len(page))]
+    if given is not None:
+        tree.append(("ContinuationToken", given))
+    if "start-after" in args:
+        tree.append(("StartAfter", encode(request, args["start-after"])))
+    if page.truncated:
+        tree.append(("NextContinuationToken", token(page.last)))
+    return s3_xml.document("ListBucketResult", tree + _entries(request, page, owner=owner))
+
+
+def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
+    marker = request.args.get("marker", "")
+    limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_where(request)
+    page = read_page(store, bucket, prefix, delimiter, marker, limit)
+    tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
+    if not s3_xml.ILLEGAL.search(prefix):  # botocore decodes it in version 2 alone
+        tree[1] = ("Prefix", prefix)
+    if page.truncated and delimiter:  # without a delimiter the client takes the last key
+        tree.append(("NextMarker", encode(request, page.last)))
+    return s3_xml.document("ListBucketResult", tree + _entries(request, page, owner=True))
+
+
+def uploads(found: list[Upload], bucket: str, request: Request) -> Response:
+    """Multipart uploads in progress, which come by key and then by when they began."""
+    args, (prefix, delimiter) = request.args, _where(request)
+    after, upload_id = args.get("key-marker", ""), args.get("upload-id-marker", "")
+    limit = min(number(args.get("max-uploads"), "max-uploads", LIMIT), LIMIT)
+    if upload_id and after:
+        ids = [upload.id for upload in found]
+        found = found[ids.index(upload_id) + 1 :] if upload_id in ids else []
+    elif after:
+        found = [upload for upload in found if upload.key.encode() > after.encode()]
+    entries: dict[str, Upload | None] = {}  # by what is listed, None for a common prefix
+    for upload in found:
+        if upload.key.startswith(prefix):
+            rolled = roll_up(upload.key, prefix, delimiter)
+            if not rolled or rolled > after:
+                entries[rolled or upload.id] = None if rolled else upload
+    chosen = list(entries.items())[:limit]
+    tree: list = [("Bucket", bucket), ("KeyMarker", encode(request, after))]
+    tree += [("UploadIdMarker", upload_id), ("Prefix", encode(request, prefix))]
+    if len(entries) > len(chosen) and chosen:
+        name, last = chosen[-1]
+        tree.append(("NextKeyMarker", encode(request, last.key if last else name)))
+        tree.append(("NextUploadIdMarker", last.id if last else ""))
+    tree += [("Delimiter", encode(request, delimiter))] if delimiter else []
+    tree += [("EncodingType", "url")] if args.get("encoding-type") == "url" else []
+    tree += [("MaxUploads", limit), ("IsTruncated", bool(limit) and len(entries) > len(chosen))]
+    for name, each in chosen:
+        prefixes = ("CommonPrefixes", [("Prefix", encode(request, name))])
+        tree.append(("Upload", _upload(request, each)) if each else prefixes)
+    return s3_xml.document("ListMultipartUploadsResult", tree)
+
+
+def _upload(request: Request, upload: Upload) -> list:
+    entry: list = [("Key", encode(request, upload.key)), ("UploadId", upload.id)]
+    entry += [("Initiator", s3_xml.OWNER), ("Owner", s3_xml.OWNER)]
+    entry.append(("StorageClass", upload.headers.get(STORAGE, "STANDARD")))
+    if upload.algorithm:
+        entry.append(("ChecksumAlgorithm", upload.algorithm.upper()))
+        entry.append(("ChecksumType", upload.kind))
+    return [*entry, ("Initiated", s3_xml.timestamp(upload.started))]
+
+
+def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
+    at = key.find(delimiter, len(prefix)) if delimiter else -1
+    return key[: at + len(delimiter)] if at >= 0 else None
+
+
+def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
+    prefix, delimiter = _where(request)
+    tree: list = [("Name", bucket), ("Prefix", encode(request, prefix)), ("MaxKeys", limit)]
+    if delimiter:
+        tree.append(("Delimiter", encode(request, delimiter)))
+    if request.args.get("encoding-type") == "url":
+        tree.append(("EncodingType", "url"))
+    return [*tree, ("IsTruncated", page.truncated)]
+
+
+def _entries(request: Request, page: Page, *, owner: bool) -> list:
+    tree: list = []
+    for info in page.contents:
+        entry: list = [
+            ("Key", encode(request, info.key)),
+            ("LastModified", s3_xml.timestamp(info.last_modified)),
+            ("ETag", f'"{info.etag}"'),
+            ("Size", info.size),
+            *of_checksums(info),
+            ("StorageClass", info.headers.get(STORAGE, "STANDARD")),
+        ]
+        tree.append(("Contents", entry + [("Owner", s3_xml.OWNER)] * owner))
+    for prefix in page.prefixes:
+        tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
+    return tree
+
+
+def _where(request: Request) -> tuple[str, str]:
+    return request.args.get("prefix", ""), request.args.get("delimiter", "")
+
+
+def encode(request: Request, value: str) -> str:
+    """XML 1.0 cannot hold every key: SDKs ask for ``encoding-type=url`` and decode."""
+    return quote(value, safe="/") if request.args.get("encoding-type") == "url" else value
+
+
+def _limit(asked: str | None) -> int:
+    return min(number(asked, "max-keys", LIMIT), LIMIT)
+
+
+def of_checksums(info: ObjectInfo) -> list[tuple[str, str]]:
+    """Which checksums the object has, as a listing says it."""
+    found = sums(info)
+    kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in found if k != TYPE]
+    return [*kinds, ("ChecksumType", found.get(TYPE, "FULL_OBJECT"))] if kinds else []
+
+
+def token(last: str) -> str:
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def untoken(token: str | None) -> str:
+    """An empty text for none. Raises ``InvalidArgument`` for one that is not of ours."""
+    try:
+        return base64.b64decode(token or "", altchars=b"-_", validate=True).decode()
+    except (ValueError, UnicodeDecodeError) as wrong:
+        message = "The continuation token provided is incorrect"
+        raise ApiError("InvalidArgument", message) from wrong

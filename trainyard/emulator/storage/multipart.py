@@ -1,0 +1,199 @@
+"""Multipart uploads in progress.
+
+They are held in memory over blobs without a row, so an emulator that is stopped or killed
+forgets them and sweeps their bytes: a client then gets ``NoSuchUpload`` and starts again.
+"""
+
+import hashlib
+import threading
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from xml.etree.ElementTree import Element
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage import s3_xml
+from trainyard.emulator.storage.blob import Blob
+from trainyard.emulator.storage.checksums import LINEAR, PREFIX, TYPE, composite, full_object
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.preconditions import number
+
+MAX_PARTS = 10_000
+MIN_PART = 5 << 20  # bytes; every part but the last (S3 quotas)
+
+
+@dataclass(slots=True)
+class Part:
+    blob: Blob
+    etag: str
+    checksums: dict[str, str]
+    """By their headers."""
+    modified: datetime
+
+
+@dataclass(slots=True)
+class Upload:
+    id: str
+    bucket: str
+    key: str
+    headers: dict[str, str]
+    metadata: dict[str, str]
+    algorithm: str
+    """Of the checksum that every part has, in lower case; empty where the client wants none."""
+    kind: str
+    """``COMPOSITE`` or ``FULL_OBJECT``."""
+    started: datetime
+    parts: dict[int, Part] = field(default_factory=dict)
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    """Held while it is completed, so that a client which asks twice at once gets one object."""
+
+
+class Uploads:
+    """Every upload of the store, by id. Thread-safe: clients send parts in parallel."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._uploads: dict[str, Upload] = {}
+        self._lock = threading.Lock()
+
+    def create(
+        self, bucket: str, key: str, headers: dict, metadata: dict, algorithm: str, kind: str
+    ) -> Upload:
+        now, name = datetime.now(UTC), uuid.uuid4().hex
+        upload = Upload(name, bucket, key, headers, metadata, algorithm, kind, now)
+        with self._lock:
+            self._uploads[upload.id] = upload
+        return upload
+
+    def find(self, upload_id: str, bucket: str, key: str) -> Upload:
+        with self._lock:
+            upload = self._uploads.get(upload_id)
+        if upload is None or (upload.bucket, upload.key) != (bucket, key):
+            self._store.need_bucket(bucket)
+            message = f"The upload {upload_id!r} does not exist: it was completed, aborted or lost."
+            raise ApiError("NoSuchUpload", message, 404)
+        return upload
+
+    def of_bucket(self, bucket: str, prefix: str = "") -> list[Upload]:
+        with self._lock:
+            found = [u for u in self._uploads.values() if u.bucket == bucket]
+        found = [u for u in found if u.key.startswith(prefix)]
+        return sorted(found, key=lambda u: (u.key.encode(), u.started))
+
+    def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
+        """Takes ``blob`` as part ``number``, in place of an earlier one of that number."""
+        part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
+        with self._lock:
+            if upload.id not in self._uploads:  # aborted while this part was on its way
+                raise ApiError("NoSuchUpload", f"The upload {upload.id!r} was aborted.", 404)
+            blob.close(sync=False)  # the assembled object is synced, parts need not be
+            blob.committed = True
+            old, upload.parts[number] = upload.parts.get(number), part
+        if old:
+            old.blob.discard()
+        return part
+
+    def complete(
+        self, upload: Upload, wanted: Element, claims: dict[str, str], check: Check
+    ) -> ObjectInfo:
+        """Joins the parts that the client names, in its order, into the object.
+
+        ``claims`` are headers about the whole: its checksum, what kind of one that is, its bytes.
+        """
+        parts = _choose(upload, wanted)
+        digests = b"".join(bytes.fromhex(part.etag) for part in parts)
+        etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
+        found = _whole(upload, parts, claims)
+        with self._store.blob() as blob:
+            for part in parts:
+                with part.blob.path.open("rb") as source:
+                    blob.append(source)
+            info = self._store.commit(
+                upload.bucket,
+                upload.key,
+                blob,
+                etag=f"{etag}-{len(parts)}",
+                metadata=upload.metadata,
+                headers=upload.headers | found,
+                parts=tuple({"size": p.blob.size} | _of(p, upload.algorithm) for p in parts),
+                upload=upload.id,
+                check=check,
+            )
+        self.abort(upload)
+        return info
+
+    def abort(self, upload: Upload) -> None:
+        with self._lock:
+            self._uploads.pop(upload.id, None)
+            parts = list(upload.parts.values())
+        for part in parts:
+            part.blob.discard()
+
+
+def _choose(upload: Upload, wanted: Element) -> list[Part]:
+    """Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does."""
+    chosen: list[Part] = []
+    places = []
+    for element in wanted.iter("Part"):
+        place, etag = _place(element), s3_xml.text(element, "ETag").strip('"')
+        part = upload.parts.get(place)
+        if part is None or part.etag != etag or not _sums_agree(part, element):
+            raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
+        places.append(place)
+        chosen.append(part)
+    if not chosen:
+        raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
+    if places != sorted(set(places)):
+        raise ApiError("InvalidPartOrder", "The list of parts was not in ascending order.")
+    if any(part.blob.size < MIN_PART for part in chosen[:-1]):
+        raise ApiError("EntityTooSmall", "Every part but the last must have at least 5 MiB.")
+    return chosen
+
+
+def _place(part: Element) -> int:
+    return number(s3_xml.text(part, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
+
+
+def _sums_agree(part: Part, element: Element) -> bool:
+    """Whether each checksum that the client names is the part's own."""
+    for child in element:
+        if child.tag.startswith("Checksum"):
+            header = PREFIX + child.tag.removeprefix("Checksum").lower()
+            if part.checksums.get(header) != child.text:
+                return False
+    return True
+
+
+def _of(part: Part, algorithm: str) -> dict[str, str]:
+    header = PREFIX + algorithm
+    return {header: part.checksums[header]} if header in part.checksums else {}
+
+
+def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
+    """The object's own checksum. Raises ``BadDigest`` where the client claims another."""
+    size = sum(part.blob.size for part in parts)
+    if claims.pop("x-amz-mp-object-size", str(size)) != str(size):
+        message = f"The x-amz-mp-object-size you specified is not the {size} bytes of the parts."
+        raise ApiError("InvalidRequest", message)
+    kind = claims.pop(TYPE, upload.kind)
+    if kind != upload.kind and upload.algorithm:
+        message = f"The upload was created with the checksum type {upload.kind}, not {kind}."
+        raise ApiError("InvalidRequest", message)
+    name = upload.algorithm
+    found: dict[str, str] = {}
+    if name:
+        values = [part.checksums[PREFIX + name] for part in parts]
+        if kind == "FULL_OBJECT" and name in LINEAR:
+            sizes = [part.blob.size for part in parts]
+            whole = full_object(name, list(zip(values, sizes, strict=True)))
+        else:
+            whole = composite(name, values)
+        found = {PREFIX + name: whole, TYPE: kind}
+    for header, value in claims.items():
+        if header not in found:
+            message = f"The upload was created without {header}: its whole has none to compare."
+            raise ApiError("InvalidRequest", message)
+        if value not in (found[header], found[header].partition("-")[0]):
+            message = f"The {header} you specified did not match what S3 calculated"
+            raise ApiError("BadDigest", message)
+    return found

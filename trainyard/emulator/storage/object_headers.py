@@ -1,0 +1,146 @@
+"""What is kept of a write beside the bytes: the headers that come back, metadata, tags."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote
+
+from werkzeug.datastructures import Headers
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage.checksums import PREFIX
+from trainyard.emulator.storage.object_store import ObjectInfo, S3Error
+
+META = "x-amz-meta-"
+ACL = "x-amz-acl"
+TAGS = "x-amz-tagging"
+STORAGE = "x-amz-storage-class"
+_PLAIN = (  # come back on GET and HEAD as they were put
+    "Content-Type",
+    "Content-Disposition",
+    "Content-Language",
+    "Cache-Control",
+    "Expires",
+)
+_SPECIAL = (  # these, too, where the value is one that can be kept
+    TAGS,
+    STORAGE,
+    "x-amz-website-redirect-location",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+)
+WRITING = {
+    ACL,
+    f"{META}*",
+    "content-encoding",
+    *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
+}
+"""The headers of a write that :func:`kept` heeds."""
+_HIDDEN = (TAGS, ACL)  # ACL: of objects that an emulator before 2026-11-24 wrote
+
+_FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
+_CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
+"""Storage classes whose objects are read at once, as all of ours are."""
+_ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
+_OWNERS = "private bucket-owner-read bucket-owner-full-control"
+_ENCRYPTIONS = "AES256 aws:kms aws:kms:dsse"
+_MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
+_MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
+
+
+def kept(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
+    """(headers, metadata) to keep with the object. Refuses what cannot be kept truthfully."""
+    headers = {name: given[name] for name in (*_PLAIN, *_SPECIAL) if name in given}
+    encoding = _FRAMING.sub("", given.get("Content-Encoding", "")).strip(", ")
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    headers.setdefault("Content-Type", "binary/octet-stream")  # S3's own default
+    _check_class(headers)
+    _check_encryption(headers)
+    check_acl(given)
+    if TAGS in headers:
+        check_tags(tags_of(headers))
+    return headers, metadata_of(given)
+
+
+def check_acl(given: Headers) -> None:
+    """Raises ``NotImplemented`` for a canned list that opens what it is put on to others."""
+    if (wanted := given.get(ACL)) not in (None, *_OWNERS.split()):
+        raise _unimplemented(f"{ACL} {wanted}")
+
+
+def metadata_of(given: Headers) -> dict[str, str]:
+    """Raises ``MetadataTooLarge`` as S3 does."""
+    found = {k[len(META) :].lower(): v for k, v in given.items() if k.lower().startswith(META)}
+    size = sum(len(k) + len(v) for k, v in found.items())
+    if size > _MOST_METADATA:
+        message = "Your metadata headers exceed the maximum allowed metadata size"
+        fields = {"Size": str(size), "MaxSizeAllowed": str(_MOST_METADATA)}
+        raise S3Error("MetadataTooLarge", message, fields=fields)
+    return found
+
+
+def sums(info: ObjectInfo) -> dict[str, str]:
+    return {k: v for k, v in info.headers.items() if k.startswith(PREFIX)}
+
+
+def shown(info: ObjectInfo) -> dict[str, str]:
+    """The kept headers that stand in the answer to a GET or HEAD, without checksums."""
+    headers = {k: v for k, v in info.headers.items() if not k.startswith(PREFIX)}
+    headers = {k: v for k, v in headers.items() if k not in _HIDDEN}
+    if tags := tags_of(info.headers):
+        headers["x-amz-tagging-count"] = str(len(tags))
+    return headers
+
+
+def tags_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(key, value) in the order in which they were put."""
+    return parse_qsl(headers.get(TAGS, ""), keep_blank_values=True)
+
+
+def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
+    """The headers with these tags in the place of their own."""
+    rest = {k: v for k, v in headers.items() if k != TAGS}
+    text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
+    return rest | ({TAGS: text} if tags else {})
+
+
+def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
+    """Raises ``InvalidTag`` or ``BadRequest`` as S3 does; ``most`` is 50 for a bucket."""
+    names = [key for key, _ in tags]
+    if len(tags) > most:
+        kind = "Object" if most == _MOST_TAGS else "Bucket"
+        message = f"{kind} tags cannot be greater than {most}"
+        raise ApiError("BadRequest" if most == _MOST_TAGS else "InvalidTag", message)
+    if len(set(names)) < len(names):
+        raise ApiError("InvalidTag", "Cannot provide multiple Tags with the same key")
+    for key, value in tags:
+        if not 1 <= len(key) <= _LONGEST_KEY:
+            raise ApiError("InvalidTag", "The TagKey you have provided is invalid")
+        if len(value) > _LONGEST_VALUE:
+            raise ApiError("InvalidTag", "The TagValue you have provided is invalid")
+        if key.startswith("aws:"):
+            own = "Your TagKey cannot be prefixed with aws:"
+            other = "System tags cannot be added/updated by requester"
+            raise ApiError("InvalidTag", own if most == _MOST_TAGS else other)
+
+
+def _check_class(headers: dict[str, str]) -> None:
+    """Raises ``InvalidStorageClass``, and ``NotImplemented`` for those that are read later."""
+    wanted = headers.get(STORAGE, "STANDARD")
+    if wanted in _ARCHIVES.split():
+        raise _unimplemented(f"the storage class {wanted}")
+    if wanted not in _CLASSES.split():
+        raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
+    if wanted == "STANDARD":
+        headers.pop(STORAGE, None)  # S3 names every class but this one
+
+
+def _check_encryption(headers: dict[str, str]) -> None:
+    wanted = headers.get("x-amz-server-side-encryption", "AES256")
+    if wanted not in _ENCRYPTIONS.split():
+        raise ApiError("InvalidArgument", "The encryption method specified is not supported")
+
+
+def _unimplemented(what: str) -> ApiError:
+    return ApiError("NotImplemented", f"The emulator's S3 does not implement {what}.", 501)

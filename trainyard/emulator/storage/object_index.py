@@ -1,0 +1,228 @@
+"""The object store's index: one SQLite file, whose transactions are what happened.
+
+``objects`` has the current object of each key, ``versions`` what stands behind it: older versions,
+and delete markers, which are rows without bytes. A key whose current version is a marker has no row
+in ``objects``, so that a reader of ``objects`` alone sees what S3 shows.
+"""
+
+import contextlib
+import json
+import re
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainyard.emulator.storage.disk_reserve import Ballast
+
+INDEX = "index.sqlite"
+PAGE = 1000  # rows read at a time while listing
+NULL = "null"
+"""The id of a version that was written while its bucket kept none."""
+_END = 2**63 - 1
+
+_COLUMNS = """
+    bucket TEXT NOT NULL, key BLOB NOT NULL, blob TEXT NOT NULL, size INTEGER NOT NULL,
+    etag TEXT NOT NULL, modified REAL NOT NULL, headers TEXT NOT NULL, metadata TEXT NOT NULL"""
+_LATER = {  # columns that came after the first state directories: name → declaration
+    "version": "TEXT NOT NULL DEFAULT 'null'",
+    "seq": "INTEGER NOT NULL DEFAULT 0",
+    "parts": "TEXT NOT NULL DEFAULT '[]'",
+    "upload": "TEXT NOT NULL DEFAULT ''",
+}
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settings (
+    bucket TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (bucket, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, PRIMARY KEY (bucket, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS versions ({_COLUMNS},
+    {", ".join(f"{name} {kind}" for name, kind in _LATER.items())},
+    PRIMARY KEY (bucket, key, seq)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One version of one object, without its bytes."""
+
+    key: str
+    size: int
+    """Bytes."""
+    etag: str
+    """Hex MD5, with ``-<parts>`` after a multipart upload; without quotes."""
+    last_modified: datetime
+    """UTC."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """User metadata, without the ``x-amz-meta-`` prefix."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers that come back as they were put: Content-Type, checksums, tags, ..."""
+    version: str = NULL
+    seq: int = 0
+    """Greater than that of every older version of the key."""
+    parts: tuple[dict, ...] = ()
+    """Of a multipart upload: the size and the checksum of each part, by header names."""
+    blob: str = ""
+    """The name of its bytes; empty for a delete marker."""
+
+    @property
+    def marker(self) -> bool:
+        return not self.blob
+
+
+class Index:
+    """Rows of the store. Thread-safe: hold :meth:`transaction` around what belongs together."""
+
+    def __init__(self, path: Path) -> None:
+        self.lock = threading.RLock()
+        self._ballast = Ballast(path.with_name("ballast"))
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk when it returns
+        self._db.executescript(_SCHEMA)
+        known = {row[1] for row in self._db.execute("PRAGMA table_info(objects)")}
+        for name, kind in _LATER.items():
+            if name not in known:
+                self._db.execute(f"ALTER TABLE objects ADD COLUMN {name} {kind}")
+
+    def close(self) -> None:
+        with self.lock:
+            self._db.close()
+
+    def run(self, sql: str, *values: object) -> list[tuple]:
+        with self.lock:
+            return self._db.execute(sql, values).fetchall()
+
+    @contextlib.contextmanager
+    def transaction(self, *, freeing: bool = False) -> Iterator[None]:
+        """All that runs inside is on the disk at the end, or nothing of it is after an error.
+
+        ``freeing``: it makes room, and works on a full disk, too.
+        """
+        with self.lock:
+            self._ballast.drop() if freeing else self._ballast.take()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite rolls back itself when the disk is full
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # one key
+
+    def current(self, bucket: str, key: str) -> ObjectInfo | None:
+        sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
+        return _first(self.run(sql, bucket, key.encode()))
+
+    def latest(self, bucket: str, key: str) -> ObjectInfo | None:
+        """The newest version behind the current one: a marker where there is no current one."""
+        sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? ORDER BY seq DESC LIMIT 1"
+        return _first(self.run(sql, bucket, key.encode()))
+
+    def version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        found = self.current(bucket, key)
+        if found and found.version == version:
+            return found
+        sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? AND version = ?"
+        return _first(self.run(sql, bucket, key.encode(), version))
+
+    def uploaded(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
+        """What the multipart upload of that id has become."""
+        for table in ("objects", "versions"):
+            sql = f"SELECT * FROM {table} WHERE bucket = ? AND key = ? AND upload = ?"
+            if rows := self.run(sql, bucket, key.encode(), upload):
+                return info_of(rows[0])
+        return None
+
+    def insert(self, table: str, row: tuple) -> None:
+        self.run(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", *row)
+
+    def remove(self, bucket: str, key: str, info: ObjectInfo) -> None:
+        """Wherever that version stands."""
+        for table in ("objects", "versions"):
+            sql = f"DELETE FROM {table} WHERE bucket = ? AND key = ? AND version = ?"
+            self.run(sql, bucket, key.encode(), info.version)
+
+    def move(self, bucket: str, key: str, version: str, source: str, target: str) -> None:
+        """Between ``objects`` and ``versions``."""
+        where, values = "bucket = ? AND key = ? AND version = ?", (bucket, key.encode(), version)
+        self.run(f"INSERT INTO {target} SELECT * FROM {source} WHERE {where}", *values)
+        self.run(f"DELETE FROM {source} WHERE {where}", *values)
+
+    def set_headers(self, bucket: str, key: str, info: ObjectInfo, headers: dict) -> None:
+        for table in ("objects", "versions"):
+            sql = f"UPDATE {table} SET headers = ? WHERE bucket = ? AND key = ? AND version = ?"
+            self.run(sql, json.dumps(headers), bucket, key.encode(), info.version)
+
+    # many keys
+
+    def objects(self, bucket: str, low: bytes, end: bytes) -> Iterator[ObjectInfo]:
+        """Current objects in UTF-8 byte order; a snapshot only per page of 1,000."""
+        sql = "SELECT * FROM objects WHERE bucket=? AND key>=? AND key<? ORDER BY key LIMIT ?"
+        while rows := self.run(sql, bucket, low, end, PAGE):
+            yield from map(info_of, rows)
+            low = rows[-1][1] + b"\0"  # the least key after the last one
+
+    def versions(
+        self, bucket: str, low: bytes, end: bytes, below: int = _END
+    ) -> Iterator[ObjectInfo]:
+        """All versions, by key and then the newest first; of key ``low`` those below ``below``."""
+        where = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
+        sql = f"SELECT * FROM objects {where} UNION ALL SELECT * FROM versions {where}"
+        sql += " ORDER BY 2, 10 DESC LIMIT :page"
+        while True:
+            values = {"b": bucket, "low": low, "end": end, "below": below, "page": PAGE}
+            with self.lock:
+                rows = self._db.execute(sql, values).fetchall()
+            if not rows:
+                return
+            yield from map(info_of, rows)
+            low, below = rows[-1][1], rows[-1][9]
+
+    def blobs(self) -> set[str]:
+        """The names of all bytes that a row has."""
+        sql = "SELECT blob FROM objects UNION SELECT blob FROM versions"
+        return {name for (name,) in self.run(sql)}
+
+    def keys_of(self, blobs: list[str]) -> list[str]:
+        """``s3://bucket/key`` of the objects and versions that these bytes are of."""
+        where = f"WHERE blob IN ({','.join('?' * len(blobs))})"
+        sql = f"SELECT bucket, key FROM objects {where} UNION "
+        sql += f"SELECT bucket, key FROM versions {where}"
+        return [f"s3://{bucket}/{key.decode()}" for bucket, key in self.run(sql, *blobs, *blobs)]
+
+
+def version_id(seq: int) -> str:
+    """Names its place among the key's versions, for a listing that goes on after it is gone."""
+    return f"{seq:016x}{uuid.uuid4().hex[:16]}"
+
+
+def seq_of(version: str) -> int | None:
+    """None for an id that does not tell."""
+    return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
+
+
+def info_of(row: tuple) -> ObjectInfo:
+    _, key, blob, size, etag, modified, headers, metadata, version, seq, parts, _ = row
+    return ObjectInfo(
+        key.decode(),
+        size,
+        etag,
+        datetime.fromtimestamp(modified, UTC),
+        json.loads(metadata),
+        json.loads(headers),
+        version,
+        seq,
+        tuple(json.loads(parts)),
+        blob,
+    )
+
+
+def _first(rows: list[tuple]) -> ObjectInfo | None:
+    return info_of(rows[0]) if rows else None

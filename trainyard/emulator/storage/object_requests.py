@@ -1,0 +1,352 @@
+"""Requests on one object: put, get, head, copy, delete."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+from urllib.parse import unquote
+
+from werkzeug import Request
+from werkzeug.http import http_date
+
+from trainyard.emulator.api import ACCOUNT, ApiError
+from trainyard.emulator.storage import s3_xml
+from trainyard.emulator.storage.blob import CHUNK, Blob
+from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, encoded
+from trainyard.emulator.storage.object_headers import (
+    META,
+    WRITING,
+    kept,
+    shown,
+    sums,
+    tags_of,
+    with_tags,
+)
+from trainyard.emulator.storage.object_index import NULL
+from trainyard.emulator.storage.object_store import (
+    Deleted,
+    ObjectInfo,
+    ObjectStore,
+    S3Error,
+    check_key,
+)
+from trainyard.emulator.storage.operation_routes import operation
+from trainyard.emulator.storage.preconditions import (
+    READS,
+    SOURCE,
+    check_of_delete,
+    check_of_write,
+    check_reading,
+    check_source,
+    number,
+    range_of,
+)
+from trainyard.emulator.storage.s3_xml import Response
+from trainyard.emulator.storage.upload_body import Upload as Body
+
+COPY = "x-amz-copy-source"
+SOURCES = {
+    COPY,
+    "x-amz-source-expected-bucket-owner",
+    *(f"{SOURCE}{name}" for name in READS.split() if name != "range"),
+}
+_DIRECTIVES = {f"x-amz-{name}-directive" for name in ("metadata", "tagging", "object-annotation")}
+_OVERRIDES = {  # query of a presigned GET -> header of its answer
+    f"response-{name.lower()}": name
+    for name in (
+        "Content-Type",
+        "Content-Disposition",
+        "Content-Encoding",
+        "Content-Language",
+        "Cache-Control",
+        "Expires",
+    )
+}
+_READING = {*_OVERRIDES, "versionId", "partNumber", "x-amz-checksum-mode", *READS.split()}
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    store: ObjectStore
+
+    # reading
+
+    @operation("GetObject", heeds=_READING)
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        info, fd = self.store.open(bucket, key, request.args.get("versionId"))
+        try:
+            response, start, stop = _describe(request, info)
+        except ApiError:
+            os.close(fd)
+            raise
+        if response.status_code == 304:
+            os.close(fd)
+        else:
+            response.response = Reader(fd, start, stop)
+        return response
+
+    @operation("HeadObject", heeds=_READING)
+    def head(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        return _describe(request, info)[0]
+
+    # writing
+
+    @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        headers, metadata = kept(request.headers)
+        check = check_of_write(request.headers)
+        with self.store.blob() as blob:
+            found = receive(request, blob)
+            info = self.store.commit(
+                bucket, key, blob, metadata=metadata, headers=headers | found, check=check
+            )
+        return Response(headers={"ETag": f'"{info.etag}"', **_of_write(info)})
+
+    @operation(
+        "CopyObject",
+        heeds=WRITING
+        | SOURCES
+        | _DIRECTIVES
+        | {"x-amz-checksum-algorithm", "if-match", "if-none-match"},
+    )
+    def copy(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        headers, metadata = kept(request.headers)
+        check = check_of_write(request.headers)
+        source, fd, origin = open_source(self.store, request)
+        with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:
+            _need_change(request, origin == (bucket, key))
+            if _directive(request, "metadata") == "COPY":
+                own = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
+                headers, metadata = _plain(source.headers) | own, source.metadata
+            tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
+            found = _copy_bytes(request, source, stream, blob)
+            info = self.store.commit(
+                bucket,
+                key,
+                blob,
+                metadata=metadata,
+                headers=with_tags(headers, tags) | found,
+                etag=None if "-" in source.etag else source.etag,
+                check=check,
+            )
+        response = s3_xml.document(
+            "CopyObjectResult", copied(info.etag, s3_xml.timestamp(info.last_modified), found)
+        )
+        response.headers.extend(_of_write(info, checksums=False))
+        if "versionId=" in request.headers[COPY] or source.seq:
+            response.headers["x-amz-copy-source-version-id"] = source.version
+        return response
+
+    @operation(
+        "DeleteObject",
+        heeds="versionId if-match x-amz-if-match-last-modified-time x-amz-if-match-size "
+        "x-amz-bypass-governance-retention",
+    )
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        headers = request.headers
+        check = check_of_delete(
+            headers.get("If-Match"),
+            headers.get("x-amz-if-match-last-modified-time"),
+            headers.get("x-amz-if-match-size"),
+        )
+        done = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
+        return Response(status=204, headers=_deleted(done))
+
+
+class Reader:
+    """Iterates over bytes ``start`` to ``stop`` of a file descriptor, which it closes."""
+
+    def __init__(self, fd: int, start: int, stop: int) -> None:
+        self._fd, self.start, self.stop = fd, start, stop
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            while self.start < self.stop:
+                chunk = os.pread(self._fd, min(CHUNK, self.stop - self.start), self.start)
+                if not chunk:
+                    raise OSError("an object's file is shorter than its index says")
+                self.start += len(chunk)
+                yield chunk
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def check_target(store: ObjectStore, bucket: str, key: str) -> None:
+    """Before a body is read: a client that is refused need not send gigabytes."""
+    check_key(key)
+    store.need_bucket(bucket)
+
+
+def receive(request: Request, blob: Blob, also: str = "") -> dict[str, str]:
+    body = Body(request, also)
+    for chunk in body.chunks():
+        blob.write(chunk)
+    return body.verify()
+
+
+def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, tuple[str, str]]:
+    """The object that is copied, its bytes, and its (bucket, key): of the version in the query.
+
+    Raises ``PreconditionFailed`` where it is not as the client wants it.
+    """
+    owner = request.headers.get("x-amz-source-expected-bucket-owner")
+    if owner not in (None, ACCOUNT):
+        raise ApiError("AccessDenied", f"Every bucket here belongs to {ACCOUNT}, not {owner}.", 403)
+    named, _, version = request.headers[COPY].partition("?versionId=")
+    bucket, _, key = unquote(named).lstrip("/").partition("/")
+    if not bucket or not key:
+        message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
+        raise ApiError("InvalidArgument", message)
+    try:
+        info, fd = store.open(bucket, key, unquote(version) if version else None)
+    except S3Error as failure:
+        if failure.code == "MethodNotAllowed":
+            message = "The source of a copy request may not specifically refer to a delete marker "
+            raise ApiError("InvalidRequest", message + "by version id.") from failure
+        raise
+    try:
+        check_source(request.headers, info)
+    except ApiError:
+        os.close(fd)
+        raise
+    return info, fd, (bucket, key)
+
+
+def copied(etag: str, modified: str, found: dict[str, str]) -> list:
+    return [("ETag", f'"{etag}"'), ("LastModified", modified), *elements(found)]
+
+
+def elements(found: dict[str, str]) -> list[tuple[str, str]]:
+    """Checksums by their headers, as elements of a document: ``ChecksumSHA256``."""
+    return [
+        ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
+        for k, v in found.items()
+    ]
+
+
+def version_header(info: ObjectInfo) -> dict[str, str]:
+    """Where the bucket keeps versions, or has kept them when the object was written."""
+    return {"x-amz-version-id": info.version} if info.seq else {}
+
+
+def written_version(info: ObjectInfo) -> dict[str, str]:
+    """S3 does not name the version that a write has made in a bucket that keeps no more of them."""
+    return version_header(info) if info.version != NULL else {}
+
+
+def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
+    said = {k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")}
+    found = sums(info) if checksums else {}
+    if found:
+        found.setdefault(TYPE, "FULL_OBJECT")
+    return said | found | written_version(info)
+
+
+def _deleted(done: Deleted) -> dict[str, str]:
+    headers = {"x-amz-version-id": done.version} if done.version else {}
+    return headers | ({"x-amz-delete-marker": "true"} if done.marker else {})
+
+
+def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
+    """The answer to a GET or HEAD without its body, and the bytes that go with it."""
+    same = check_reading(request.headers, info)
+    headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
+    headers |= version_header(info)
+    if same:
+        return Response(status=304, headers=headers), 0, 0
+    headers |= shown(info) | {f"{META}{name}": value for name, value in info.metadata.items()}
+    headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
+    part, found = _part(request, info)
+    if request.headers.get("x-amz-checksum-mode") == "ENABLED":
+        headers |= found
+    response = Response(headers={**headers, "Accept-Ranges": "bytes"})
+    if "partNumber" in request.args and info.parts:
+        response.headers["x-amz-mp-parts-count"] = str(len(info.parts))
+    start, stop = part or (0, info.size)
+    response.headers["Content-Length"] = str(stop - start)
+    if part:
+        response.status_code = 206
+        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{info.size}"
+    return response, start, stop
+
+
+def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, dict[str, str]]:
+    """What a Range or a partNumber asks for, and its checksum: a range has none."""
+    wanted = request.args.get("partNumber")
+    header = request.headers.get("Range")
+    if wanted is None:
+        part = range_of(header, info.size)
+        return part, {} if part else _typed(info)
+    if header is not None:
+        message = "Cannot specify both Range header and partNumber query parameter"
+        raise ApiError("InvalidRequest", message)
+    place = number(wanted, "partNumber", 1, 1, 10_000)
+    if place > max(len(info.parts), 1):
+        message = "The requested partnumber is not satisfiable"
+        raise ApiError("InvalidPartNumber", message, 416)
+    if not info.parts:
+        return ((0, info.size) if info.size else None), _typed(info)
+    before = sum(part["size"] for part in info.parts[: place - 1])
+    found = {k: v for k, v in info.parts[place - 1].items() if k.startswith(PREFIX)}
+    kind = {TYPE: info.headers[TYPE]} if TYPE in info.headers else {}
+    return (before, before + info.parts[place - 1]["size"]), found | kind
+
+
+def _typed(info: ObjectInfo) -> dict[str, str]:
+    found = sums(info)
+    return {TYPE: "FULL_OBJECT"} | found if found else {}
+
+
+def _directive(request: Request, name: str) -> str:
+    said = request.headers.get(f"x-amz-{name}-directive", "COPY")
+    if said not in ("COPY", "REPLACE"):
+        raise ApiError("InvalidArgument", f"Unknown {name} directive.")
+    return said
+
+
+def _need_change(request: Request, itself: bool) -> None:
+    """A copy onto itself must change something (CopyObject's documentation)."""
+    changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
+    changing |= {"x-amz-server-side-encryption"}
+    changed = changing & {name.lower() for name in request.headers.keys()} - {COPY}
+    if itself and not changed and "?versionId=" not in request.headers[COPY]:
+        if _directive(request, "metadata") == "COPY":
+            message = (
+                "This copy request is illegal because it is trying to copy an object to itself "
+                "without changing the object's metadata, storage class, website redirect location "
+                "or encryption attributes."
+            )
+            raise ApiError("InvalidRequest", message)
+
+
+def _plain(headers: dict[str, str]) -> dict[str, str]:
+    """What a copy takes over from its source: not its storage class, encryption, redirect, tags."""
+    return {k: v for k, v in headers.items() if not k.startswith("x-amz-")}
+
+
+def _copy_bytes(
+    request: Request, source: ObjectInfo, stream: BinaryIO, blob: Blob
+) -> dict[str, str]:
+    """The copy's checksum: the source's, or that which the client wants."""
+    had = sums(source)
+    names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
+    wanted = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
+    if wanted and wanted not in ALGORITHMS:
+        raise ApiError("InvalidRequest", "Checksum algorithm provided is unsupported.")
+    if "-" not in source.etag and (not wanted or wanted in names):
+        blob.append(stream)
+        return had
+    whole = ALGORITHMS[wanted]() if wanted else None
+    while chunk := stream.read(CHUNK):
+        blob.write(chunk)
+        if whole:
+            whole.update(chunk)
+    return {PREFIX + wanted: encoded(whole), TYPE: "FULL_OBJECT"} if whole else {}

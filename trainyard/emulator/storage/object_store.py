@@ -1,0 +1,390 @@
+"""The file-backed object store under the emulator's S3.
+
+    <root>/index.sqlite        one row per bucket and per version of an object: the commit point
+    <root>/data/ab/ab12...     the bytes of one version, under a name that is never reused
+    <root>/interrupted/        bytes of puts and deletes that a kill cut short
+    <root>/lock                held while a store is open: one process owns a directory
+
+A key never becomes a file name, so ``a`` and ``a/b`` live side by side, and a put is complete
+exactly when its row is: bytes are written and fsynced first, then one SQLite transaction makes
+them the object. Until then, and while they are deleted, their name ends with ``.transit``
+(``object_folder`` says what a start does about files without a row).
+"""
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from pathlib import Path
+
+from trainyard.common.atomic_file import sync
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage.blob import TRANSIT, Blob
+from trainyard.emulator.storage.object_folder import need_index, own, settle
+from trainyard.emulator.storage.object_index import INDEX, NULL, Index, ObjectInfo, version_id
+
+__all__ = ["Deleted", "ObjectInfo", "ObjectStore", "S3Error", "check_key", "successor"]
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # S3's bucket naming rules
+_VERSION = re.compile(r"[0-9a-f]{32}|null")
+VERSIONING = "versioning"
+"""The setting of a bucket that keeps versions: ``Enabled``, ``Suspended``, or not there."""
+
+Check = Callable[[ObjectInfo | None], None]
+"""Gets what a write would replace, or a delete remove; raises :class:`ApiError` to prevent it."""
+Leave = Callable[[ObjectInfo | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete has done."""
+
+    version: str = ""
+    """The version that is gone, or of the marker that was made; empty in a bucket without any."""
+    marker: bool = False
+    """Whether a delete marker was made, or is gone."""
+
+
+class ObjectStore:
+    """Buckets and objects under one directory. Every method may be called from any thread.
+
+    Where a method takes a ``version``, none means the current one.
+
+    Raises :class:`EmulatorError` when another process has the directory open, and
+    :class:`ApiError` (``NoSuchBucket``, ``NoSuchKey``, ...) for what S3 would refuse.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._data = root / "data"
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._owner = own(root)
+        self.missed: dict[tuple[str, str], None] = {}
+        """(bucket, key or prefix) of what was read in a bucket that did not exist, in order."""
+        with contextlib.ExitStack() as undone:
+            undone.callback(os.close, self._owner)
+            need_index(root)
+            self.index = Index(root / INDEX)
+            undone.callback(self.index.close)
+            settle(root, self.index)
+            undone.pop_all()
+
+    def close(self) -> None:
+        self.index.close()
+        os.close(self._owner)
+
+    # buckets
+
+    def create_bucket(self, bucket: str) -> None:
+        """Idempotent, as in us-east-1."""
+        if not _BUCKET.fullmatch(bucket):
+            raise ApiError("InvalidBucketName", f"The bucket name {bucket!r} is not valid.")
+        self.index.run("INSERT OR IGNORE INTO buckets VALUES (?, ?)", bucket, time.time())
+
+    def buckets(self) -> list[tuple[str, datetime]]:
+        """(name, creation time), sorted by name."""
+        rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
+        return [(name, datetime.fromtimestamp(created, UTC)) for name, created in rows]
+
+    def has_bucket(self, bucket: str) -> bool:
+        return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
+
+    def delete_bucket(self, bucket: str) -> None:
+        with self.index.transaction(freeing=True):
+            self.need_bucket(bucket)
+            for table in ("objects", "versions"):
+                if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
+                    message = f"The bucket {bucket} you tried to delete is not empty"
+                    raise ApiError("BucketNotEmpty", message, 409)
+            self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
+            self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
+
+    def need_bucket(self, bucket: str, asked: str | None = None) -> None:
+        """``asked`` is the key or prefix that is about to be read."""
+        if not self.has_bucket(bucket):
+            if asked is not None and len(self.missed) < 1000:
+                self.missed[bucket, asked] = None
+            message = f"The bucket {bucket!r} does not exist"
+            raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
+
+    def setting(self, bucket: str, name: str) -> str | None:
+        """A document that was set on the bucket; None where there is none."""
+        sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
+        rows = self.index.run(sql, bucket, name)
+        if not rows:
+            self.need_bucket(bucket)
+        return rows[0][0] if rows else None
+
+    def set(self, bucket: str, name: str, value: str | None) -> None:
+        """None takes the setting away."""
+        with self.index.transaction():
+            self.need_bucket(bucket)
+            self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
+            if value is not None:
+                self.index.run("INSERT INTO settings VALUES (?, ?, ?)", bucket, name, value)
+
+    # reading
+
+    def head(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
+        """Raises ``NoSuchKey``, ``NoSuchVersion``; ``MethodNotAllowed`` for a delete marker."""
+        if version is None:
+            found = self.index.current(bucket, key)
+            if found is None:
+                raise self._no_key(bucket, key)
+            return found
+        found = self._version(bucket, key, version)
+        if found is None:
+            self.need_bucket(bucket)
+            fields = {"Key": key, "VersionId": version}
+            message = "The specified version does not exist."
+            raise S3Error("NoSuchVersion", message, 404, fields=fields)
+        if found.marker:
+            message = "The specified method is not allowed against this resource."
+            fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
+            headers = _marker_headers(found) | {"Allow": "DELETE"}
+            raise S3Error("MethodNotAllowed", message, 405, fields=fields, headers=headers)
+        return found
+
+    def exists(self, bucket: str, key: str) -> bool:
+        return self.index.current(bucket, key) is not None
+
+    def path(self, bucket: str, key: str, version: str | None = None) -> Path:
+        """The file with the object's bytes: copy it, never write to it (nor hard-link it to
+        where a job may write). An overwrite or delete of the key may unlink it."""
+        return self._path(self.head(bucket, key, version).blob)
+
+    def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
+        """The object and a file descriptor on its bytes, which an overwrite cannot disturb."""
+        with self.index.lock:
+            info = self.head(bucket, key, version)
+            return info, os.open(self._path(info.blob), os.O_RDONLY)
+
+    def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
+        """Objects whose key starts with ``prefix``, in UTF-8 byte order, from ``start`` on.
+
+        A snapshot only per page of 1,000: a put during a long listing may or may not be seen.
+        """
+        self.need_bucket(bucket, prefix)
+        low, end = max(prefix.encode(), start), successor(prefix.encode())
+        yield from self.index.objects(bucket, low, end)
+
+    # writing
+
+    def blob(self) -> Blob:
+        """An empty blob to write into: ``with store.blob() as blob: ...; store.commit(...)``."""
+        return Blob(self._data)
+
+    def commit(
+        self,
+        bucket: str,
+        key: str,
+        blob: Blob,
+        *,
+        etag: str | None = None,
+        metadata: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        parts: tuple[dict, ...] = (),
+        upload: str = "",
+        check: Check | None = None,
+    ) -> ObjectInfo:
+        """Makes ``blob`` the object ``bucket/key``, durably and at once.
+
+        What was the object stays as an older version where the bucket keeps versions.
+        ``upload`` is the id of the multipart upload that it comes from. Raises what ``check`` does.
+        """
+        check_key(key)
+        blob.close()
+        sync(blob.path.parent)
+        with self._writing(blob) as leave:
+            keeps = self.setting(bucket, VERSIONING)
+            old = self.index.current(bucket, key)
+            if check:
+                check(old)
+            leave(self._step_back(bucket, key, old, keeps))
+            seq = self._next_seq(bucket, key, old) if keeps else 0
+            self.index.insert(
+                "objects",
+                (
+                    bucket,
+                    key.encode(),
+                    blob.name,
+                    blob.size,
+                    etag or blob.md5.hexdigest(),
+                    time.time(),
+                    json.dumps(headers or {}),
+                    json.dumps(metadata or {}),
+                    version_id(seq) if keeps == "Enabled" else NULL,
+                    seq,
+                    json.dumps(parts),
+                    upload,
+                ),
+            )
+            new = self.head(bucket, key)
+        return new
+
+    def put_bytes(self, bucket: str, key: str, data: bytes) -> ObjectInfo:
+        self.need_bucket(bucket)
+        with self.blob() as blob:
+            blob.write(data)
+            return self.commit(bucket, key, blob)
+
+    def put_file(self, bucket: str, key: str, path: Path) -> ObjectInfo:
+        self.need_bucket(bucket)
+        with self.blob() as blob:
+            blob.copy_from(path)
+            return self.commit(bucket, key, blob)
+
+    def set_headers(
+        self, bucket: str, key: str, version: str | None, change: Callable[[ObjectInfo], dict]
+    ) -> ObjectInfo:
+        """Replaces the headers that come back (tags are one) by what ``change`` makes of them."""
+        with self.index.transaction():
+            info = self.head(bucket, key, version)
+            self.index.set_headers(bucket, key, info, change(info))
+        return info
+
+    def delete(
+        self, bucket: str, key: str, version: str | None = None, *, check: Check | None = None
+    ) -> Deleted:
+        """No error when the key or version does not exist, as in S3. Raises what ``check`` does.
+
+        Without a version, a bucket that keeps versions gets a delete marker.
+        """
+        with self._writing(freeing=True) as leave:
+            keeps = self.setting(bucket, VERSIONING)
+            old = self.index.current(bucket, key)
+            found = old if version is None else self._version(bucket, key, version)
+            if check:
+                check(found)
+            if version is None and keeps:
+                leave(self._step_back(bucket, key, old, keeps))
+                done = self._mark(bucket, key, old, keeps)
+            elif found:
+                self.index.remove(bucket, key, found)
+                self._promote(bucket, key)
+                leave(found)
+                done = Deleted(version or "", found.marker)
+            else:
+                done = Deleted(version or "")
+        return done
+
+    # inside
+
+    @contextlib.contextmanager
+    def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
+        """A transaction that makes ``blob`` an object; what it yields takes whose bytes go."""
+        leaving: list[ObjectInfo | None] = []
+        moved: list[Path] = []
+        with self.index.lock:
+            try:
+                with self.index.transaction(freeing=freeing):
+                    yield leaving.append
+                    for path in (self._path(info.blob) for info in leaving if info and info.blob):
+                        with contextlib.suppress(FileNotFoundError):
+                            moved.append(path.rename(path.with_name(path.name + TRANSIT)))
+            except BaseException:
+                for path in moved:
+                    path.rename(path.with_suffix(""))
+                raise
+            if blob:
+                blob.settle()
+        for path in moved:
+            path.unlink(missing_ok=True)
+
+    def _step_back(
+        self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
+    ) -> ObjectInfo | None:
+        """Makes room for a newer version; the one whose bytes nobody needs after that."""
+        if keeps == "Enabled":
+            gone = None
+        elif keeps:  # suspended: the version of that id is replaced, wherever it stands
+            gone = self.index.version(bucket, key, NULL)
+        else:
+            gone = old
+        if gone:
+            self.index.remove(bucket, key, gone)
+        if old and old != gone:
+            self.index.move(bucket, key, old.version, "objects", "versions")
+        return gone
+
+    def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> Deleted:
+        seq = self._next_seq(bucket, key, old)
+        version = version_id(seq) if keeps == "Enabled" else NULL
+        row = (bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", "")
+        self.index.insert("versions", row)
+        return Deleted(version, marker=True)
+
+    def _promote(self, bucket: str, key: str) -> None:
+        """After a version is gone: the newest that is left becomes the object, if it is one."""
+        if self.index.current(bucket, key) is None:
+            newest = self.index.latest(bucket, key)
+            if newest and not newest.marker:
+                self.index.move(bucket, key, newest.version, "versions", "objects")
+
+    def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
+        """The time in ns, or more where the clock was put back."""
+        behind = self.index.latest(bucket, key)
+        return max(time.time_ns(), *(each.seq + 1 for each in (old, behind) if each), 0)
+
+    def _version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        if not _VERSION.fullmatch(version):
+            fields = {"ArgumentName": "versionId", "ArgumentValue": version}
+            raise S3Error("InvalidArgument", "Invalid version id specified", fields=fields)
+        return self.index.version(bucket, key, version)
+
+    def _no_key(self, bucket: str, key: str) -> ApiError:
+        self.need_bucket(bucket, key)
+        marker = self.index.latest(bucket, key)
+        headers = _marker_headers(marker) if marker else {}
+        message = f"The key {key!r} does not exist in {bucket}."
+        return S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
+
+    def _path(self, name: str) -> Path:
+        return self._data / name[:2] / name
+
+
+def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
+    moment = format_datetime(marker.last_modified, usegmt=True)
+    return {
+        "x-amz-delete-marker": "true",
+        "x-amz-version-id": marker.version,
+        "Last-Modified": moment,
+    }
+
+
+def successor(prefix: bytes) -> bytes:
+    """The least byte string above every key that starts with ``prefix``, which is UTF-8.
+
+    UTF-8 has no byte 0xff, so the last byte can always be raised by one.
+    """
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
+
+
+class S3Error(ApiError):
+    """An error that says more than its message: in elements of its document, or in headers."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int = 400,
+        *,
+        fields: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, message, status)
+        self.fields = fields or {}
+        self.headers = headers or {}
+
+
+def check_key(key: str) -> None:
+    """S3's limit: 1 to 1,024 bytes of UTF-8."""
+    if not key:
+        raise ApiError("InvalidArgument", "An object key must not be empty.")
+    if len(key.encode()) > 1024:
+        raise ApiError("KeyTooLongError", f"Your key is too long: {key[:60]}...")

@@ -1,0 +1,198 @@
+"""Requests on a multipart upload."""
+
+import contextlib
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from werkzeug import Request
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage import s3_xml
+from trainyard.emulator.storage.checksums import ALGORITHMS, LINEAR, PREFIX, TYPE, encoded
+from trainyard.emulator.storage.multipart import MAX_PARTS, Upload, Uploads
+from trainyard.emulator.storage.object_headers import STORAGE, WRITING, kept, sums
+from trainyard.emulator.storage.object_requests import (
+    SOURCES,
+    Reader,
+    check_target,
+    copied,
+    elements,
+    open_source,
+    receive,
+    written_version,
+)
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.operation_routes import operation
+from trainyard.emulator.storage.preconditions import check_of_write, number, source_range
+from trainyard.emulator.storage.s3_xml import OWNER, Response
+
+_RANGE = "x-amz-copy-source-range"
+_ALGORITHM = PREFIX + "algorithm"
+_SIZE = "x-amz-mp-object-size"
+_PAGE = 1000  # most parts S3 puts on a page
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    store: ObjectStore
+    uploads: Uploads
+
+    @operation("CreateMultipartUpload", heeds=WRITING | {_ALGORITHM, TYPE})
+    def start(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        algorithm = request.headers.get(_ALGORITHM, "").lower()
+        kind = _kind(algorithm, request.headers.get(TYPE))
+        upload = self.uploads.create(bucket, key, *kept(request.headers), algorithm, kind)
+        tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
+        response = s3_xml.document("InitiateMultipartUploadResult", tree)
+        if algorithm:
+            response.headers.extend({_ALGORITHM: algorithm.upper(), TYPE: kind})
+        said = {k: v for k, v in upload.headers.items() if k.startswith("x-amz-server-side-")}
+        response.headers.extend(said)
+        return response
+
+    @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        place = _place(request)
+        _need_algorithm(upload, request)
+        with self.store.blob() as blob:
+            found = receive(request, blob, upload.algorithm)
+            part = self.uploads.add(upload, place, blob, found)
+        return Response(headers={"ETag": f'"{part.etag}"', **found})
+
+    @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
+    def copy(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        place = _place(request)
+        info, fd, _ = open_source(self.store, request)
+        with contextlib.closing(Reader(fd, 0, info.size)) as reader, self.store.blob() as blob:
+            reader.start, reader.stop = source_range(request.headers.get(_RANGE), info.size)
+            whole = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
+            for chunk in reader:
+                blob.write(chunk)
+                if whole:
+                    whole.update(chunk)
+            found = {PREFIX + upload.algorithm: encoded(whole)} if whole else {}
+            part = self.uploads.add(upload, place, blob, found)
+        tree = copied(part.etag, s3_xml.timestamp(part.modified), found)
+        response = s3_xml.document("CopyPartResult", tree)
+        if info.seq:
+            response.headers["x-amz-copy-source-version-id"] = info.version
+        return response
+
+    @operation(
+        "CompleteMultipartUpload", heeds=f"uploadId if-match if-none-match {_SIZE} {PREFIX}*"
+    )
+    def complete(self, request: Request, bucket: str, key: str) -> Response:
+        check = check_of_write(request.headers)
+        claims = {
+            k.lower(): v
+            for k, v in request.headers
+            if k.lower().startswith(PREFIX) or k.lower() == _SIZE
+        }
+        wanted = s3_xml.parse(request.get_data())
+        info = self._ended(request.args["uploadId"], bucket, key, wanted, claims, check)
+        tree = [
+            ("Location", f"{request.host_url}{bucket}/{key}"),
+            ("Bucket", bucket),
+            ("Key", key),
+            ("ETag", f'"{info.etag}"'),
+            *elements(sums(info)),
+        ]
+        response = s3_xml.document("CompleteMultipartUploadResult", tree)
+        said = {k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")}
+        response.headers.extend(said | written_version(info))
+        return response
+
+    def _ended(
+        self,
+        name: str,
+        bucket: str,
+        key: str,
+        wanted: Element,
+        claims: dict[str, str],
+        check: Check,
+    ) -> ObjectInfo:
+        """What the upload has become, by this request or by another one."""
+        if info := self._completed(name, bucket, key):
+            return info
+        try:
+            upload = self.uploads.find(name, bucket, key)
+        except ApiError:  # or another request has ended it in between
+            if info := self._completed(name, bucket, key):
+                return info
+            raise
+        with upload.ending:
+            info = self._completed(name, bucket, key)
+            return info or self.uploads.complete(upload, wanted, claims, check)
+
+    def _completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
+        """What a client that asks a second time gets again, also after a restart."""
+        return self.store.index.uploaded(bucket, key, upload)
+
+    @operation("AbortMultipartUpload", heeds="uploadId")
+    def abort(self, request: Request, bucket: str, key: str) -> Response:
+        self.uploads.abort(self.uploads.find(request.args["uploadId"], bucket, key))
+        return Response(status=204)
+
+    @operation("ListParts", heeds="uploadId max-parts part-number-marker")
+    def list(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        after = number(request.args.get("part-number-marker") or None, "part-number-marker", 0)
+        limit = min(number(request.args.get("max-parts"), "max-parts", _PAGE), _PAGE)
+        places = [n for n in sorted(upload.parts) if n > after]
+        tree: list = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
+        tree += [("Initiator", OWNER), ("Owner", OWNER)]
+        tree += [("StorageClass", upload.headers.get(STORAGE, "STANDARD"))]
+        if upload.algorithm:
+            tree.append(("ChecksumAlgorithm", upload.algorithm.upper()))
+            tree.append(("ChecksumType", upload.kind))
+        tree += [("PartNumberMarker", after), ("MaxParts", limit)]
+        tree.append(("IsTruncated", bool(limit and places[limit:])))
+        if limit and places:
+            tree.append(("NextPartNumberMarker", places[:limit][-1]))
+        for place in places[:limit]:
+            part = upload.parts[place]
+            entry = [
+                ("PartNumber", place),
+                ("LastModified", s3_xml.timestamp(part.modified)),
+                ("ETag", f'"{part.etag}"'),
+                ("Size", part.blob.size),
+                *elements(part.checksums),
+            ]
+            tree.append(("Part", entry))
+        return s3_xml.document("ListPartsResult", tree)
+
+
+def _place(request: Request) -> int:
+    return number(request.args["partNumber"], "partNumber", 1, 1, MAX_PARTS)
+
+
+def _kind(algorithm: str, asked: str | None) -> str:
+    """The type of the whole's checksum. Raises ``InvalidRequest`` for one that cannot be had."""
+    if not algorithm:
+        if asked:
+            message = "The x-amz-checksum-type header can only be used with the "
+            raise ApiError("InvalidRequest", message + "x-amz-checksum-algorithm header.")
+        return "COMPOSITE"
+    if algorithm not in ALGORITHMS:
+        raise ApiError("InvalidRequest", "Checksum algorithm provided is unsupported.")
+    kind = asked or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
+    possible = {"crc64nvme": ("FULL_OBJECT",)}.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
+    if kind not in possible or (kind == "FULL_OBJECT" and algorithm not in LINEAR):
+        message = f"The {kind} checksum type cannot be used with the {algorithm} checksum algorithm"
+        raise ApiError("InvalidRequest", message)
+    return kind
+
+
+def _need_algorithm(upload: Upload, request: Request) -> None:
+    """Raises ``InvalidRequest`` where a part has another checksum than the upload wants."""
+    sent = [k.lower() for k in request.headers.keys() if k.lower().startswith(PREFIX)]
+    sent += [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
+    if upload.algorithm and sent and PREFIX + upload.algorithm not in sent:
+        message = (
+            f"Checksum Type mismatch occurred, expected checksum Type: {upload.algorithm}, "
+            f"actual checksum Type: {sent[0].removeprefix(PREFIX)}"
+        )
+        raise ApiError("InvalidRequest", message)

@@ -1,0 +1,168 @@
+"""What a request makes itself depend on: preconditions, ranges, and the numbers it writes."""
+
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from werkzeug.datastructures import Headers
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, S3Error
+
+READS = "if-match if-none-match if-modified-since if-unmodified-since range"
+"""The headers of :func:`check_reading` and :func:`range_of`."""
+SOURCE = "x-amz-copy-source-"
+"""Before each condition on the source of a copy."""
+_MOST = 10**18  # of a number with more digits nothing but its size counts
+
+
+def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
+    """Whether the object is as the client has it already, which is a 304 on GET.
+
+    ``prefix`` stands before each header. Raises ``PreconditionFailed`` as RFC 9110, 13.2.2 does.
+    """
+    match = headers.get(f"{prefix}If-Match")
+    unchanged = _date(headers.get(f"{prefix}If-Unmodified-Since"))
+    moment = info.last_modified.replace(microsecond=0)
+    if match is not None:
+        failed = not names(match, info.etag)
+    else:
+        failed = unchanged is not None and moment > unchanged
+    if failed:
+        raise precondition_failed("If-Match" if match is not None else "If-Unmodified-Since")
+    none_match = headers.get(f"{prefix}If-None-Match")
+    if none_match is not None:
+        return names(none_match, info.etag)
+    changed = _date(headers.get(f"{prefix}If-Modified-Since"))
+    return changed is not None and moment <= changed
+
+
+def check_source(headers: Headers, info: ObjectInfo) -> None:
+    """Raises ``PreconditionFailed`` where the source of a copy is not as the client wants it."""
+    if check_reading(headers, info, SOURCE):
+        wanted = f"{SOURCE}If-None-Match" in headers
+        raise precondition_failed("If-None-Match" if wanted else "If-Modified-Since", SOURCE)
+
+
+def check_of_write(headers: Headers) -> Check:
+    """What If-Match and ``If-None-Match: *`` ask of the object that a write would replace.
+
+    Raises ``NotImplemented`` for what S3 refuses of them, too.
+    """
+    match, none_match = headers.get("If-Match"), headers.get("If-None-Match")
+    if match is not None and none_match is not None:
+        message = "If-Match and If-None-Match cannot stand in one write."
+        raise ApiError("NotImplemented", message, 501)
+    if none_match not in (None, "*"):
+        raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
+
+    def check(current: ObjectInfo | None) -> None:
+        if current and none_match:
+            raise precondition_failed("If-None-Match")
+        if match is not None:
+            need_match(match, current)
+
+    return check
+
+
+def check_of_delete(
+    match: str | None, modified: str | None = None, size: str | None = None
+) -> Check:
+    """What a delete asks of what it removes: its ETag, and the two that S3 has beside that.
+
+    Raises ``NotImplemented`` for those: they are of directory buckets alone.
+    """
+    for name, value in (("last modified time", modified), ("size", size)):
+        if value is not None:
+            message = f"A condition on the {name} is for directory buckets, which are not here."
+            raise ApiError("NotImplemented", message, 501)
+
+    def check(found: ObjectInfo | None) -> None:
+        if match is not None:
+            need_match(match, found)
+
+    return check
+
+
+def need_match(match: str, current: ObjectInfo | None) -> None:
+    """Raises ``NoSuchKey``, or ``PreconditionFailed`` where the ETag is another."""
+    if current is None or current.marker:
+        raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
+    if not names(match, current.etag):
+        raise precondition_failed("If-Match")
+
+
+def range_of(header: str | None, size: int) -> tuple[int, int] | None:
+    """(first byte, one past the last); None for a header that means the whole object, as one
+    that is absent or malformed does (RFC 9110). Raises ``InvalidRange`` past the end."""
+    match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
+    if not match or match.groups() == ("", ""):
+        return None
+    first, last = (_number(text) for text in match.groups())
+    if first is None:
+        start, stop = max(size - (last or 0), 0), size
+    elif last is not None and last < first:
+        return None
+    else:
+        start, stop = first, size if last is None else min(last + 1, size)
+    if start >= size:
+        raise ApiError("InvalidRange", "The requested range is not satisfiable", 416)
+    return start, stop
+
+
+def source_range(header: str | None, size: int) -> tuple[int, int]:
+    """The bytes of a copy's source: all, or the range, both of whose ends must be there.
+
+    Raises ``InvalidArgument``: S3 is stricter here than on a GET.
+    """
+    if header is None:
+        return 0, size
+    match = re.fullmatch(r"bytes=([0-9]+)-([0-9]+)", header.strip())
+    first, last = (_number(text) for text in match.groups()) if match else (None, None)
+    if first is None or last is None or last < first:
+        message = "The x-amz-copy-source-range value must be of the form bytes=first-last where "
+        raise ApiError("InvalidArgument", message + "first and last are the zero-based offsets")
+    if last >= size:
+        message = f"Range specified is not valid for source object of size: {size}"
+        raise ApiError("InvalidRange", message, 416)
+    return first, last + 1
+
+
+def number(text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:
+    """A number of a query or header, ``default`` where there is none.
+
+    Raises ``InvalidArgument`` for what is none, or not from ``low`` to ``high``.
+    """
+    if text is None:
+        return default
+    if not re.fullmatch("[0-9]{1,10}", text) or not low <= int(text) <= high:
+        message = f"Argument {name} must be an integer between {low} and {high}, not {text[:40]!r}"
+        raise ApiError("InvalidArgument", message)
+    return int(text)
+
+
+def _number(digits: str) -> int | None:
+    if not digits:
+        return None
+    return int(digits) if len(digits) <= 18 else _MOST
+
+
+def _date(text: str | None) -> datetime | None:
+    """None for what is no date: such a condition does not count (RFC 9110, 13.1.3)."""
+    if text is None:
+        return None
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def names(header: str, etag: str) -> bool:
+    """Whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
+    return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
+
+
+def precondition_failed(condition: str, prefix: str = "") -> S3Error:
+    message = "At least one of the pre-conditions you specified did not hold"
+    return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})

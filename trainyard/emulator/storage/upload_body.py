@@ -1,0 +1,241 @@
+"""What a client uploads: the aws-chunked framing taken off, every claimed checksum verified.
+
+Formats: "Signature calculations for the Authorization header: transferring payload in multiple
+chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
+every upload, in a header or in a trailer after the last chunk. Where each chunk is signed, each
+signature is checked.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Protocol
+
+from werkzeug import Request
+from werkzeug.exceptions import ClientDisconnected
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.storage.blob import CHUNK
+from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encoded
+
+_DOCUMENT = 20 << 20  # bytes of the largest document that is read into memory
+_LINE = 8192  # longest chunk header or trailer line that is accepted, bytes
+
+
+SIGNED = "trainyard.signed"
+"""Key of the WSGI environment: whose signature holds, as :class:`Signed`."""
+
+
+class Signed(Protocol):
+    """What :mod:`trainyard.emulator.request_signatures` knows of a request."""
+
+    signature: str
+
+    def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str: ...
+
+
+class Upload:
+    """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
+
+    ``also`` is a checksum's algorithm that is computed where the client sends none.
+    """
+
+    def __init__(self, request: Request, also: str = "") -> None:
+        self._request = request
+        headers = request.headers
+        self._claims = {
+            name.lower(): value for name, value in headers if name.lower().startswith(PREFIX)
+        }
+        self._md5 = headers.get("Content-MD5")
+        self._signed = headers.get("x-amz-content-sha256", "")
+        self._chunked = self._signed.startswith("STREAMING-") or (
+            "x-amz-decoded-content-length" in headers
+            and "aws-chunked" in headers.get("Content-Encoding", "")
+        )
+        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), also)
+        signed = self._signed.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
+        self._chain = _Chain(request.environ[SIGNED]) if signed else None
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of the object, at most 1 MiB at a time. Raises ``IncompleteBody``."""
+        size = 0
+        try:
+            for chunk in (
+                _dechunk(self._request.stream, self._claims, self._chain)
+                if self._chunked
+                else self._raw()
+            ):
+                size += len(chunk)
+                for each in self._hashes.values():
+                    each.update(chunk)
+                yield chunk
+        except ClientDisconnected:
+            raise _incomplete("the connection closed in the middle of the body") from None
+        declared = self._request.headers.get("x-amz-decoded-content-length")
+        if declared is not None and declared != str(size):
+            raise _incomplete(f"{declared} bytes were declared, {size} arrived")
+
+    def verify(self) -> dict[str, str]:
+        """The checksum to keep with the object, by its header.
+
+        Raises ``BadDigest`` where what arrived has another, and ``InvalidRequest`` for a value that
+        is none.
+        """
+        if "content-md5" in self._hashes:
+            self._check("content-md5", self._md5 or "", "BadDigest")
+        if "signed" in self._hashes:
+            claimed = base64.b64encode(bytes.fromhex(self._signed)).decode()
+            self._check("signed", claimed, "XAmzContentSHA256Mismatch")
+        kept = {}
+        for name in self._hashes.keys() - {"content-md5", "signed"}:
+            if name in self._claims or name == self._trailer:
+                self._check(name, self._claims.get(name, "nothing"), "BadDigest")
+            kept[name] = encoded(self._hashes[name])
+        return kept
+
+    def _check(self, name: str, claimed: str, code: str) -> None:
+        found = encoded(self._hashes[name])
+        if found != claimed:
+            _need_digest(name, claimed, len(base64.b64decode(found)))
+            raise ApiError(
+                code, f"The {name} you specified ({claimed}) did not match what arrived ({found})."
+            )
+
+    def _make_hashes(self, trailer: str, also: str) -> dict[str, Sum]:
+        hashes: dict[str, Sum] = {}
+        if self._md5 is not None:
+            hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
+        self._trailer = trailer.strip().lower()
+        claimed = {*self._claims, self._trailer} - _NOT_SUMS - {""}
+        if len(claimed) > 1:
+            message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not "
+            raise ApiError("InvalidRequest", message + "allowed.")
+        self._need_announced(claimed)
+        for name in claimed or ({PREFIX + also} if also else set()):
+            hashes[name] = _algorithm(name.removeprefix(PREFIX))()
+        if re.fullmatch(r"[0-9a-f]{64}", self._signed) and not hashes:
+            hashes["signed"] = hashlib.sha256()  # slow, so only when nothing else covers the body
+        return hashes
+
+    def _need_announced(self, claimed: set[str]) -> None:
+        said = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
+        if said and not claimed and self._md5 is None:
+            message = (
+                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or "
+                "x-amz-trailer headers were found."
+            )
+            raise ApiError("InvalidRequest", message)
+        if said and claimed and PREFIX + said not in claimed:
+            message = "Value for x-amz-sdk-checksum-algorithm header is invalid."
+            raise ApiError("InvalidRequest", message)
+
+    def _raw(self) -> Iterator[bytes]:
+        while chunk := self._request.stream.read(CHUNK):
+            yield chunk
+
+
+_NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
+
+
+def document(request: Request) -> bytes:
+    """The body of a request that is a document, whole. Raises as :class:`Upload` does."""
+    body, parts, size = Upload(request), [], 0
+    for chunk in body.chunks():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > _DOCUMENT:
+            message = f"A document may have {_DOCUMENT} bytes at most."
+            raise ApiError("MaxMessageLengthExceeded", message)
+    body.verify()
+    return b"".join(parts)
+
+
+def _algorithm(name: str) -> Callable[[], Sum]:
+    if name not in ALGORITHMS:
+        message = f"The emulator's S3 does not implement {PREFIX}{name}."
+        raise ApiError("NotImplemented", message, 501)
+    return ALGORITHMS[name]
+
+
+def _need_digest(name: str, claimed: str, size: int) -> None:
+    try:
+        right = len(base64.b64decode(claimed, validate=True)) == size
+    except ValueError:
+        right = False
+    if right or claimed == "nothing":
+        return
+    if name == "content-md5":
+        raise ApiError("InvalidDigest", "The Content-MD5 you specified was invalid.")
+    raise ApiError("InvalidRequest", f"Value for {name} header is invalid.")
+
+
+class _Chain:
+    """The signatures of an upload's chunks, each of which goes on from the one before."""
+
+    def __init__(self, seed: Signed) -> None:
+        self._seed, self._last, self._hash = seed, seed.signature, hashlib.sha256()
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def open(self) -> bool:
+        """Whether something is there that no signature covers yet."""
+        return self._hash.digest() != hashlib.sha256().digest()
+
+    def close(self, claimed: str, kind: str = "PAYLOAD") -> None:
+        """The end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
+        self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
+        self._hash = hashlib.sha256()
+        if not hmac.compare_digest(self._last, claimed):
+            message = f"The signature of a chunk, or of the trailers, is wrong: {claimed or 'none'}"
+            raise ApiError("SignatureDoesNotMatch", message, 403)
+
+
+def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
+    """``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``."""
+    size = None
+    while size != 0:
+        size, signature = _chunk_head(stream)
+        left = size
+        while left:
+            chunk = stream.read(min(left, CHUNK))
+            if not chunk:
+                raise _incomplete("a chunk ends early")
+            left -= len(chunk)
+            if chain:
+                chain.update(chunk)
+            yield chunk
+        if chain:
+            chain.close(signature)
+        if size and stream.read(2) != b"\r\n":
+            raise _incomplete("a chunk is not followed by CRLF")
+    for line in _trailers(stream):
+        name, _, value = line.partition(":")
+        if name.lower().startswith(PREFIX):
+            claims[name.lower()] = value.strip()
+        if chain and name.lower() == "x-amz-trailer-signature":
+            chain.close(value.strip(), "TRAILER")
+        elif chain:
+            chain.update(f"{name.lower()}:{value.strip()}\n".encode())
+    if chain and chain.open():
+        chain.close("", "TRAILER")
+
+
+def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
+    """(bytes of the chunk, its signature or an empty text)."""
+    line = stream.readline(_LINE)
+    match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
+    if not match:
+        raise _incomplete(f"{line[:40]!r} is not the start of an aws-chunked chunk")
+    return int(match[1], 16), (match[2] or b"").decode()
+
+
+def _trailers(stream: IO[bytes]) -> Iterable[str]:
+    while line := stream.readline(_LINE).strip():
+        yield line.decode("latin-1")
+
+
+def _incomplete(why: str) -> ApiError:
+    return ApiError("IncompleteBody", f"The request body is incomplete or damaged: {why}.")

@@ -1,0 +1,148 @@
+"""The kinds of resources that SageMaker only keeps, and what botocore's model says of each."""
+
+import functools
+import re
+from dataclasses import dataclass
+
+from botocore.model import OperationModel, Shape
+
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.request_shapes import model
+
+_SCHEDULE = "only a monitoring schedule would read it, and CreateMonitoringSchedule is refused"
+_EXPERIMENT = "a record that its user fills in: no work belongs to it"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of resource: ``name`` as in its operations, ``resource`` as in its ARN.
+
+    ``why``: the reason why nothing has to be done for it beyond keeping it.
+    """
+
+    name: str
+    resource: str
+    why: str
+    order: str = "Descending"
+    """List...'s own: what the API reference says, where it says something."""
+
+    def operation(self, verb: str) -> OperationModel | None:
+        """That of its operations, if SageMaker has it; List takes the plural."""
+        name = f"{verb}{self.name}{'s' if verb == 'List' else ''}"
+        return model().operation_model(name) if name in model().operation_names else None
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The member that holds its name, such as ``ModelName``."""
+        return _shape(self.operation("Describe"), "input").required_members[0]
+
+    @functools.cached_property
+    def arn_key(self) -> str:
+        return next(iter(_shape(self.operation("Create"), "output").members))
+
+    @functools.cached_property
+    def described(self) -> frozenset[str]:
+        """The members that Describe... answers."""
+        return frozenset(_shape(self.operation("Describe"), "output").members)
+
+    @functools.cached_property
+    def listed(self) -> tuple[str, frozenset[str]]:
+        """The list in List...'s answer, and the members of its items."""
+        return items_of(self.operation("List"))
+
+    def arn(self, name: str) -> str:
+        return make_arn("sagemaker", f"{self.resource}/{name}")
+
+    def valid(self, name: str) -> str:
+        """Raises ``ValidationException`` for a name that the API reference's pattern excludes."""
+        limits = _shape(self.operation("Create"), "input").members[self.key].metadata
+        if not re.fullmatch(limits["pattern"], name) or len(name) > limits["max"]:
+            pattern, most = limits["pattern"], limits["max"]
+            message = f"{self.key} {name!r}: expected at most {most} characters like {pattern}"
+            raise ApiError("ValidationException", message)
+        return name
+
+    def missing(self, name: str, verb: str = "Describe") -> ApiError:
+        """The error that the operation has for a resource that is not there."""
+        message = f'Could not find {self._words()} "{self.arn(name)}".'
+        return ApiError(_code(self.operation(verb), "ResourceNotFound"), message)
+
+    def existing(self, name: str) -> ApiError:
+        message = f'Cannot create already existing {self._words()} "{self.arn(name)}".'
+        return ApiError(_code(self.operation("Create"), "ResourceInUse", "Conflict"), message)
+
+    def _words(self) -> str:
+        """``endpoint configuration``, as SageMaker's messages have it."""
+        return self.resource.replace("-", " ").replace("config", "configuration")
+
+
+def items_of(operation: OperationModel | None) -> tuple[str, frozenset[str]]:
+    """The list in the answer of a List... operation, and the members of its items."""
+    members = _shape(operation, "output").members
+    name = next(name for name in members if name != "NextToken")
+    return name, frozenset(members[name].member.members)
+
+
+def _shape(operation: OperationModel | None, side: str) -> Shape:
+    assert operation is not None
+    return operation.input_shape if side == "input" else operation.output_shape
+
+
+def _code(operation: OperationModel | None, *beginnings: str) -> str:
+    """The first of the operation's own errors that begins so; else the one that all have."""
+    own = [shape.name for shape in operation.error_shapes] if operation else []
+    return next((name for name in own if name.startswith(beginnings)), "ValidationException")
+
+
+KINDS = (
+    Kind("ModelCard", "model-card", "a document and its versions", "Ascending"),
+    Kind("DataQualityJobDefinition", "data-quality-job-definition", _SCHEDULE),
+    Kind("ModelBiasJobDefinition", "model-bias-job-definition", _SCHEDULE),
+    Kind("ModelExplainabilityJobDefinition", "model-explainability-job-definition", _SCHEDULE),
+    Kind("ModelQualityJobDefinition", "model-quality-job-definition", _SCHEDULE),
+    Kind(
+        "NotebookInstanceLifecycleConfig",
+        "notebook-instance-lifecycle-config",
+        "keeps scripts for notebook instances, and CreateNotebookInstance is refused",
+    ),
+    Kind("Experiment", "experiment", _EXPERIMENT),
+    Kind("Trial", "experiment-trial", _EXPERIMENT),
+    Kind("TrialComponent", "experiment-trial-component", _EXPERIMENT),
+)
+
+
+_NEEDS = (
+    (("AutoML",), "AutoML's own algorithms; a Tuning or Training step names its own"),
+    (("CompilationJob", "Edge", "Device"), "SageMaker Neo's compilers and its devices"),
+    (("MonitoringSchedule", "MonitoringAlert", "MonitoringExecution"), "Model Monitor's schedules"),
+    (("LabelingJob", "Workteam", "Workforce", "FlowDefinition", "HumanTask"), "people who label"),
+    (("NotebookInstance",), "a notebook server on an instance of its own"),
+    (("Feature",), "a feature store, online and offline"),
+    (("Cluster", "ComputeQuota", "TrainingPlan", "ReservedCapacity"), "HyperPod's instances"),
+    (("Domain", "UserProfile", "Space", "App", "Studio"), "SageMaker Studio"),
+    (("InferenceRecommendations",), "load tests on instances of every type"),
+    (("InferenceComponent", "InferenceExperiment"), "endpoints with shadow or shared models"),
+    (("OptimizationJob", "AIBenchmark", "AIRecommendation", "AIWorkload"), "model compilers"),
+    (("Mlflow",), "a tracking server of its own"),
+    (("Hub",), "SageMaker's JumpStart models"),
+    (("Image",), "a registry of images"),
+    (("Project", "Servicecatalog"), "AWS Service Catalog"),
+    (("Algorithm",), "algorithms of the AWS Marketplace"),
+    (("CodeRepositor",), "a notebook server"),
+    (("Action", "Artifact", "Context", "Association", "Lineage"), "lineage, which is not kept"),
+)
+
+
+def refusal(operation: str, request: dict) -> ApiError:
+    """The error that names the operation and what it would need, or the resource that is not."""
+    if operation in ("AddTags", "ListTags", "DeleteTags"):
+        message = f"ResourceArn {request.get('ResourceArn')!r}: there is no such resource here."
+        return ApiError("ValidationException", message)
+    message = f"The emulator does not implement {operation}: it would need {needed(operation)}."
+    return ApiError("UnknownOperationException", message)
+
+
+def needed(operation: str) -> str:
+    """What is missing for the operation, as the end of a sentence."""
+    found = (what for parts, what in _NEEDS if any(part in operation for part in parts))
+    return next(found, "a part of SageMaker that is not embedded")

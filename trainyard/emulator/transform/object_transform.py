@@ -1,0 +1,231 @@
+"""One S3 object through a container: split, asked in batches, assembled, written whole or not."""
+
+import gzip
+import http.client
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from threading import Event
+from typing import BinaryIO, cast
+
+from trainyard.emulator.jobs.failure_reason import shorten, without_native_frames
+from trainyard.emulator.jobs.transfers import Source, join_key, split_uri
+from trainyard.emulator.serving.serving_instance import Answer, Instance
+from trainyard.emulator.storage.blob import Blob
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.transform.data_processing import (
+    DataProcessing,
+    TooLarge,
+    batches,
+    counted,
+    parts,
+    records,
+)
+
+MB = 1 << 20
+STRATEGIES = {"MultiRecord": "MULTI_RECORD", "SingleRecord": "SINGLE_RECORD"}
+"""BatchStrategy in a request → its spelling in a container."""
+DEFAULTS = {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6, "BatchStrategy": "MULTI_RECORD"}
+
+
+class ObjectFailed(Exception):
+    """One object has no output; the message says why, as a FailureReason does."""
+
+
+class Ended(Exception):
+    """The job was asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How requests are made: at most ``concurrent`` at a time, of at most ``payload`` bytes
+    (0: any), with several records each if ``many``."""
+
+    concurrent: int
+    payload: int
+    many: bool
+
+    @property
+    def shown(self) -> str:
+        """As AWS's data log says it."""
+        strategy = "MULTI_RECORD" if self.many else "SINGLE_RECORD"
+        return (
+            f"MaxConcurrentTransforms={self.concurrent}, MaxPayloadInMB={self.payload // MB}, "
+            f"BatchStrategy={strategy}"
+        )
+
+
+def settings(request: dict, offered: dict) -> Settings:
+    """The request's, else those that the container offers (``/execution-parameters``), else the
+    defaults: developer guide, "Use Your Own Inference Code with Batch Transform"."""
+    asked = {key: request[key] for key in DEFAULTS if key in request}
+    if not asked.get("MaxConcurrentTransforms"):
+        asked.pop("MaxConcurrentTransforms", None)  # 0 asks for the container's, too
+    if "BatchStrategy" in asked:
+        asked["BatchStrategy"] = STRATEGIES[asked["BatchStrategy"]]
+    found = DEFAULTS | {key: value for key, value in offered.items() if key in DEFAULTS} | asked
+    return Settings(
+        max(1, int(found["MaxConcurrentTransforms"])),
+        int(found["MaxPayloadInMB"]) * MB,
+        found["BatchStrategy"] == "MULTI_RECORD",
+    )
+
+
+@dataclass(slots=True)
+class Count:
+    """Records of an object; None where they are of a type without records."""
+
+    went_in: int | None = 0
+    came_out: int | None = 0
+
+    def add(self, went_in: int | None, came_out: int | None) -> None:
+        self.went_in, self.came_out = _sum(self.went_in, went_in), _sum(self.came_out, came_out)
+
+    @property
+    def shown(self) -> str:
+        if self.went_in is None or self.came_out is None:
+            known = [
+                f"{count} records {way}"
+                for count, way in ((self.went_in, "in"), (self.came_out, "out"))
+                if count is not None
+            ]
+            side = "in" if self.went_in is None else "out"
+            return f"{', '.join(known) or 'done'}; what went {side} is of a type without records"
+        alike = "" if self.came_out == self.went_in else ": they do not match record by record"
+        return f"{self.went_in} records in, {self.came_out} out{alike}"
+
+
+def _sum(one: int | None, two: int | None) -> int | None:
+    return None if one is None or two is None else one + two
+
+
+class Transformer:
+    """Objects of one job through one instance. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        instance: Instance,
+        request: dict,
+        how: Settings,
+        senders: Executor,
+        stop: Event,
+    ) -> None:
+        """``senders`` makes the requests, as many at a time as it has threads."""
+        self._objects, self._instance, self._how = objects, instance, how
+        self._senders, self._stop = senders, stop
+        self._source, self._output = request["TransformInput"], request["TransformOutput"]
+        self._processing = DataProcessing(
+            request.get("DataProcessing", {}), self._source, self._output
+        )
+        client = request.get("ModelClientConfig", {})
+        self._seconds = client.get("InvocationsTimeoutInSeconds", 600)
+        self._tries = 1 + client.get("InvocationsMaxRetries", 3)
+
+    def output(self, source: Source) -> str:
+        """Where the object's output goes."""
+        bucket, prefix = split_uri(self._output["S3OutputPath"])
+        return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
+
+    def transform(self, source: Source) -> Count:
+        """Writes the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
+        bucket, key = split_uri(self.output(source))
+        descriptor = self._objects.open(source.bucket, source.key)[1]
+        with open(descriptor, "rb") as stored, self._objects.blob() as blob:
+            zipped = self._source.get("CompressionType") == "Gzip"
+            file = cast(BinaryIO, gzip.GzipFile(fileobj=stored) if zipped else stored)
+            try:
+                count = self._through(file, blob)
+            except (TooLarge, gzip.BadGzipFile, EOFError) as error:
+                raise ObjectFailed(f"ClientError: {error}") from None
+            headers = {"Content-Type": accept} if (accept := self._output.get("Accept")) else {}
+            self._objects.commit(bucket, key, blob, headers=headers)
+        return count
+
+    def _through(self, file: BinaryIO, blob: Blob) -> Count:
+        found = records(file, self._source.get("SplitType", "None"))
+        count = Count()
+        for batch, answer in self._answers(batches(found, self._how.many, self._how.payload)):
+            blob.write(self._assembled(batch, answer, count))
+        return count
+
+    def _answers(self, asked: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
+        """The batches' answers in their order, with as many requests ahead as are allowed."""
+        waiting: deque[tuple[list[bytes], Future[Answer]]] = deque()
+        try:
+            for batch in asked:
+                waiting.append((batch, self._senders.submit(self._ask, batch)))
+                if len(waiting) >= self._how.concurrent:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _ask(self, batch: list[bytes]) -> Answer:
+        try:
+            body = b"\n".join(self._processing.asked(record) for record in batch)
+        except ValueError as error:
+            raise ObjectFailed(f"ClientError: InputFilter: {error}") from None
+        names = {"Content-Type": self._source.get("ContentType"),
+                 "Accept": self._output.get("Accept")}  # fmt: skip
+        headers = {name: value for name, value in names.items() if value}
+        for number in range(self._tries):
+            if self._stop.is_set():
+                raise Ended
+            last = number + 1 == self._tries
+            try:
+                answer = self._instance.invoke(body, headers, self._seconds)
+            except (OSError, http.client.HTTPException) as error:
+                if self._stop.is_set():
+                    raise Ended from None
+                if last or self._instance.status == "Failed":
+                    why = self._instance.failure or f"the container did not answer: {error}"
+                    raise ObjectFailed(f"AlgorithmError: {why}") from None
+                continue
+            if answer.status < 400:
+                return answer
+            if last or answer.status < 500:
+                raise ObjectFailed(_bad(answer))
+        raise AssertionError("the last try has answered or raised")
+
+    def _assembled(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
+        kind = self._output.get("Accept") or answer.content_type
+        if self._source.get("SplitType", "None") == "None":
+            went_in = counted(batch[0], self._source.get("ContentType", ""), 1)
+        else:
+            went_in = len(batch)
+        count.add(went_in, counted(answer.body, kind, went_in or 1))
+        body = answer.body
+        if self._processing.active:
+            body = self._processed(batch, answer)
+        if self._output.get("AssembleWith") == "Line" and not body.endswith(b"\n"):
+            body += b"\n"
+        return body
+
+    def _processed(self, batch: list[bytes], answer: Answer) -> bytes:
+        """Filtered and joined, record by record."""
+        source = self._source.get("ContentType", "")
+        asked = batch if len(batch) > 1 else parts(batch[0], source, 1)
+        found = parts(answer.body, self._output.get("Accept") or source, len(asked))
+        if len(found) != len(asked):
+            raise ObjectFailed(
+                f"ClientError: DataProcessing: the model was asked about {len(asked)} records and "
+                f"answered with {len(found)}"
+            )
+        try:
+            pairs = zip(asked, found, strict=True)
+            results = [self._processing.result(record, each) for record, each in pairs]
+        except ValueError as error:
+            raise ObjectFailed(f"ClientError: DataProcessing: {error}") from None
+        return b"\n".join(results) + (b"\n" if answer.body.endswith(b"\n") else b"")
+
+
+def _bad(answer: Answer) -> str:
+    kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
+    said = shorten(without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600)
+    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said}"

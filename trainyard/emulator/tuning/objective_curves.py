@@ -1,0 +1,190 @@
+"""What training jobs print of the objective while they run: one emission, one unit of resource.
+
+Read from the log streams, so that a new emulator finds the curves of what has ended. As on AWS the
+service cannot see who printed a line, and several ranks that print the same epoch would count it
+several times. Here such a line counts once: lines of one node alone count, and of those that name
+an epoch, iteration, round or step only the first with its number; of those that name none, only
+the first of equal lines that follow each other. What differs and carries no number cannot be told
+apart: print the objective on rank 0 only.
+"""
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.jobs.metric_definitions import compiled, number
+from trainyard.emulator.services.log_store import LogStore, read_forward
+
+GROUP = "/aws/sagemaker/TrainingJobs"
+TWICE = (
+    "the objective was printed more than once for the same unit of resource, {line!r}: counted "
+    "once; on AWS each would count, and stop jobs wrongly. Print it on rank 0 only"
+)
+_RANK = re.compile(r"^\s*(\[(rank|default|algo-)?\d+\]:|\[\d+,mpirank:\d+,algo-\d+\]<std\w+>:?)\s*")
+_COUNTER = re.compile(r"\b(epoch|iter|iteration|round|step)s?\b\W{0,3}(\d+)", re.IGNORECASE)
+_XGBOOST = re.compile(r"\[(\d+)\](?:\s|#011)")
+OWN = "[emulator] "
+
+
+class Emissions:
+    """The objective's values in order, of one training job."""
+
+    def __init__(self, logs: LogStore, job: str, nodes: int, metric: Mapping[str, Any]) -> None:
+        self.values: list[float] = []
+        self.repeated = ""
+        """The first line that repeated another."""
+        self._logs, self._job, self._nodes = logs, job, nodes
+        self._pattern = compiled(metric)
+        self._streams: dict[Path, int] = {}
+        """File → the offset up to which it has been read."""
+        self._first: Path | None = None
+        """The node that counts: the first that printed the objective."""
+        self._seen: set[tuple[str, ...]] = set()
+        self._last = ""
+
+    def read(self) -> None:
+        """Adds what was printed since the last call."""
+        if len(self._streams) < self._nodes:
+            found = self._logs.streams(GROUP, f"{self._job}/")
+            self._streams = {stream.path: 0 for stream in found} | self._streams
+        for path, start in self._streams.items():
+            for event in read_forward(path, start):
+                self._streams[path] = event.stop
+                if not event.message.startswith(OWN):
+                    self._consider(path, event.message)
+
+    def _consider(self, path: Path, line: str) -> None:
+        match = self._pattern.search(line)
+        value = number(match) if match else None
+        if match is None or value is None:
+            return
+        self._first = self._first or path
+        text = _RANK.sub("", line).strip()
+        rest = _RANK.sub("", f"{line[: match.start(1)]}{line[match.end(1) :]}")
+        counters = tuple(f"{word} {count}".lower() for word, count in _COUNTER.findall(rest))
+        if round_ := _XGBOOST.match(rest):
+            counters += (round_[0],)
+        twice = counters in self._seen if counters else text == self._last
+        if path != self._first or twice:
+            self.repeated = self.repeated or text
+            return
+        self._last = text
+        self._seen.add(counters)
+        self.values.append(value)
+
+
+ETA = 3
+Curve = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Median:
+    """TrainingJobEarlyStoppingType Auto."""
+
+    minimize: bool
+
+    def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
+        """Why the job is stopped at its value number ``at``, from 1; None when it goes on.
+
+        ``others``: the curves of the jobs that were started before it.
+        """
+        averages = [statistics.fmean(other[:at]) for other in others if len(other) >= at]
+        if not averages:
+            return None
+        median = statistics.median(averages)
+        if not _worse(curve[at - 1], median, self.minimize):
+            return None
+        return (
+            f"early stopping: value {at} of the objective, {curve[at - 1]:g}, is worse than "
+            f"{median:g}, the median of the earlier jobs' averages so far"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperband:
+    """HyperbandStrategyConfig."""
+
+    minimize: bool
+    least: int
+    most: int
+
+    def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
+        """As :meth:`Median.verdict`; ``others`` are all other jobs' curves.
+
+        At MaxResource a job is left to end by itself, so that it can save its model; it is stopped
+        when it prints one value more.
+        """
+        if at > self.most:
+            return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
+        if at not in self.rungs():
+            return None
+        value = curve[at - 1]
+        there = [other[at - 1] for other in others if len(other) >= at]
+        better = sum(_worse(value, other, self.minimize) for other in there)
+        places = max(1, (len(there) + 1) // ETA)
+        if better < places:
+            return None
+        return (
+            f"Hyperband: with {value:g} at {at} values of the objective it is number {better + 1} "
+            f"of {len(there) + 1}, and the best {places} of them go on"
+        )
+
+    def rungs(self) -> list[int]:
+        """The resources at which jobs are compared."""
+        return list(_rungs(self.least, self.most))
+
+
+Rule = Median | Hyperband
+
+
+def _rungs(least: int, most: int) -> Iterator[int]:
+    while least < most:
+        yield least
+        least *= ETA
+
+
+def _worse(value: float, than: float, minimize: bool) -> bool:
+    return value > than if minimize else value < than
+
+
+class Watch:
+    """One for each tuning job; it can be made anew at any time, for the logs hold all."""
+
+    def __init__(self, logs: LogStore) -> None:
+        self._logs = logs
+        self._curves: dict[str, Emissions] = {}
+        self._whole: set[str] = set()
+        """Jobs of which everything has been read."""
+        self._judged: dict[str, int] = {}
+        """Job → how many of its values the rule has seen."""
+        self._told: set[str] = set()
+
+    def read(self, job: str, nodes: int, metric: Mapping[str, Any], ended: bool) -> None:
+        """Reads what a job has printed since the last call; ``ended``: it prints no more."""
+        if job in self._whole:
+            return
+        if job not in self._curves:
+            self._curves[job] = Emissions(self._logs, job, nodes, metric)
+        self._curves[job].read()
+        self._whole |= {job} if ended else set()
+
+    def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> tuple[list[str], str | None]:
+        """What to say in the job's log, and why it is stopped; None when it goes on.
+
+        ``order``: the jobs that are compared, in the order of their start, this one among them.
+        """
+        curve = self._curves[job]
+        earlier = order[: order.index(job)]
+        others = earlier if isinstance(rule, Median) else [name for name in order if name != job]
+        compared = [self._curves[name].values for name in others]
+        seen, count = self._judged.get(job, 0), len(curve.values)
+        self._judged[job] = count
+        reasons = (rule.verdict(curve.values, at, compared) for at in range(seen + 1, count + 1))
+        said = (
+            [TWICE.format(line=curve.repeated)] if curve.repeated and job not in self._told else []
+        )
+        self._told |= {job} if said else set()
+        return said, next((why for why in reasons if why), None)

@@ -1,0 +1,164 @@
+"""Which hyperparameters a training job gets: Random, Grid and Bayesian.
+
+A strategy is a function of the seed, of the number of the job and of the results so far, which
+are those in the training jobs' records: there is no other state that a kill could lose. Hyperband
+searches like Random and spares what :mod:`trainyard.emulator.tuning.objective_curves` stops.
+
+Bayesian is **a** Bayesian search, not AWS's, which is not published: optuna's tree-structured
+Parzen estimator (TPE). It does not train a combination twice, as far as that goes.
+"""
+
+import itertools
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from trainyard.emulator.tuning.search_space import (
+    Categorical,
+    Range,
+    Space,
+    Values,
+    grid,
+    sample,
+    within,
+)
+
+if TYPE_CHECKING:
+    import optuna
+
+LABEL = "a Bayesian search (optuna's TPE), not AWS's"
+ASKED, DRAWN = 3, 30
+"""How often Bayesian asks TPE for a combination that nobody has tried, and then draws one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A training job's hyperparameters and what came of them."""
+
+    values: Values
+    objective: float | None = None
+    """None while it runs, and where it failed."""
+
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a strategy is asked: the hyperparameters of the job with that number, from 0."""
+
+    space: Space
+    trials: Sequence[Trial]
+    """All that have been started."""
+
+    minimize: bool
+    seed: str
+    number: int
+
+    def chance(self, attempt: int = 0) -> random.Random:
+        """The same for the same seed and number, in whatever order the jobs end."""
+        return random.Random(f"{self.seed}/{self.number}/{attempt}")
+
+
+def by_chance(question: Question) -> Values:
+    """Random: uniform on each range's scale."""
+    return sample(question.space, question.chance())
+
+
+def in_order(question: Question) -> Values:
+    """Grid: each combination once."""
+    return next(itertools.islice(grid(question.space), question.number, None))
+
+
+def bayesian(question: Question) -> Values:
+    """TPE's suggestion for what has been seen."""
+    known = [trial.values for trial in question.trials]
+    for attempt in range(ASKED + DRAWN):
+        chance = question.chance(attempt)
+        if attempt < ASKED:
+            found = _suggested(question, chance.getrandbits(32))
+        else:
+            found = sample(question.space, chance)
+        if found not in known:
+            break
+    return found
+
+
+STRATEGIES: dict[str, Callable[[Question], Values]] = {
+    "Bayesian": bayesian,
+    "Random": by_chance,
+    "Hyperband": by_chance,
+    "Grid": in_order,
+}
+
+
+def lacking(strategy: str) -> str | None:
+    """Why the strategy does not work here, and what to do; None where it does."""
+    if strategy != "Bayesian" or find_spec("optuna"):
+        return None
+    return (
+        "Strategy 'Bayesian' needs optuna, which the emulator's Python lacks: "
+        "pip install optuna, or take Strategy Random, Hyperband or Grid"
+    )
+
+
+def _suggested(question: Question, seed: int) -> Values:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    directions = optuna.study.StudyDirection
+    direction = directions.MINIMIZE if question.minimize else directions.MAXIMIZE
+    study = optuna.create_study(direction=direction, sampler=sampler)
+    choices = {item.name: _distribution(item) for item in question.space}
+    study.add_trials(
+        _as_optuna(trial, question.space, choices)
+        for trial in question.trials
+        if not trial.failed and within(question.space, trial.values)
+    )
+    asked = study.ask(choices)
+    return {item.name: _value(item, asked.params[item.name]) for item in question.space}
+
+
+def _as_optuna(
+    trial: Trial, space: Space, choices: "dict[str, optuna.distributions.BaseDistribution]"
+) -> "optuna.trial.FrozenTrial":
+    from optuna.trial import TrialState, create_trial
+
+    return create_trial(
+        state=TrialState.RUNNING if trial.objective is None else TrialState.COMPLETE,
+        value=trial.objective,
+        params={item.name: _param(item, trial.values[item.name]) for item in space},
+        distributions=choices,
+    )
+
+
+def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(item, Categorical):
+        return CategoricalDistribution(item.values)
+    if item.whole:
+        return IntDistribution(int(item.low), int(item.high), log=item.scaling == "Logarithmic")
+    return FloatDistribution(0.0, 1.0)
+
+
+def _param(item: Range, value: str) -> str | float:
+    """What optuna is told of a value: of a continuous one, where it stands on its scale."""
+    if isinstance(item, Categorical):
+        return value
+    if item.whole:
+        return int(value)
+    unit = item.unit(value)
+    assert unit is not None  # within() has looked
+    return min(max(unit, 0.0), 1.0)
+
+
+def _value(item: Range, param: str | float) -> str:
+    if isinstance(item, Categorical) or item.whole:
+        return str(param)
+    return item.at(float(param))

@@ -1,0 +1,107 @@
+"""The training jobs of a tuning job: what CreateTrainingJob is asked for each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.tuning.objective_curves import Hyperband, Median, Rule
+from trainyard.emulator.tuning.search_space import Space, Values, space_of
+from trainyard.emulator.tuning.tuning_request import CONFIG, objective_of, ranges_of, resources
+
+OBJECTIVE = "_tuning_objective_metric"
+"""The hyperparameter by which the service tells algorithms what they are compared by."""
+
+IDLE = (
+    "channel sm_drivers is here, and nothing runs SDK v3's drivers in a tuning job: its API has no "
+    "entry point: the image's toolkit starts the script, one process a node. For torchrun, set the "
+    "static hyperparameter sagemaker_torch_distributed_enabled to true"
+)
+_PASSED = (
+    *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig"),
+    *("StoppingCondition", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"),
+    *("EnableManagedSpotTraining", "CheckpointConfig", "Environment"),
+)
+_RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
+
+
+def training_request(
+    request: Mapping[str, Any], definition: Mapping[str, Any], name: str, values: Values
+) -> dict[str, Any]:
+    """CreateTrainingJob's request for a job that tries ``values``.
+
+    Checkpoints go below the job's own name: else each job would begin with another's.
+    """
+    asked = {key: definition[key] for key in _PASSED if key in definition}
+    static = definition.get("StaticHyperParameters") or {}
+    metric = objective_of(request, definition)["MetricName"]
+    if checkpoints := asked.get("CheckpointConfig"):
+        uri = f"{checkpoints['S3Uri'].rstrip('/')}/{name}"
+        asked["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}
+    return {
+        "ResourceConfig": _machines(definition),
+        **asked,
+        "TrainingJobName": name,
+        "AlgorithmSpecification": definition["AlgorithmSpecification"],
+        "HyperParameters": {**static, **values, OBJECTIVE: metric},
+    }
+
+
+def told(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The training definitions as Describe has them, which SDK v2's ``HyperparameterTuner.attach``
+    reads (its integration tests pass on AWS): the objective is a static hyperparameter there, and
+    a ResourceConfig is there when the request gave a HyperParameterTuningResourceConfig."""
+
+    def with_objective(definition: Mapping[str, Any]) -> dict[str, Any]:
+        static = definition.get("StaticHyperParameters") or {}
+        metric = objective_of(request, definition)["MetricName"]
+        static = {**static, OBJECTIVE: metric}
+        machines = definition.get("ResourceConfig") or _machines(definition)
+        return {**definition, "StaticHyperParameters": static, "ResourceConfig": machines}
+
+    if several := request.get("TrainingJobDefinitions"):
+        return {"TrainingJobDefinitions": [with_objective(each) for each in several]}
+    return {"TrainingJobDefinition": with_objective(request["TrainingJobDefinition"])}
+
+
+def drivers_idle(definition: Mapping[str, Any]) -> bool:
+    """Whether SDK v3 has uploaded its drivers, and no hyperparameter asks for torchrun instead."""
+    channels = [channel["ChannelName"] for channel in definition.get("InputDataConfig") or ()]
+    static = definition.get("StaticHyperParameters") or {}
+    return "sm_drivers" in channels and "sagemaker_torch_distributed_enabled" not in static
+
+
+def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """HyperParameterTuningResourceConfig; of several kinds of instance the first."""
+    wanted = definition.get("HyperParameterTuningResourceConfig") or {}
+    first = (wanted.get("InstanceConfigs") or [{}])[0]
+    return {key: value for key, value in {**wanted, **first}.items() if key in _RESOURCES}
+
+
+def instances(definition: Mapping[str, Any]) -> int:
+    """How many nodes each job has."""
+    machines = definition.get("ResourceConfig") or _machines(definition)
+    return int(machines.get("InstanceCount", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """One of TrainingJobDefinition and TrainingJobDefinitions."""
+
+    document: dict[str, Any]
+    name: str
+    space: Space
+    minimize: bool
+    rule: Rule | None
+
+
+def read(request: Mapping[str, Any], definition: dict[str, Any]) -> Defined:
+    """One definition of a request that has been checked."""
+    config = request[CONFIG]
+    minimize = objective_of(request, definition)["Type"] == "Minimize"
+    rule: Rule | None = None
+    if config["Strategy"] == "Hyperband":
+        rule = Hyperband(minimize, *resources(config, definition))
+    elif config.get("TrainingJobEarlyStoppingType") == "Auto":
+        rule = Median(minimize)
+    space = space_of(ranges_of(request, definition))
+    return Defined(definition, definition.get("DefinitionName", ""), space, minimize, rule)

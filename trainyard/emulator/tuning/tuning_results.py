@@ -1,0 +1,197 @@
+"""What came of a tuning job, told from the records of its training jobs and from nothing else."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.tuning.search_space import Values
+from trainyard.emulator.tuning.trial_jobs import OBJECTIVE
+from trainyard.language.statuses import JOB_ENDED
+
+IMPROVED = 0.01
+"""Part of the best value by which a job must better it: 1 % (botocore)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One training job of a tuning job."""
+
+    tuning: str
+    definition: str
+    """The DefinitionName; empty where there is one without a name."""
+
+    record: Mapping[str, Any]
+    """DescribeTrainingJob's answer."""
+
+    tuned: frozenset[str]
+    """Names of the hyperparameters that were searched."""
+
+    minimize: bool
+
+    @property
+    def name(self) -> str:
+        return str(self.record["TrainingJobName"])
+
+    @property
+    def status(self) -> str:
+        return str(self.record["TrainingJobStatus"])
+
+    @property
+    def ended(self) -> bool:
+        return self.status in JOB_ENDED
+
+    @property
+    def retryable(self) -> bool:
+        """Whether it failed by no fault of its own."""
+        reason = self.record.get("FailureReason", "")
+        return self.status == "Failed" and reason.startswith("InternalServerError")
+
+    @property
+    def values(self) -> Values:
+        """The hyperparameters that it tried."""
+        given = self.record["HyperParameters"]
+        return {name: value for name, value in given.items() if name in self.tuned}
+
+    @property
+    def objective(self) -> float | None:
+        """The last value that it printed; None while it runs, where it failed, or printed none."""
+        if not self.ended or self.status == "Failed":
+            return None
+        wanted = self.record["HyperParameters"][OBJECTIVE]
+        found = self.record.get("FinalMetricDataList", ())
+        values = [metric["Value"] for metric in found if metric["MetricName"] == wanted]
+        return float(values[0]) if values else None
+
+    @property
+    def objective_status(self) -> str:
+        if not self.ended:
+            return "Pending"
+        return "Failed" if self.objective is None else "Succeeded"
+
+    def summary(self) -> dict[str, Any]:
+        """A HyperParameterTrainingJobSummary."""
+        passed = ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingStartTime",
+                  "TrainingEndTime", "TrainingJobStatus", "FailureReason")  # fmt: skip
+        found = {key: self.record[key] for key in passed if key in self.record}
+        if self.definition:
+            found["TrainingJobDefinitionName"] = self.definition
+        if self.objective is not None:
+            found["FinalHyperParameterTuningJobObjectiveMetric"] = {
+                "Type": "Minimize" if self.minimize else "Maximize",
+                "MetricName": self.record["HyperParameters"][OBJECTIVE],
+                "Value": self.objective,
+            }
+        return found | {
+            "TuningJobName": self.tuning,
+            "TunedHyperParameters": self.values,
+            "ObjectiveStatus": self.objective_status,
+        }
+
+
+def ranked(results: Iterable[Result]) -> list[Result]:
+    """Those with an objective, the best first; of equal ones the earlier."""
+    found = [result for result in results if result.objective is not None]
+    return sorted(found, key=_rank)
+
+
+def _rank(result: Result) -> float:
+    assert result.objective is not None
+    return result.objective if result.minimize else -result.objective
+
+
+def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
+    """TrainingJobStatusCounters and ObjectiveStatusCounters."""
+    jobs = dict.fromkeys(
+        ("Completed", "InProgress", "RetryableError", "NonRetryableError", "Stopped"), 0
+    )
+    objectives = dict.fromkeys(("Succeeded", "Pending", "Failed"), 0)
+    for result in results:
+        if result.status == "Failed":
+            jobs["RetryableError" if result.retryable else "NonRetryableError"] += 1
+        else:
+            jobs[result.status if result.ended else "InProgress"] += 1
+        objectives[result.objective_status] += 1
+    return {"TrainingJobStatusCounters": jobs, "ObjectiveStatusCounters": objectives}
+
+
+def in_order_of_end(results: Iterable[Result]) -> list[Result]:
+    """Those that have ended and have an objective, as they ended."""
+    return sorted(
+        (result for result in results if result.objective is not None),
+        key=lambda result: float(result.record["TrainingEndTime"]),
+    )
+
+
+def not_improving(results: Iterable[Result]) -> int:
+    """How many jobs ended since the last that was better than the best by 1 %."""
+    best, count = None, 0
+    for result in in_order_of_end(results):
+        value = _rank(result)
+        if best is None or value < best - IMPROVED * abs(best):
+            best, count = value, 0
+        else:
+            best, count = min(best, value), count + 1
+    return count
+
+
+CONVERGED = 10
+ATTEMPTS = 5
+"""After so many jobs without a success a tuning job gives up (amazon-sagemaker-examples#2437)."""
+
+
+def converged_at(results: Sequence[Result]) -> float | None:
+    """When the search converged, in seconds since the epoch; None: it did not."""
+    ended = in_order_of_end(results)
+    for count in range(1, len(ended) + 1):
+        seen = ended[:count]
+        if not_improving(seen) >= max(CONVERGED, 3 * len(seen[-1].tuned)):
+            return float(seen[-1].record["TrainingEndTime"])
+    return None
+
+
+def met(criteria: Mapping[str, Any], results: Sequence[Result]) -> bool:
+    """Whether one of TuningJobCompletionCriteria is met."""
+    target = criteria.get("TargetObjectiveMetricValue")
+    if target is not None and any(_reaches(result, target) for result in results):
+        return True
+    patience = criteria.get("BestObjectiveNotImproving") or {}
+    most = patience.get("MaxNumberOfTrainingJobsNotImproving")
+    if most is not None and not_improving(results) >= most:
+        return True
+    switch = (criteria.get("ConvergenceDetected") or {}).get("CompleteOnConvergence")
+    return switch == "Enabled" and converged_at(results) is not None
+
+
+def _reaches(result: Result, target: float) -> bool:
+    if result.objective is None:
+        return False
+    return result.objective <= target if result.minimize else result.objective >= target
+
+
+def hopeless(results: Sequence[Result], last: bool) -> str | None:
+    """Why the tuning job fails: no job succeeded, or none has an objective; None when it goes on.
+
+    ``last``: whether no further job will start.
+    """
+    ended = [result for result in results if result.ended]
+    if len(ended) < (1 if last else ATTEMPTS) or any(
+        result.objective_status == "Succeeded" for result in ended
+    ):
+        return None
+    failed = [result for result in ended if result.status == "Failed"]
+    if len(failed) < len(ended):
+        return (
+            f"No objective metrics found after running {len(ended)} training jobs. Please ensure "
+            "that the custom algorithm is emitting the objective metric as defined by the regular "
+            "expression provided."
+        )
+    said = f"The first: {failed[0].name}: {failed[0].record.get('FailureReason', '')}"
+    if last and len(ended) < ATTEMPTS:
+        return (
+            "All training jobs failed. Please take a look at the training jobs failures to get "
+            f"more details. {said}"
+        )
+    return (
+        f"No training job succeeded after {len(ended)} attempts. Please take a look at the "
+        f"training job failures to get more details. {said}"
+    )

@@ -1,0 +1,300 @@
+"""What the verbs that advise have in common: their options, and how the answer is told."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from trainyard.common.errors import RecipeError, nearest
+from trainyard.foresight import measured_corrections
+from trainyard.foresight.advice import Advice, Candidate, Nearest, guessed, shown
+from trainyard.foresight.advice_display import picture
+from trainyard.foresight.cloud_machines import How
+from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.interval import Spread
+from trainyard.foresight.layouts import Space
+from trainyard.foresight.losing_reasons import why_not
+from trainyard.foresight.memory import Memory
+from trainyard.foresight.question import Offer, Question, dollars, hours, offers
+from trainyard.foresight.rules_of_thumb import rules_of
+from trainyard.foresight.setting import Setting
+from trainyard.plan.prices import load
+from trainyard.terminal import console
+
+RANKED = 20
+"""Layouts that are told of; the advice has looked at all of them."""
+
+
+def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
+    """All that a program may ask of an advice; times in seconds and hours, sizes in GiB."""
+    question, best = advice.question, shown(advice)
+    others = [one for one in advice.ranked[:most] if one not in best]
+    return {
+        "question": _asked(question),
+        "layouts": {
+            "looked_at": advice.count.layouts,
+            "fit": advice.count.fit,
+            "refused": advice.count.refused,
+        },
+        "advised": [_told(one, best[0], question) for one in best],
+        "ranked": [_told(one, best[0], question) for one in others],
+        "frontier": [_point(one) for one in advice.frontier],
+        "nearest": _nearest(advice.nearest),
+        "remedies": list(advice.remedies),
+        "guessed": guessed(advice),
+        "rules": rules_of(question),
+    }
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    return {
+        "parameters": question.parameters,
+        "tokens": question.tokens,
+        "global_batch": question.global_batch,
+        "sequence": question.model.sequence,
+        "steps": question.steps,
+        "deadline_hours": question.deadline,
+        "budget_usd": question.budget,
+        "instances": [asdict(offer) for offer in question.offers],
+        "max_nodes": question.max_nodes,
+        "how": question.how,
+        "region": question.region,
+        "learned": question.learned,
+    }
+
+
+def _told(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
+    return {
+        **_point(one),
+        "setting": _given(one.setting),
+        "memory_gib": _memory(one.memory),
+        "step_seconds": _spread(one.time.step_seconds),
+        "parts": dict(one.time.parts),
+        "tokens_per_second_per_gpu": _spread(one.time.tokens_per_second_per_gpu),
+        "mfu": one.time.mfu,
+        "run": _run(one),
+        "why_not": None if one is best else why_not(one, best, question),
+    }
+
+
+def _run(one: Candidate) -> dict[str, Any] | None:
+    if one.whole is None:
+        return None
+    outcome, saving = one.whole.outcome, one.whole.saving
+    return {
+        "interruptions": _spread(outcome.interruptions),
+        "useful": outcome.useful,
+        "finished": outcome.finished,
+        "fell_back": outcome.fell_back,
+        "save_every_seconds": saving.interval,
+        "save_stall_seconds": saving.stall,
+    }
+
+
+def _point(one: Candidate) -> dict[str, Any]:
+    return {
+        "instance_type": one.offer.name,
+        "instances": one.nodes,
+        "hours": _spread(one.hours),
+        "usd": _spread(one.usd),
+        "price_estimated": one.offer.estimated,
+    }
+
+
+def _given(setting: Setting) -> dict[str, Any]:
+    """A row of ``trainyard advise --rows``: what differs from the defaults."""
+    return setting.model_dump(exclude_defaults=True)
+
+
+def _memory(memory: Memory) -> dict[str, Any]:
+    return {
+        "peak": _spread(memory.peak),
+        "usable": memory.usable_gib,
+        "fits": memory.fits,
+        "when": memory.when,
+        "stage": memory.stage,
+        "categories": {name: _spread(size) for name, size in memory.categories.items()},
+    }
+
+
+def _nearest(near: Nearest | None) -> dict[str, Any] | None:
+    if near is None:
+        return None
+    return {
+        "instance_type": near.offer.name,
+        "instances": near.nodes,
+        "setting": _given(near.setting),
+        "memory_gib": _memory(near.memory),
+    }
+
+
+def _spread(spread: Spread) -> Mapping[str, float | None]:
+    """JSON has no ∞: null stands for what never comes."""
+    return {name: value if isfinite(value) else None for name, value in asdict(spread).items()}
+
+
+if TYPE_CHECKING:
+    from trainyard.runs.measured_trainings import SettingOf
+
+NOTHING_FITS = 3
+USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
+
+DeadlineOption = Annotated[str | None, typer.Option(help="36h, 30d, 2w; kept at p90.")]
+BudgetOption = Annotated[
+    float | None, typer.Option(help="USD, such as 250k; kept at p90.", parser=dollars)
+]
+InstancesOption = Annotated[
+    str, typer.Option(metavar="TYPE,…", help="Instance types that may be taken.")
+]
+MaxNodesOption = Annotated[int, typer.Option(min=1, max=100_000, help="Instances at most.")]
+SpotOption = Annotated[bool, typer.Option("--spot", help="On spot instances.")]
+MixtureOption = Annotated[
+    bool, typer.Option("--mixture", help="On spot, and on demand once a wait for spot is long.")
+]
+CalibrateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="EXECUTION|all",
+        help="Instead: correct what is foreseen by what an execution's trainings took.",
+    ),
+]
+
+_SPACE = TypeAdapter(Space)
+CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
+"""Fields of a setting that a layout is made of: what is given is to be chosen from."""
+
+
+def bought(*, spot: bool, mixture: bool) -> How:
+    """How the machines are had."""
+    return "mixture" if mixture else "spot" if spot else "on demand"
+
+
+def learn(execution: str, setting_of: "SettingOf") -> None:
+    """Correct what is foreseen by an execution's trainings, and say how.
+
+    Raises:
+        ForesightError: no training counts; says why.
+        ServiceError: there is no such execution, or AWS cannot be reached.
+    """
+    from trainyard.runs.measured_trainings import calibrate  # loads boto3, which advice needs not
+
+    for line in calibrate(execution, setting_of):
+        console.print(line, highlight=False, markup=False)
+
+
+def corrected(offers: Sequence[Offer]) -> dict[str, Any]:
+    """Fields of a question by which runs of one's own correct what is foreseen, where the working
+    directory has a calibration."""
+    learned = measured_corrections.read()
+    counts = {offer.machine.gpu: learned.count(offer.machine.gpu) for offer in offers}
+    said = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
+    if not said:
+        return {}
+    return {
+        "time": learned.time,
+        "learned": f"Corrected by trainings of your own: {said} ({measured_corrections.PLACE})",
+    }
+
+
+def deadline_hours(text: str | None) -> float | None:
+    """Hours until the deadline; None without one."""
+    return None if text is None else hours("--deadline", text)
+
+
+def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Offer], list[Offer]]:
+    """The instance types that may be taken, and all others.
+
+    Args:
+        where: the option or field that has the text, for the message.
+
+    Raises:
+        RecipeError: one is unknown, or has no GPU or no price in the region; or SageMaker is in
+            no such region.
+    """
+    _refuse_region(region)
+    there = {offer.name: offer for offer in offers(region)}
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in there:
+            raise RecipeError(
+                f"{where} {name}: no training on it can be foreseen in {region}: no such type, "
+                f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
+                + ("" if where == "--instances" else "; name types with --instances")
+            )
+    return [there[name] for name in names], [o for o in there.values() if o.name not in names]
+
+
+def _refuse_region(region: str) -> None:
+    if load(region).date is not None:
+        return
+    from botocore.session import Session  # takes a tenth of a second
+
+    session = Session()
+    partitions = session.get_available_partitions()
+    known = {r for name in partitions for r in session.get_available_regions("sagemaker", name)}
+    if region not in known:
+        raise RecipeError(
+            f"region {region}: SageMaker is in no region of that name; "
+            f"{nearest(region, sorted(known))}; set --region, or aws.region in a recipe"
+        )
+
+
+def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
+    """List the ``offers`` whose devices multiply in one of ``precisions``.
+
+    Raises:
+        RecipeError: none does.
+    """
+    found = [o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops]
+    if not found:
+        names = ", ".join(f"{offer.name} ({offer.machine.gpu})" for offer in offers)
+        raise RecipeError(
+            f"precision fp8: {names}: expected a device with fp8, such as H100 or L40S; name "
+            "other types with --instances, or take precision bf16"
+        )
+    return found
+
+
+def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: B008
+    """The layouts to choose from: of ``within``, with those fields that are given (``4,8``).
+
+    Raises:
+        RecipeError: a value cannot be.
+    """
+    try:
+        read = _SPACE.validate_python({name: text.split(",") for name, text in given.items()})
+    except ValidationError as error:
+        raise RecipeError(first_problem(error, CHOSEN)) from None
+    order = {"shard": within.shard, "recompute": within.recompute}
+    chosen: dict[str, Any] = {}
+    for name in given:
+        value = getattr(read, name)
+        chosen[name] = sorted(value, key=order[name].index if name in order else None)
+    if "context" in given:  # who asks for it has a reason
+        chosen["shortest_share"] = 1
+    return replace(within, **chosen)
+
+
+def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:
+    """The first thing that is wrong with fields that were ``--set``."""
+    found = error.errors()[0]
+    name = str(found["loc"][0]) if found["loc"] else ""
+    if found["type"] == "missing":
+        return f"--{name}: is missing; give it, --model NAME or --shapes FILE"
+    if found["type"] == "extra_forbidden":
+        return f"--set {name}: unknown field; {nearest(name, sorted(known))}"
+    message = found["msg"].removeprefix("Value error, ")
+    return f"--set {name}={found['input']}: {message}" if name else message
+
+
+def tell(advice: Advice, as_text: bool) -> None:
+    """Print the advice, as JSON or for people."""
+    if as_text:
+        print(json.dumps(as_json(advice), indent=1))
+    else:
+        console.print(picture(advice), highlight=False, markup=False)

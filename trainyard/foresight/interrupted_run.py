@@ -1,0 +1,296 @@
+"""A training's run foreseen: when it is finished and what it costs, interruptions included.
+
+The run is simulated many times. What is not known of it (the work, the start, the mean time between
+interruptions, the price) is drawn once for each simulated run from its spread, and stays; when the
+interruptions come, and each wait for machines, is drawn anew. A run may fall back: once a wait on a
+market is longer than its patience, the rest is done on the next one.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainyard.foresight.interval import Spread
+
+STEPS = 8
+"""Of Newton's method, from which on nothing changes but the last digits."""
+
+
+def useful_share(
+    interval: float, save: float, restart: float, between: float, write: float = 0.0
+) -> float:
+    """Share of the time that becomes progress: interval · e^(−write/between) / ((between + restart)
+    · (e^((interval + save)/between) − 1)).
+
+    It is exact. From one restart to the next interruption there are on average ``between`` of
+    running, and as many saved intervals as checkpoints are complete before an exponential time is
+    over: Σₖ e^(−(k·(interval + save) + write)/between). An interruption during a restart only
+    prolongs that restart, and belongs into its mean. With ``write`` 0 the formula is the usual one
+    for saves that stop the training (Daly 2006, without interruptions of restarts).
+
+    Args:
+        write: an asynchronous save's time from its stall's end until the checkpoint is complete; it
+            costs no time, and an interruption before its end loses an interval more. It has to end
+            before the next save begins.
+    """
+    if min(interval, between) <= 0 or min(save, restart, write) < 0:
+        raise ValueError(
+            f"interval {interval}, between {between}: expected more than 0; save {save}, restart "
+            f"{restart}, write {write}: expected 0 or more"
+        )
+    cycle = (interval + save) / between
+    if cycle + write / between > 700:  # e^700 is nearly the largest float: nothing is ever saved
+        return 0.0
+    return interval * math.exp(-write / between) / ((between + restart) * math.expm1(cycle))
+
+
+def best_interval(
+    save: float, restart: float, between: float, write: float = 0.0, shortest: float = 0.0
+) -> float:
+    """The interval with the largest useful share: between · (1 + W(−e^(−1 − save/between))).
+
+    W is Lambert's function, found by Newton's steps on −u − ln(1 − u) = save/between for
+    u = interval/between, from the right, where they cannot miss the root. ``restart`` has no say:
+    it costs the same whatever the interval is.
+
+    Args:
+        write: as of :func:`useful_share`: a save does not begin before the one before is written.
+        shortest: what an interval cannot be shorter than, such as one step.
+    """
+    if save < 0 or between <= 0:
+        raise ValueError(f"save {save}, between {between}: expected 0 or more, and more than 0")
+    least = max(shortest, write - save)
+    cost = save / between
+    if cost == 0:  # what costs nothing is done as often as it can be
+        return least
+    if cost > 30:  # 1 − u = e^(−1 − cost) and less is below what floats resolve
+        return max(between, least)
+    share = min(math.sqrt(2 * cost), -math.expm1(-1 - cost))
+    for _ in range(STEPS):
+        share -= (-share - math.log1p(-share) - cost) * (1 - share) / share
+    return max(share * between, least)
+
+
+DECILE = 1.2815515594457831
+"""Standard deviations from a normal distribution's median to its deciles."""
+
+DRAWS = 400
+"""Simulated runs: a decile is then that of some distribution whose true share is 7 to 13 %."""
+
+PIECE = 64
+"""Interruptions of each run that are drawn at once."""
+
+MANY = 1000
+"""Interruptions from which on a run's own luck no longer counts (it is some 3 %). A run that is to
+have more is not simulated: it takes as long as its useful share says. Where another market is left,
+it is taken after as many."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """How the training saves; seconds."""
+
+    interval: float
+    """Of work from one save to the next."""
+
+    stall: float
+    """For which a save stops the training."""
+
+    write: float = 0.0
+    """From the stall's end until the checkpoint is complete, beside the training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """One way to have the machines."""
+
+    name: str
+    """``on demand``, ``spot``."""
+
+    usd_per_hour: Spread
+    """Of all machines together; charged from when they are there, not while they are waited for."""
+
+    between: Spread
+    """Hours of running from one interruption of the whole job to the next, on average."""
+
+    wait: Spread
+    """Seconds until all machines are there, at the start and after each interruption."""
+
+    patience: float = math.inf
+    """Seconds of waiting after which the next market is taken, for good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run takes and costs; ``inf`` hours and USD where it would never finish."""
+
+    hours: Spread
+    """From the first wait until the last save is complete."""
+
+    usd: Spread
+    interruptions: Spread
+    useful: float
+    """The work's share of the hours, on average."""
+
+    finished: float
+    """Share of the simulated runs that finish."""
+
+    fell_back: float
+    """Share of them that left the first market."""
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The simulated runs; arrays of one value a run, in seconds."""
+
+    work: Array
+    start: Array
+    left: Array
+    elapsed: Array
+    usd: Array
+    interruptions: Array
+    moved: NDArray[np.bool_]
+    active: NDArray[np.int64] = field(init=False)
+    """Numbers of the runs that go on on this market."""
+
+    def __post_init__(self) -> None:
+        self.active = np.arange(len(self.work))
+
+
+def foresee(
+    work_seconds: Spread,
+    markets: Sequence[Market],
+    saving: Saving,
+    start_seconds: Spread,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Outcome:
+    """What a training takes and costs whose work takes ``work_seconds`` where nothing disturbs it.
+
+    Args:
+        markets: taken in this order; that of the last one has no end of patience.
+        start_seconds: from the machines to the first new step: image, data, checkpoint. The
+            machines are charged for it.
+        seed: the same seed gives the same outcome.
+    """
+    if saving.interval <= 0 or not markets:
+        raise ValueError(
+            f"interval {saving.interval}: expected more than 0 seconds; {len(markets)} markets: "
+            "expected one or more"
+        )
+    random = np.random.default_rng(seed)
+    work, start = drawn(work_seconds, random, draws), drawn(start_seconds, random, draws)
+    zero = np.zeros(draws)
+    runs = _Runs(
+        work, start, work.copy(), zero, zero.copy(), zero.copy(), np.zeros(draws, dtype=bool)
+    )
+    for number, market in enumerate(markets):
+        patience = market.patience if number < len(markets) - 1 else math.inf
+        _on(runs, market, patience, saving, random)
+        runs.moved[runs.active] = True  # none after the last
+    return _outcome(runs)
+
+
+def drawn(spread: Spread, random: np.random.Generator, count: int | tuple[int, int]) -> Array:
+    """Values with the spread's median and deciles: log-normal on either side of the median, or
+    normal and not below 0 where the lower decile is 0."""
+    normal = random.standard_normal(count) / DECILE
+    if spread.p10 <= 0:
+        side = np.where(normal < 0, spread.p50 - spread.p10, spread.p90 - spread.p50)
+        return np.maximum(spread.p50 + normal * side, 0.0)
+    low, high = math.log(spread.p50 / spread.p10), math.log(spread.p90 / spread.p50)
+    return spread.p50 * np.exp(normal * np.where(normal < 0, low, high))
+
+
+def _on(
+    runs: _Runs, market: Market, patience: float, saving: Saving, random: np.random.Generator
+) -> None:
+    """Let the active runs go on on a market; those that leave it are then the active ones."""
+    between = drawn(market.between, random, len(runs.work)) * 3600
+    usd_per_second = drawn(market.usd_per_hour, random, len(runs.work)) / 3600
+    if patience == math.inf:
+        _steady(runs, between, usd_per_second, drawn(market.wait, random, MANY).mean(), saving)
+    left_it = [np.empty(0, dtype=np.int64)]
+    here = np.zeros(len(runs.work))
+    while (now := runs.active).size:
+        up = random.exponential(size=(now.size, PIECE)) * between[now, None]
+        wait = drawn(market.wait, random, up.shape)
+        kept, need = _progress(up, runs.left[now, None], saving)
+        leaves = wait > patience
+        last, leaving, ending = _first(leaves, ~leaves & (up >= need))
+        before = np.arange(PIECE) < last[:, None]  # these were interrupted
+        at_end = (np.arange(PIECE) == last[:, None]) & ending[:, None]
+        charged = np.where(before, up, 0.0).sum(1) + np.where(at_end, need, 0.0).sum(1)
+        charged += (before.sum(1) + ending) * runs.start[now]
+        waited = np.where(before | at_end, wait, 0.0).sum(1) + np.where(leaving, patience, 0.0)
+        runs.elapsed[now] += charged + waited
+        runs.usd[now] += charged * usd_per_second[now]
+        here[now] += before.sum(1)
+        runs.left[now] = np.where(ending, 0.0, runs.left[now] - np.where(before, kept, 0.0).sum(1))
+        leaving |= ~ending & (here[now] >= MANY) & (patience < math.inf)
+        left_it.append(now[leaving])
+        runs.active = now[~leaving & ~ending]
+    runs.interruptions += here
+    runs.active = np.concatenate(left_it)
+
+
+def _steady(
+    runs: _Runs, between: Array, usd_per_second: Array, wait: float, saving: Saving
+) -> None:
+    """Account for those of the active runs that would have many interruptions, all at once."""
+    for run in runs.active:
+        start, left = float(runs.start[run]), float(runs.left[run])
+        share = useful_share(
+            saving.interval, saving.stall, wait + start, float(between[run]), saving.write
+        )
+        life = float(between[run]) + wait + start
+        if left < MANY * share * life:
+            continue
+        count = left / share / life if share else math.inf
+        runs.elapsed[run] += count * life
+        runs.usd[run] += count * (life - wait) * usd_per_second[run]
+        runs.interruptions[run] += count
+        runs.left[run] = 0.0
+    runs.active = runs.active[runs.left[runs.active] > 0]
+
+
+def _progress(up: Array, left: Array, saving: Saving) -> tuple[Array, Array]:
+    """Of each time between a restart and an interruption: the work of it that is saved, and how
+    long it would have to be to finish, the last save included."""
+    kept = np.floor(np.maximum(up - saving.write, 0) / (saving.interval + saving.stall))
+    kept *= saving.interval
+    to_do = left - (np.cumsum(kept, axis=1) - kept)
+    return kept, to_do + np.ceil(to_do / saving.interval) * saving.stall + saving.write
+
+
+def _first(
+    leaves: NDArray[np.bool_], ends: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Where each row leaves or ends first, its length if it does neither; and which it does."""
+    either = leaves | ends
+    some, first = either.any(axis=1), either.argmax(axis=1)
+    leaving = some & leaves[np.arange(len(first)), first]
+    return np.where(some, first, either.shape[1]), leaving, some & ~leaving
+
+
+def _outcome(runs: _Runs) -> Outcome:
+    return Outcome(
+        hours=_spread(runs.elapsed / 3600),
+        usd=_spread(runs.usd),
+        interruptions=_spread(runs.interruptions),
+        useful=float((runs.work / runs.elapsed).mean()),
+        finished=float(np.isfinite(runs.elapsed).mean()),
+        fell_back=float(runs.moved.mean()),
+    )
+
+
+def _spread(values: Array) -> Spread:
+    """Deciles that occurred: between a number and infinity there is no mean."""
+    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), method="inverted_cdf")
+    return Spread(float(low), float(middle), float(high))

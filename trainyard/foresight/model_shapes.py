@@ -1,0 +1,131 @@
+"""What memory and time need to know of a model: sizes and work of its parts, for one token.
+
+``of`` has them by formula for GPT's and Llama's shapes; ``read`` takes them of any other model as
+``python -m training.shapes`` prints them.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from trainyard.common.errors import TrainingError
+from trainyard.foresight import transformer_formulas
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.transformer_formulas import WIDTH, Kept, Shapes, Unit
+
+__all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read", "widths"]
+
+_TREE = TypeAdapter(Shapes)
+
+
+def read(tree: Mapping[str, Any]) -> Shapes:
+    """Shapes from JSON with the fields of ``Shapes`` and ``Unit``; the totals may be left out.
+
+    A field ``of``, which says whose they are, is left alone.
+
+    Raises:
+        TrainingError: a field is missing, unknown or of another kind.
+    """
+    try:
+        return _TREE.validate_python({name: v for name, v in tree.items() if name != "of"})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise TrainingError(
+            f"shapes: {where}: {first['msg']}; expected what python -m training.shapes prints"
+        ) from None
+
+
+def widths(read: Shapes) -> dict[str, Any]:
+    """Of a model that was traced, what its layouts depend on."""
+    block = max(read.units, key=lambda unit: unit.count)
+    width = max(1, round(block.output_bytes / WIDTH["bf16"]))
+    return {"layers": block.count, "hidden": width, "sequence": read.sequence}
+
+
+def megatron(setting: Setting) -> bool:
+    """Whether the layout is one of Megatron's, whose operators are fused otherwise than torch's."""
+    split = setting.tensor * setting.pipeline * setting.context > 1
+    return split and setting.shard != "full"
+
+
+def of(setting: Setting) -> Shapes:
+    """Shapes of the setting's model: GPT's with learned positions, else Llama's.
+
+    GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms
+    (Touvron et al. 2023).
+    """
+    return _of(
+        setting.layers,
+        setting.hidden,
+        setting.heads or max(1, setting.hidden // 128),
+        setting.kv_heads,
+        setting.ffn,
+        setting.gated,
+        setting.vocab,
+        setting.tied,
+        setting.positions == "learned",
+        setting.dropout > 0,
+        setting.sequence,
+        setting.attention == "full",
+        WIDTH[setting.precision],
+        megatron(setting),
+        setting.tensor > 1 and not megatron(setting),
+        setting.master and setting.shard == "none",
+        setting.compile,
+        setting.lora_rank,
+        setting.quantization != "none",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _of(
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    ffn: int,
+    gated: bool,
+    vocab: int,
+    tied: bool,
+    learned: bool,
+    dropout: bool,
+    sequence: int,
+    full_attention: bool,
+    width: int,
+    fused: bool,
+    torch_tensor: bool,
+    master: bool,
+    compiled: bool,
+    rank: int,
+    quantized: bool,
+) -> Shapes:
+    head = hidden // heads
+    usual = -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
+    widths = transformer_formulas.Widths(
+        hidden=hidden,
+        heads=heads,
+        queries=heads * head,
+        keys=(kv_heads or heads) * head,
+        ffn=ffn or usual,
+        gated=gated,
+        biased=learned,
+        dropout=dropout,
+        full_attention=full_attention,
+        sequence=sequence,
+        bytes=width,
+        megatron=fused,
+        torch_tensor=torch_tensor,
+        autocast=master and not fused and not compiled and width == 2,
+        compiled=compiled,
+        rank=rank,
+        quantized=quantized,
+    )
+    units = (
+        transformer_formulas.embedding(widths, vocab, learned),
+        transformer_formulas.block(widths, layers),
+        transformer_formulas.head(widths, vocab, tied),
+    )
+    return Shapes(units=units, sequence=sequence, logits=vocab, tied=tied)

@@ -1,0 +1,213 @@
+"""What of a model's weights, gradients and optimizer state lies on one rank, and what it gathers.
+
+Bytes of a parameter, Adam, 16 bits with a float32 copy (Rajbhandari et al. 2020, ZeRO, section 3.1;
+with float32 gradients Megatron's 18, megatron/training/theoretical_memory_usage.py): weights 2,
+gradients 2 or 4, optimizer 12, each divided by the ranks that share it. FSDP keeps the float32
+copy alone, and gathers units in 16 bits: 4 + 4 + 8.
+"""
+
+from dataclasses import dataclass
+
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.transformer_formulas import WIDTH, Shapes, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline rank's part of a model."""
+
+    number: int
+    units: tuple[tuple[Unit, float], ...]
+    """Each unit, and how many of it."""
+
+    head: Unit | None
+    """The model's last unit, on the last stage."""
+
+    flight: float
+    """Micro-batches whose forward pass has been made, and whose backward pass has not."""
+
+    shared: int
+    """Weights that the head takes from an embedding of another stage: a copy of them."""
+
+
+def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
+    """The stages that may be the fullest: the first, the second for those between, the last."""
+    ranks = setting.pipeline
+    if ranks == 1:
+        units = tuple((unit, float(unit.count)) for unit in model.units)
+        return [Stage(0, units, model.units[-1], 1.0, 0)]
+    first, *inner, last = model.units
+    numbers = [0, 1, ranks - 1] if ranks > 2 else [0, 1]
+    stages = []
+    for number in numbers:
+        ends = [(first, 1.0)] * (number == 0) + [(last, 1.0)] * (number == ranks - 1)
+        share = _share(setting, sum(unit.count for unit in inner), last=number == ranks - 1)
+        blocks = tuple((unit, unit.count * share) for unit in inner)
+        head = last if number == ranks - 1 else None
+        shared = _embedded(model) if head and model.tied else 0
+        stages.append(Stage(number, (*blocks, *ends), head, _flight(setting, number), shared))
+    return stages
+
+
+def _share(setting: Setting, blocks: int, *, last: bool) -> float:
+    """The share of the blocks on a stage: rounded up, and the last stage gets what is left."""
+    chunks = setting.pipeline * setting.interleave
+    each = -(-blocks // chunks) * setting.interleave
+    left = blocks - each * (setting.pipeline - 1)
+    if left < 0:
+        return 1 / setting.pipeline
+    return (left if last else each) / blocks
+
+
+def _flight(setting: Setting, number: int) -> float:
+    """1F1B: p − i micro-batches on stage i. Interleaved, a rank has begun 2(p − i − 1) + (v − 1)p
+    + 1 of its parts, of which v make a micro-batch: on the first, 1 + (p − 1)/(pv) times p
+    (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3)."""
+    behind, parts = setting.pipeline - number - 1, setting.interleave
+    if parts == 1:
+        return float(min(behind + 1, setting.accumulation))
+    begun = 2 * behind + (parts - 1) * setting.pipeline + 1
+    return min(begun / parts, float(setting.accumulation))
+
+
+def _embedded(model: Shapes) -> int:
+    return model.units[-1].widest or model.units[0].parameters
+
+
+MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
+"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type."""
+
+EIGHT_BIT = 2 * (1 + 4 / 256)
+"""Bytes of Adam's moments in 8 bits, with a float32 scale for 256 (Dettmers et al. 2022)."""
+
+FROZEN = {"nf4": 0.5 + 4 / 64, "int8": 1.0}
+"""Bytes of a quantized weight; nf4 has a float32 scale for 64 (Dettmers et al. 2023, section 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Bytes that come and go with a unit: what ranks put together of it, and its gradient."""
+
+    blocks: float = 0.0
+    """Whole weights while a block's backward pass runs: its own, and those fetched ahead."""
+
+    head: float = 0.0
+    """And while the head's runs."""
+
+    gradient: float = 0.0
+    """A block's gradient before it is shared or added."""
+
+    head_gradient: float = 0.0
+    saved: float = 0.0
+    """The largest unit's float32 weights, put together to be saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes on one rank."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    """Its moments, and the float32 copy where it is one beside 16-bit weights."""
+
+    gathered: Gathered
+    host: float
+
+
+def resident(setting: Setting, stage: Stage) -> States:
+    """What the stage's units take on one rank."""
+    width = WIDTH[setting.precision]
+    full, sharded = setting.shard == "full", setting.shard != "none"
+    ranks = setting.sharded_over
+    alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
+    copied = setting.master and width < 4 and not alone
+    weights, trained = _weights(setting, stage, 4.0 if alone else float(width))
+    kept = _moments(setting) * trained
+    optimizer = (kept + trained * 4.0 * copied) / (ranks if sharded else 1)
+    gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
+    if setting.shard in ("gradients", "full"):
+        gradients /= ranks
+    if setting.shard == "gradients" and setting.deepspeed:
+        gradients += trained * width  # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N
+    if setting.optimizer_in_backward:
+        gradients = 0.0
+    parameters = weights / (ranks if full else 1)
+    host = 0.0
+    if setting.offload != "none":
+        host, optimizer, gradients = host + optimizer + gradients, 0.0, 0.0
+    if setting.offload == "all":
+        host, parameters = host + parameters, 0.0
+    return States(parameters, gradients, optimizer, _gathered(setting, stage), host)
+
+
+def _moments(setting: Setting) -> float:
+    if setting.optimizer == "adamw_8bit":
+        return EIGHT_BIT
+    wide = setting.master or setting.precision == "fp32"
+    return MOMENTS[setting.optimizer] * (4.0 if wide else 2.0)
+
+
+def on_rank(setting: Setting, unit: Unit) -> float:
+    """Parameters of a unit that a tensor-parallel rank has."""
+    return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
+
+
+def _weights(setting: Setting, stage: Stage, stored: float) -> tuple[float, float]:
+    """Bytes of the stage's weights on a rank that shares them with nobody, and how many train."""
+    width = float(WIDTH[setting.precision])
+    total, trained = stage.shared / setting.tensor * stored, stage.shared / setting.tensor
+    for unit, count in stage.units:
+        here = on_rank(setting, unit) * count
+        learns = here * _trained(unit)
+        frozen = width if unit is stage.head else _frozen(setting, unit)
+        total += learns * stored + (here - learns) * frozen
+        trained += learns
+    return total, trained
+
+
+def _trained(unit: Unit) -> float:
+    return unit.trained / max(1, unit.parameters)
+
+
+def _frozen(setting: Setting, unit: Unit) -> float:
+    """Bytes of a frozen weight; libraries quantize what multiplies, but for the head."""
+    width = float(WIDTH[setting.precision])
+    return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
+
+
+def _gathered(setting: Setting, stage: Stage) -> Gathered:
+    width = float(WIDTH[setting.precision])
+    both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)  # made, and to be reduced
+    unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
+    block, learns = on_rank(setting, unit), _trained(unit)
+    frozen = _frozen(setting, unit) if setting.lora_rank else width
+    # A quantized matrix is put into 16 bits for its product.
+    wide = width * unit.widest / setting.tensor if frozen < width else 0.0
+    if setting.shard != "full":
+        whole = block if setting.shard == "gradients" else unit.widest / setting.tensor
+        # Where no gradients stay, a unit's are there until they are copied away or used.
+        leaves = setting.optimizer_in_backward or setting.offload != "none"
+        return Gathered(
+            blocks=wide,
+            gradient=whole * learns * both,
+            head_gradient=_head(setting, stage) * both if leaves else 0.0,
+        )
+    saved = 4.0 * max(on_rank(setting, one) * _trained(one) for one, _ in stage.units)
+    if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
+        every = sum(on_rank(setting, one) * count for one, count in stage.units)
+        together = every * (frozen + WIDTH[setting.gradients_in] * learns)
+        return Gathered(together, together, block * learns * both, 0.0, saved)
+    head = on_rank(setting, stage.head) if stage.head else 0.0
+    return Gathered(
+        blocks=2 * block * frozen + wide,
+        head=head * width + block * frozen,
+        gradient=block * learns * both,
+        head_gradient=_head(setting, stage) * both,
+        saved=saved,
+    )
+
+
+def _head(setting: Setting, stage: Stage) -> float:
+    """The head's weights with a gradient, on a rank."""
+    return on_rank(setting, stage.head) * _trained(stage.head) if stage.head else 0.0

@@ -1,0 +1,196 @@
+"""How long an optimizer step takes: the work of ``work.py`` on devices that fall short of ideal.
+
+By how much they do is in ``constants.json``, which ``python -m benchmarks.foresight --fit`` writes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.foresight import rank_work as work_of
+from trainyard.foresight.interval import Spread
+from trainyard.foresight.model_shapes import Shapes
+from trainyard.foresight.rank_work import Work
+from trainyard.foresight.setting import Setting
+
+OPTIMIZER = 0.8
+"""Share of the memory bandwidth that an optimizer's kernels reach; too short to be fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What is fitted; each holds for all devices and frameworks."""
+
+    matmul: float
+    """Share of the best measured rate that products reach on Ampere, in a model that is wide."""
+
+    matmul_hopper: float
+    matmul_hopper_fp8: float
+    matmul_blackwell: float
+    narrow: float
+    """What a product in a model of width 1,000 takes longer, as a share."""
+
+    few: float
+    """What products of a micro-batch of 1,000 tokens take longer than those of many, as a share."""
+
+    flash1: float
+    """Share of the products' best rate that attention reaches by kernels of before mid-2023."""
+
+    flash1_hopper: float
+    flash1_backward: float
+    """How often its forward time its backward pass takes."""
+
+    flash2: float
+    """The share of FlashAttention 2 on Ampere."""
+
+    flash2_hopper: float
+    cudnn: float
+    """And of cuDNN's on Hopper and Blackwell."""
+
+    scores: float
+    """And of attention that keeps its scores."""
+
+    elementwise: float
+    """Seconds of what is no product, over its bytes ÷ memory bandwidth."""
+
+    casts: float
+    """Bytes that casts to fp8 move, over those of the activations."""
+
+    link: float
+    """Share of NVLink's rate that a collective reaches."""
+
+    asynchronous: float
+    """Share of tensor parallelism's exchange that asynchronous products leave exposed."""
+
+    network: float
+    """Share of the network's rate that a collective reaches."""
+
+    message_us: float
+    """Latency of an all-reduce of tensor parallelism, in microseconds."""
+
+    hop_us: float
+    """Latency of a rank in a ring, in microseconds."""
+
+    overlap: float
+    """Share of the shorter that is lost where exchange and computation overlap."""
+
+    nodes: float
+    """What a node more costs: the share of the step for each e-fold of the number of nodes."""
+
+    launch_us: float
+    """The host's time for the kernels of one block's forward pass, in microseconds."""
+
+    micro_batch_ms: float
+    """What a micro-batch takes beside, in milliseconds."""
+
+    step_ms: float
+    """What a step takes beside, in milliseconds: clipping, synchronising, logging."""
+
+    low: float
+    """p10 over the median, on devices with published rows, of a source that none of them is of: a
+    cluster and a code of one's own. ``benchmarks.foresight.holding_out.reach`` says how wide."""
+
+    high: float
+    low_elsewhere: float
+    """The same on devices that no row was of."""
+
+    high_elsewhere: float
+
+
+def _read(path: Path) -> Constants:
+    return Constants(**json.loads(path.read_text(encoding="utf-8"))["time"])
+
+
+FITTED_ON = frozenset({"A100-40", "A100-80", "H100-80", "H100-96-500W", "H200", "B200"})
+"""Devices that the benchmark has rows of; a test compares it with them."""
+
+CONSTANTS = _read(Path(__file__).with_name("constants.json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What a step takes, and of what that consists."""
+
+    step_seconds: Spread
+    parts: Mapping[str, float]
+    """Seconds of a step that each part adds."""
+
+    tokens_per_second_per_gpu: Spread
+    mfu: float
+    """Share of the devices' 16-bit peak, by 6N + 12·L·h·s operations a token (Chowdhery et al.
+    2022, appendix B); what is computed again is not counted."""
+
+
+def seconds(work: Work, c: Constants) -> dict[str, Any]:
+    """Seconds of a step by part; ``work`` has numbers, or arrays for as many settings."""
+    compute = (
+        (work.matmul + work.narrow * c.narrow) / c.matmul
+        + work.matmul_hopper / c.matmul_hopper
+        + work.matmul_hopper_fp8 / c.matmul_hopper_fp8
+        + work.matmul_blackwell / c.matmul_blackwell
+    ) * (1 + work.few * c.few)
+    attention = (
+        (work.flash1 + work.flash1_back * c.flash1_backward) / c.flash1
+        + (work.flash1_hopper + work.flash1_hopper_back * c.flash1_backward) / c.flash1_hopper
+        + work.flash2 / c.flash2
+        + work.flash2_hopper / c.flash2_hopper
+        + work.cudnn / c.cudnn
+        + work.scores / c.scores
+    )
+    moved = work.elementwise * c.elementwise + work.casts * c.casts
+    tensor = (work.tensor + work.tensor_async * c.asynchronous) / c.link
+    tensor = tensor + work.tensor_nodes / c.network + work.messages * c.message_us * 1e-6
+    device = compute + attention + moved
+    host = _longer(device, work.passes * c.launch_us * 1e-6) - device
+    busy = device + host + tensor
+    exchanged = work.exchanged / c.network + work.hops * c.hop_us * 1e-6
+    return {
+        "compute": compute,
+        "attention": attention,
+        "element-wise": moved,
+        "host": host + (work.micro_batches * c.micro_batch_ms + c.step_ms) * 1e-3,
+        "tensor parallel": tensor,
+        "data parallel": _exposed(busy, exchanged, c.overlap) + work.reduction / c.network,
+        "pipeline": work.boundary / c.network,
+        "optimizer": work.optimizer / OPTIMIZER + work.offloaded,
+        "stragglers": busy * work.nodes * c.nodes,
+    }
+
+
+def _longer(device: Any, host: Any) -> Any:
+    """The longer of two that run ahead of each other; near the tie a little more."""
+    return (device**4 + host**4) ** 0.25
+
+
+def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
+    """What an exchange adds to the computation that hides it: what is longer, and a share."""
+    apart = abs(exchanged - busy)
+    shorter = (busy + exchanged - apart) / 2
+    longer = (busy + exchanged + apart) / 2
+    return longer - busy + lost * shorter
+
+
+def _deciles(setting: Setting, c: Constants) -> tuple[float, float]:
+    known = setting.gpu in FITTED_ON
+    return (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
+
+
+def foresee(
+    setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
+) -> Time:
+    """Time of a step of ``setting``.
+
+    Args:
+        shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
+        efficiency: constants of a machine that was measured; else those of ``constants.json``.
+    """
+    c = efficiency or CONSTANTS
+    work = work_of.of(setting, shapes)
+    parts = seconds(work, c)
+    step = sum(parts.values())
+    spread = Spread.around(step, *_deciles(setting, c))
+    tokens = setting.tokens / setting.gpus
+    peak = setting.device.bf16_tflops * 1e12
+    return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)

@@ -1,0 +1,138 @@
+"""What the ranks of a training send each other in a step, in seconds of ideal links.
+
+Ranks are laid out tensor first, then context and data, then pipeline, as Megatron's and
+torchtitan's are, so that a node's ranks are of as many tensor-parallel groups as fit.
+"""
+
+from dataclasses import dataclass
+
+from trainyard.foresight.model_shapes import WIDTH, Shapes, Unit
+from trainyard.foresight.setting import Setting
+
+PCIE = 2.5e10
+"""Bytes a second of PCIe 4 × 16 in one direction, of which 31.5 GB/s are the standard's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataTraffic:
+    """Of data-parallel ranks, in a step."""
+
+    hidden: float = 0.0
+    """Seconds behind which the device computes."""
+
+    waited: float = 0.0
+    """Seconds after the last backward pass."""
+
+    hops: float = 0.0
+    """Ranks that the hidden messages pass, one after the other."""
+
+
+def link(setting: Setting) -> float:
+    """Bytes a second of a rank to others of its node; PCIe's where there is no NVLink."""
+    return setting.device.link_gb_s * 1e9 or PCIE
+
+
+def network(setting: Setting) -> float:
+    """Bytes a second of a node to others."""
+    return (setting.node_gbps or setting.device.node_gbps) / 8 * 1e9
+
+
+def _to_a_neighbour(setting: Setting, ranks: int) -> float:
+    """Bytes a second to a rank that is ``ranks`` away."""
+    inside = ranks < setting.node_size
+    return link(setting) if inside else network(setting) / setting.node_size
+
+
+def tensor(setting: Setting, block: Unit, times: float) -> float:
+    """Two all-reduces of a block's output forward and two backward (Shoeybi et al. 2019, section
+    3), and two where the forward pass is repeated; 2(t − 1)/t of the bytes on a link. With sequence
+    parallelism each is a gather and a scatter of as many bytes in all (Korthikanti et al. 2022).
+
+    ``times``: tokens through a block, over all blocks.
+    """
+    t = setting.tensor
+    if t == 1:
+        return 0.0
+    reductions = 4 + 2 * (setting.recompute == "full")
+    volume = reductions * 2 * (t - 1) / t * block.output_bytes * times
+    return volume / (network(setting) if t > setting.node_size else link(setting))
+
+
+def context(setting: Setting, block: Unit, times: float) -> float:
+    """Every rank is given all others' keys and values: once forward, twice backward."""
+    c = setting.context
+    if c == 1:
+        return 0.0
+    heads = setting.heads or max(1, setting.hidden // 128)
+    shared = (setting.kv_heads or heads) / heads
+    volume = 3 * (c - 1) * 2 * shared * block.output_bytes * times / setting.tensor
+    return volume / _to_a_neighbour(setting, setting.tensor * (c - 1))
+
+
+def boundary(setting: Setting, block: Unit, sequence: int) -> float:
+    """A block's output to the next stage and its gradient back, for each micro-batch; tensor-
+    parallel ranks send a share each (Narayanan et al. 2021, section 4.1)."""
+    p = setting.pipeline
+    if p == 1:
+        return 0.0
+    tokens = setting.micro_batch * sequence / setting.context
+    times = 2 * (setting.accumulation + p - 1) * setting.interleave
+    volume = times * block.output_bytes * tokens / setting.tensor
+    return volume / _to_a_neighbour(setting, setting.gpus // p)
+
+
+def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
+    """Gradients summed, and weights gathered where they are shared.
+
+    Weights that are shared are gathered and gradients scattered in each micro-batch (FSDP: twice
+    gathered where weights are not kept after the forward pass), in a pipeline once a step, as
+    torchtitan and Megatron do. Context-parallel ranks hold the same weights, and take part.
+    """
+    ranks = setting.data_parallel * setting.context
+    if ranks == 1:
+        return DataTraffic()
+    held = model.parameters / (setting.tensor * setting.pipeline)
+    trained = model.trained / (setting.tensor * setting.pipeline)
+    width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
+    if setting.shard == "none":
+        seconds = _ring(setting, 2 * trained * gradient, ranks)
+        alone = setting.tensor * setting.pipeline == 1  # torch's DDP; Megatron's waited
+        return DataTraffic(hidden=seconds) if alone else DataTraffic(waited=seconds)
+    if setting.shard == "optimizer":
+        return DataTraffic(hidden=_ring(setting, trained * (gradient + width), ranks))
+    full = setting.shard == "full"
+    shared = setting.sharded_over
+    times = 1 if setting.pipeline > 1 else setting.accumulation
+    sent = held * width
+    if full and setting.float8_gather and setting.precision == "fp8":
+        blocks = block.parameters * block.count / (setting.tensor * setting.pipeline)
+        sent -= (width - 1) * blocks  # norms, a ten-thousandth of them, stay in 16 bits
+    volume = (sent * (1 + full) + trained * width) * times
+    hops = (2 + full) * block.count / setting.pipeline * times * (shared - 1)
+    between = _between(setting, 2 * trained * width / shared, ranks // shared)
+    return DataTraffic(_ring(setting, volume, shared), between, hops)
+
+
+def _ring(setting: Setting, volume: float, ranks: int) -> float:
+    """Seconds in which ``ranks`` gather (or reduce and scatter) ``volume`` bytes.
+
+    A ring passes each link once: NVLink within a node, and between nodes the node's network, which
+    the rings of all the node's groups share.
+    """
+    inside = min(ranks, max(1, setting.node_size // setting.tensor))
+    volume *= (ranks - 1) / ranks
+    seconds = volume / link(setting) if inside > 1 else 0.0
+    if ranks > inside:
+        rings = min(setting.node_size, setting.gpus) / inside
+        seconds = max(seconds, rings * volume / network(setting))
+    return seconds
+
+
+def _between(setting: Setting, volume: float, groups: int) -> float:
+    """Seconds in which the groups of hybrid sharding sum their shards."""
+    if groups == 1:
+        return 0.0
+    volume *= (groups - 1) / groups
+    if setting.nodes == 1:
+        return volume / link(setting)
+    return volume * setting.node_size / network(setting)

@@ -1,0 +1,80 @@
+"""The instance types that training and processing jobs can have, and what they are made of.
+
+``instance_types.csv`` holds one line for each name in botocore 1.44.5's TrainingInstanceType, which
+includes all of ProcessingInstanceType (column ``processing``). The figures are those of EC2's
+DescribeInstanceTypes as karpenter-provider-aws publishes them (website, reference/
+instance-types.md: commit 1d92708 of 2026-08-21; p2 and p3 in its v1.0). Not from there but from
+memory of AWS's product pages: all of p6e-gb200, and the memory of a Trainium chip.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+NEURON = ("trainium", "trainium2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One SageMaker instance type."""
+
+    name: str
+    """``ml.p4d.24xlarge``."""
+
+    vcpus: int
+    memory_gib: float
+    """All of it; SageMaker's agents take some."""
+
+    accelerator: str | None
+    """GPU or Trainium chip: ``a100``; None for a CPU instance."""
+
+    accelerators: int
+    """How many of them; 0 for a CPU instance."""
+
+    accelerator_memory_gib: float
+    """Memory of each one."""
+
+    efa: bool
+    """Whether it has an Elastic Fabric Adapter."""
+
+    local_storage_gb: int
+    """NVMe disks, which SageMaker uses instead of an EBS volume; 0 for none."""
+
+    network_gbps: float
+    """The baseline, not the "up to"; 0 where AWS states none."""
+
+    processing: bool
+    """Whether processing jobs may have it; training jobs may have all."""
+
+    @property
+    def kind(self) -> Literal["cpu", "gpu", "neuron"]:
+        """What the image must be built for."""
+        if self.accelerator is None:
+            return "cpu"
+        return "neuron" if self.accelerator in NEURON else "gpu"
+
+
+def _read(path: Path) -> dict[str, Machine]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: _machine(row) for row in csv.DictReader(file)}
+
+
+def _machine(row: Mapping[str, str]) -> Machine:
+    return Machine(
+        name=row["name"],
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gib"]),
+        accelerator=row["accelerator"] or None,
+        accelerators=int(row["accelerators"]),
+        accelerator_memory_gib=float(row["accelerator_memory_gib"]),
+        efa=row["efa"] == "yes",
+        local_storage_gb=int(row["local_storage_gb"]),
+        network_gbps=float(row["network_gbps"]),
+        processing=row["processing"] == "yes",
+    )
+
+
+MACHINES: Mapping[str, Machine] = _read(Path(__file__).with_suffix(".csv"))
+"""Instance type → its machine."""

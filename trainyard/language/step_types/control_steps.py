@@ -1,0 +1,99 @@
+"""Steps that the pipeline service does itself: what runs next, what is noted, what is deleted."""
+
+from trainyard.language.step_types.shape_form import (
+    ANYTHING,
+    INTEGER,
+    STRING,
+    list_of,
+    map_of,
+    number,
+    one_of,
+    structure,
+)
+from trainyard.language.step_types.step_type import StepType
+
+CONDITION = StepType(
+    name="Condition",
+    arguments=structure(
+        "Conditions",
+        Conditions=ANYTHING,
+        IfSteps=list_of(ANYTHING),
+        ElseSteps=list_of(ANYTHING),
+    ),
+    properties={"Outcome": ANYTHING},
+    nests=("IfSteps", "ElseSteps"),
+    charged=False,
+)
+
+FOR_EACH = StepType(
+    name="ForEach",
+    arguments=structure(
+        "IterableItems",
+        "MaxConcurrency",
+        "ForEachBody",
+        IterableItems=ANYTHING,
+        MaxConcurrency=number("integer", 1, 50),
+        Selector=structure("Pick", "Field", Pick=one_of("MaxBy", "MinBy"), Field=ANYTHING),
+        ForEachBody=list_of(ANYTHING, min=1),
+    ),
+    properties={
+        "Status": STRING,
+        **dict.fromkeys(
+            (
+                "InputItemCount",
+                "TotalStepCount",
+                "SucceededStepCount",
+                "FailedStepCount",
+                "StoppedStepCount",
+            ),
+            INTEGER,
+        ),
+        "IterationOutputs": ANYTHING,
+        "Selected": ANYTHING,
+    },
+    nests=("ForEachBody",),
+)
+
+FAIL = StepType(
+    name="Fail",
+    arguments=structure(ErrorMessage={"type": "string", "max": 3072}),
+    charged=False,
+)
+
+_ENTITY = structure(Arn=STRING, Name=STRING, Type=one_of("Action", "Artifact", "Context"))
+LINEAGE = StepType(
+    name="Lineage",
+    arguments=structure(
+        Actions=list_of({"shape": "CreateActionRequest"}),
+        Artifacts=list_of({"shape": "CreateArtifactRequest"}),
+        Contexts=list_of({"shape": "CreateContextRequest"}),
+        Associations=list_of(
+            structure(
+                "Source",
+                "Destination",
+                Source=_ENTITY,
+                Destination=_ENTITY,
+                AssociationType={"shape": "AssociationEdgeType"},
+            )
+        ),
+    ),
+    properties={
+        "ActionArns": map_of(STRING),
+        "ArtifactArns": map_of(STRING),
+        "ContextArns": map_of(STRING),
+        "Associations": ANYTHING,
+    },
+)
+
+CLEANUP = StepType(
+    name="Cleanup",
+    arguments=structure(
+        "Resources",
+        Resources=structure(
+            "S3",
+            S3=list_of(
+                structure("StepName", StepName=STRING, S3Uris=list_of(STRING, min=1)), min=1
+            ),
+        ),
+    ),
+)

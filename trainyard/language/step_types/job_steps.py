@@ -1,0 +1,198 @@
+"""Steps that start a job of SageMaker's."""
+
+from trainyard.language.step_types.shape_form import list_of, structure
+from trainyard.language.step_types.step_type import Choice, Job, StepType
+
+DOCUMENTED, REMEMBERED = "botocore: {} (documentation)", "API reference: {}, from memory"
+
+TRAINING_JOB = Job(
+    api="TrainingJob",
+    resource="training-job",
+    log_group="/aws/sagemaker/TrainingJobs",
+    machines="training",
+    instances="ResourceConfig",
+    image="AlgorithmSpecification.TrainingImage",
+)
+PROCESSING_JOB = Job(
+    api="ProcessingJob",
+    resource="processing-job",
+    log_group="/aws/sagemaker/ProcessingJobs",
+    machines="processing",
+    instances="ProcessingResources.ClusterConfig",
+    image="AppSpecification.ImageUri",
+)
+TRANSFORM_JOB = Job(
+    api="TransformJob",
+    resource="transform-job",
+    log_group="/aws/sagemaker/TransformJobs",
+    machines="transform",
+    instances="TransformResources",
+)
+
+TRAINING = StepType(
+    name="Training",
+    request="CreateTrainingJobRequest",
+    describe="DescribeTrainingJobResponse",
+    made_up="TrainingJobName",
+    # Serverless jobs made the first three optional in botocore's model.
+    choices=(
+        *(
+            Choice(
+                members=(member, "ServerlessJobConfig"),
+                source=REMEMBERED.format("CreateTrainingJob"),
+                several=True,
+            )
+            for member in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
+        ),
+        Choice(
+            where=("ResourceConfig",),
+            members=("InstanceType", "InstanceGroups", "InstancePreferences"),
+            source=REMEMBERED.format("ResourceConfig"),
+            several=True,
+        ),
+        Choice(
+            where=("AlgorithmSpecification",),
+            members=("TrainingImage", "AlgorithmName"),
+            source=DOCUMENTED.format("AlgorithmSpecification"),
+        ),
+        Choice(
+            where=("InputDataConfig", 0, "DataSource"),
+            members=("S3DataSource", "FileSystemDataSource", "DatasetSource"),
+            source=REMEMBERED.format("DataSource"),
+        ),
+    ),
+    cached=True,
+    cache_key=(
+        "AlgorithmSpecification",
+        "CheckpointConfig",
+        "DebugHookConfig",
+        "DebugRuleConfigurations",
+        "Environment",
+        "HyperParameters",
+        "InputDataConfig",
+    ),
+    retried=True,
+    metadata="TrainingJob",
+    role="RoleArn",
+    job=TRAINING_JOB,
+)
+"""The SDK's @step and notebook job are of this type, too."""
+
+PROCESSING = StepType(
+    name="Processing",
+    request="CreateProcessingJobRequest",
+    describe="DescribeProcessingJobResponse",
+    made_up="ProcessingJobName",
+    choices=(
+        Choice(
+            where=("ProcessingInputs", 0),
+            members=("S3Input", "DatasetDefinition"),
+            source=REMEMBERED.format("ProcessingInput"),
+        ),
+        Choice(
+            where=("ProcessingOutputConfig", "Outputs", 0),
+            members=("S3Output", "FeatureStoreOutput"),
+            source=REMEMBERED.format("ProcessingOutput"),
+        ),
+        Choice(
+            where=("ProcessingResources", "ClusterConfig"),
+            members=("InstanceType", "InstancePreferences"),
+            source=REMEMBERED.format("ProcessingClusterConfig"),
+            several=True,
+        ),
+    ),
+    fields={
+        "PropertyFiles": list_of(
+            structure(
+                "PropertyFileName",
+                "OutputName",
+                "FilePath",
+                PropertyFileName={"type": "string", "min": 1},
+                OutputName={"type": "string", "min": 1},
+                FilePath={"type": "string", "min": 1},
+            )
+        )
+    },
+    cached=True,
+    cache_key=("AppSpecification", "Environment", "ProcessingInputs"),
+    retried=True,
+    metadata="ProcessingJob",
+    role="RoleArn",
+    job=PROCESSING_JOB,
+)
+
+TRANSFORM = StepType(
+    name="Transform",
+    request="CreateTransformJobRequest",
+    describe="DescribeTransformJobResponse",
+    made_up="TransformJobName",
+    cached=True,
+    cache_key=("DataProcessing", "Environment", "ModelName", "TransformInput"),
+    retried=True,
+    metadata="TransformJob",
+    job=TRANSFORM_JOB,
+)
+"""ModelName names the model to use; the job assumes the role of that model."""
+
+TUNING = StepType(
+    name="Tuning",
+    request="CreateHyperParameterTuningJobRequest",
+    describe="DescribeHyperParameterTuningJobResponse",
+    listing="ListTrainingJobsForHyperParameterTuningJobResponse",
+    made_up="HyperParameterTuningJobName",
+    choices=(
+        Choice(
+            members=("TrainingJobDefinition", "TrainingJobDefinitions"),
+            source=REMEMBERED.format("CreateHyperParameterTuningJob"),
+        ),
+    ),
+    cached=True,
+    cache_key=(
+        "HyperParameterTuningJobConfig",
+        "TrainingJobDefinition.AlgorithmSpecification",
+        "TrainingJobDefinition.HyperParameterRanges",
+        "TrainingJobDefinition.InputDataConfig",
+        "TrainingJobDefinition.StaticHyperParameters",
+        "TrainingJobDefinition.TuningObjective",
+        "TrainingJobDefinitions",
+    ),
+    retried=True,
+    metadata="TuningJob",
+)
+"""Its jobs, their roles, machines and images stand in the training definitions."""
+
+AUTOML = StepType(
+    name="AutoML",
+    request="CreateAutoMLJobRequest",
+    describe="DescribeAutoMLJobResponse",
+    variants={
+        "AutoMLProblemTypeConfig": ("CreateAutoMLJobV2Request", "DescribeAutoMLJobV2Response")
+    },
+    properties={
+        "BestCandidateProperties": structure(
+            ModelInsightsJsonReportPath={"type": "string"},
+            ExplainabilityJsonReportPath={"type": "string"},
+        )
+    },
+    made_up="AutoMLJobName",
+    refused={
+        "ModelDeployConfig": "a Model step and an endpoint",
+        "GenerateCandidateDefinitionsOnly": "nothing",
+    },
+    cached=True,
+    retried=True,
+    metadata="AutoMLJob",
+    role="RoleArn",
+)
+
+JOB = StepType(
+    name="Job",
+    request="CreateJobRequest",
+    describe="DescribeJobResponse",
+    opened=("JobConfigDocument",),
+    made_up="JobName",
+    cached=True,
+    retried=True,
+    role="RoleArn",
+)
+"""The SDK's JobStep takes cache_config and retry_policies; AWS's pages do not mention the type."""

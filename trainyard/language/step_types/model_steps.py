@@ -1,0 +1,55 @@
+"""Steps that make, register and serve models."""
+
+from trainyard.language.step_types.job_steps import DOCUMENTED, REMEMBERED
+from trainyard.language.step_types.step_type import Choice, StepType
+
+MODEL = StepType(
+    name="Model",
+    request="CreateModelInput",
+    describe="DescribeModelOutput",
+    made_up="ModelName",
+    choices=(
+        Choice(members=("PrimaryContainer", "Containers"), source=REMEMBERED.format("CreateModel")),
+    ),
+    retried=True,
+    role="ExecutionRoleArn",
+    charged=False,
+)
+
+REGISTER_MODEL = StepType(
+    name="RegisterModel",
+    request="CreateModelPackageInput",
+    describe="DescribeModelPackageOutput",
+    refused={"CertifyForMarketplace": "nothing", "Description": "nothing"},
+    choices=(
+        Choice(
+            members=("ModelPackageGroupName", "ModelPackageName"),
+            source=DOCUMENTED.format("CreateModelPackageInput"),
+        ),
+    ),
+    retried=True,
+    charged=False,
+)
+
+ENDPOINT_CONFIG = StepType(
+    name="EndpointConfig",
+    request="CreateEndpointConfigInput",
+    describe="DescribeEndpointConfigOutput",
+    cached=True,
+    retried=True,
+)
+
+ENDPOINT = StepType(
+    name="Endpoint",
+    request="CreateEndpointInput",
+    describe="DescribeEndpointOutput",
+    cached=True,
+)
+"""Cached, and not retried: so says the SDK's EndpointStep, and AWS's JSON schema has no
+RetryPolicies on it."""
+
+INFERENCE_COMPONENT = StepType(
+    name="InferenceComponent",
+    request="CreateInferenceComponentInput",
+    describe="DescribeInferenceComponentOutput",
+)

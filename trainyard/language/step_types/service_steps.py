@@ -1,0 +1,93 @@
+"""Steps whose work another service does, or somebody who reads a queue."""
+
+from trainyard.language.step_types.shape_form import (
+    ANYTHING,
+    INTEGER,
+    STRING,
+    list_of,
+    map_of,
+    one_of,
+    structure,
+)
+from trainyard.language.step_types.step_type import Choice, StepType
+
+_OUTPUTS = list_of(
+    structure(
+        "OutputName",
+        "OutputType",
+        OutputName=STRING,
+        OutputType=one_of("String", "Integer", "Boolean", "Float"),
+    )
+)
+STEP_CLASS = "SDK 3.27: {}"
+
+LAMBDA = StepType(
+    name="Lambda",
+    arguments=map_of(ANYTHING),
+    fields={"FunctionArn": {"shape": "LambdaFunctionArn"}, "OutputParameters": _OUTPUTS},
+    required=("FunctionArn",),
+    cached=True,
+)
+
+CALLBACK = StepType(
+    name="Callback",
+    arguments=map_of(ANYTHING),
+    fields={"SqsQueueUrl": STRING, "OutputParameters": _OUTPUTS},
+    required=("SqsQueueUrl",),
+    cached=True,
+)
+
+EMR = StepType(
+    name="EMR",
+    arguments=structure(
+        "StepConfig",
+        StepConfig=structure(
+            "HadoopJarStep", Name=STRING, HadoopJarStep={"shape": "HadoopJarStepConfig"}
+        ),
+        ClusterId=STRING,
+        ExecutionRoleArn=STRING,
+        ClusterConfig={
+            "shape": "RunJobFlowInput",
+            "without": ("Name", "Steps", "AutoTerminationPolicy"),
+        },
+    ),
+    describe="Step",
+    service="emr",
+    properties={"ClusterId": STRING},
+    choices=(Choice(members=("ClusterId", "ClusterConfig"), source=STEP_CLASS.format("EMRStep")),),
+    cached=True,
+    role="ExecutionRoleArn",
+)
+
+EMR_SERVERLESS = StepType(
+    name="EMRServerless",
+    arguments=structure(
+        "ExecutionRoleArn",
+        "JobConfig",
+        ExecutionRoleArn=STRING,
+        ApplicationId=STRING,
+        ApplicationConfig=ANYTHING,
+        JobConfig=structure(
+            "executionRoleArn",
+            "jobDriver",
+            applicationId=STRING,
+            executionRoleArn=STRING,
+            jobDriver={"shape": "JobDriver"},
+            configurationOverrides={"shape": "ConfigurationOverrides"},
+            executionTimeoutMinutes=INTEGER,
+            name=STRING,
+            tags=map_of(STRING),
+        ),
+    ),
+    describe="GetJobRunResponse",
+    service="emr-serverless",
+    choices=(
+        Choice(
+            members=("ApplicationId", "ApplicationConfig"),
+            source=STEP_CLASS.format("EMRServerlessStep"),
+        ),
+    ),
+    cached=True,
+    retried=True,
+    role="ExecutionRoleArn",
+)

@@ -1,0 +1,223 @@
+"""The role that jobs assume: what their requests name, and nothing else."""
+
+from collections.abc import Iterator, Mapping
+
+from trainyard.permissions.named_resources import Collector, Needs
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.statements import Gap, Statement, minimal
+from trainyard.permissions.step_requests import (
+    BY_PIPELINE,
+    COVERED,
+    NOT_DERIVED,
+    Request,
+    all_requests,
+    role_of,
+)
+
+MLFLOW_ACTIONS = tuple(
+    f"sagemaker-mlflow:{action}"
+    for action in (
+        "CreateExperiment",
+        "CreateRun",
+        "GetExperiment",
+        "GetExperimentByName",
+        "GetRun",
+        "LogBatch",
+        "LogInputs",
+        "LogMetric",
+        "LogParam",
+        "SetTag",
+        "UpdateRun",
+    )
+)
+"""What following a run needs of a managed MLflow server (its REST calls by their IAM names)."""
+
+
+def gaps(subject: Subject) -> Iterator[Gap]:
+    """What is derived for no role."""
+    for step in subject.values.steps:
+        if step.type not in COVERED and step.type not in BY_PIPELINE:
+            why = NOT_DERIVED.get(step.type, "the type is not known here")
+            yield Gap(
+                f"step {step.name}: permissions of its type {step.type} are not derived: {why}"
+            )
+    if subject.document.get("MlflowConfig"):
+        yield Gap("MlflowConfig: what MLflow needs to follow the whole pipeline is not derived")
+
+
+def needs(subject: Subject, role: str) -> Needs:
+    """What the jobs that assume ``role`` may touch."""
+    found = Needs()
+    for step, request in all_requests(subject):
+        collector = Collector(subject, step, found)
+        with collector.or_gap():
+            assumed = role_of(subject, step, request)
+            if assumed == role:
+                COVERED[step.type](collector, request.arguments)
+            elif assumed is None:
+                found.gaps.append(_unknown_role(collector, request))
+    return found
+
+
+def _unknown_role(collector: Collector, request: Request) -> str:
+    """Says what the role needs that the definition does not name."""
+    alone = Collector(collector.subject, collector.step, Needs())
+    COVERED[collector.step.type](alone, request.arguments)
+    verbs = {"reads": alone.needs.reads, "writes": alone.needs.writes}
+    said = [
+        f"{verb} {', '.join(sorted(f's3://{b}/{key}' for b, key in places))}"
+        for verb, places in verbs.items()
+        if places
+    ]
+    whose = (
+        f"of the model {collector.text(request.model, 'ModelName')}, which no step makes"
+        if request.model
+        else "that a run decides"
+    )
+    needs = f"; it {' and '.join(said)}" if said else ""
+    return f"step {collector.step.name}: its work is done with the role {whose}{needs}"
+
+
+def key_statements(
+    sid: str,
+    keys: set[str],
+    actions: tuple[str, ...],
+    conditions: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
+) -> Iterator[Statement]:
+    """KMS permissions on ``keys``.
+
+    An alias is no resource that IAM can grant cryptography on (KMS developer guide, "Use aliases to
+    control access to KMS keys"): the grant is on keys that have it.
+    """
+    plain = tuple(sorted(key for key in keys if ":alias/" not in key))
+    yield Statement(sid=sid, actions=actions, resources=plain, conditions=conditions or {})
+    aliased = sorted(key for key in keys - set(plain))
+    names = tuple(key.rpartition(":")[2] for key in aliased)
+    yield Statement(
+        sid=f"{sid}ByAlias",
+        actions=actions,
+        resources=minimal(f"{key.rpartition(':')[0]}:key/*" for key in aliased),
+        conditions={
+            **(conditions or {}),
+            "ForAnyValue:StringEquals": {"kms:ResourceAliases": names},
+        },
+    )
+
+
+def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
+    """The policy of a role that jobs assume."""
+    yield from gaps(subject)
+    found = needs(subject, role)
+    yield from map(Gap, dict.fromkeys(found.gaps))
+    yield from storage("Read", subject, found.reads, ("s3:GetObject",))
+    yield from lists(subject, found.reads)
+    yield from storage("Write", subject, found.writes, ("s3:PutObject",))
+    yield from key_statements(
+        "DataKeys", found.data_keys, ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
+    )
+    # A grant lets the service attach the encrypted volume; the condition, that nobody else gets it.
+    grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
+    yield from key_statements("VolumeKeys", found.volume_keys, ("kms:CreateGrant",), grant)
+    yield from containers(subject, found.repositories, found.log_groups)
+    yield from network(subject, found.subnets, found.security_groups)
+    yield Statement(
+        sid="FileSystems",
+        actions=("fsx:DescribeFileSystems",),
+        resources=("*",) if found.file_systems else (),
+    )
+    yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
+
+
+def storage(
+    sid: str, subject: Subject, patterns: set[tuple[str, str]], actions: tuple[str, ...]
+) -> Iterator[Statement]:
+    """Actions on the objects whose bucket and key match."""
+    arns = (subject.bucket_arn(bucket, key) for bucket, key in patterns)
+    yield Statement(sid=sid, actions=actions, resources=minimal(arns))
+
+
+def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statement]:
+    """ListBucket, one statement a bucket: its condition names the bucket's own prefixes."""
+    for number, bucket in enumerate(sorted({bucket for bucket, _ in patterns})):
+        prefixes = minimal(key for owner, key in patterns if owner == bucket)
+        yield Statement(
+            sid=f"List{number or ''}",
+            actions=("s3:ListBucket",),
+            resources=(subject.bucket_arn(bucket),),
+            conditions={"StringLike": {"s3:prefix": prefixes}},
+        )
+
+
+def containers(
+    subject: Subject, repositories: set[str], log_groups: set[str]
+) -> Iterator[Statement]:
+    """Images from ECR, logs and metrics into CloudWatch. ``repositories`` are ARNs."""
+    yield Statement(
+        sid="RegistryLogin",
+        actions=("ecr:GetAuthorizationToken",),
+        resources=("*",) if repositories else (),
+    )
+    yield Statement(
+        sid="Images",
+        actions=(
+            "ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"
+        ),
+        resources=tuple(sorted(repositories)),
+    )  # fmt: skip
+    groups = sorted(log_groups)
+    # The service creates the group each time and expects to be told that it exists.
+    yield Statement(
+        sid="LogGroups",
+        actions=("logs:CreateLogGroup", "logs:DescribeLogStreams"),
+        resources=tuple(subject.arn("logs", f"log-group:{group}:*") for group in groups),
+    )
+    yield Statement(
+        sid="Logs",
+        actions=("logs:CreateLogStream", "logs:PutLogEvents"),
+        resources=tuple(subject.arn("logs", f"log-group:{group}:log-stream:*") for group in groups),
+    )
+    yield Statement(
+        sid="Metrics",
+        actions=("cloudwatch:PutMetricData",),
+        resources=("*",) if groups else (),
+        conditions={
+            "StringEquals": {"cloudwatch:namespace": tuple(g.removesuffix("/*") for g in groups)}
+        },
+    )
+
+
+def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> Iterator[Statement]:
+    """The interfaces with which the service puts a job into the VPC.
+
+    CreateNetworkInterface is bound by its subnets and groups. The others act on an interface that
+    the service has made and named, so the subnet that it stands in binds them.
+    """
+    within = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
+    groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(security_groups))
+    interfaces = (subject.arn("ec2", "network-interface/*"),) if subnets else ()
+    yield Statement(
+        sid="CreateInterfaces",
+        actions=("ec2:CreateNetworkInterface",),
+        resources=tuple(sorted([*within, *groups, *interfaces])),
+    )
+    yield Statement(
+        sid="Interfaces",
+        actions=(
+            "ec2:CreateNetworkInterfacePermission",
+            "ec2:DeleteNetworkInterface",
+            "ec2:DeleteNetworkInterfacePermission",
+        ),
+        resources=interfaces,
+        conditions={"ArnEquals": {"ec2:Subnet": within}},
+    )
+    yield Statement(
+        sid="LookAtNetwork",
+        actions=(
+            "ec2:DescribeDhcpOptions",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSecurityGroups",
+            "ec2:DescribeSubnets",
+            "ec2:DescribeVpcs",
+        ),
+        resources=("*",) if subnets else (),
+    )

@@ -1,0 +1,115 @@
+"""What requests name: places in S3, keys, images, networks, and what of them cannot be known."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainyard.common.errors import DefinitionError
+from trainyard.language.step_types import Job
+from trainyard.language.steps import Step
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.statements import folder_patterns, split_uri
+
+_IMAGE = re.compile(
+    r"(\d{12})\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)(?:[:@].+)?"
+)
+_MLFLOW = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:mlflow-tracking-server/[\w-]+")
+
+
+@dataclass(slots=True)
+class Needs:
+    """What the requests of one role's jobs name, collected step by step."""
+
+    reads: set[tuple[str, str]] = field(default_factory=set)
+    """Bucket and key pattern."""
+
+    writes: set[tuple[str, str]] = field(default_factory=set)
+    data_keys: set[str] = field(default_factory=set)
+    volume_keys: set[str] = field(default_factory=set)
+    repositories: set[str] = field(default_factory=set)
+    log_groups: set[str] = field(default_factory=set)
+    subnets: set[str] = field(default_factory=set)
+    security_groups: set[str] = field(default_factory=set)
+    file_systems: bool = False
+    trackers: set[str] = field(default_factory=set)
+    gaps: list[str] = field(default_factory=list)
+    """What could not be derived, and why; each names its step and field."""
+
+
+@dataclass(slots=True)
+class Collector:
+    """Reads one step's Arguments into :class:`Needs`."""
+
+    subject: Subject
+    step: Step
+    needs: Needs
+
+    def text(self, value: Any, field: str) -> str:
+        return self.subject.values.text(value, f"step {self.step.name}: {field}")
+
+    @contextmanager
+    def or_gap(self) -> Iterator[None]:
+        """Note what cannot be derived, and go on with the rest."""
+        try:
+            yield
+        except DefinitionError as error:
+            self.needs.gaps.append(str(error))
+
+    def read(self, uri: Any, field: str) -> None:
+        with self.or_gap():
+            self.needs.reads |= self._folder(uri, field)
+
+    def write(self, uri: Any, field: str) -> None:
+        """What is written goes below the prefix; an object of that very name never does."""
+        with self.or_gap():
+            folder = self._folder(uri, field)
+            self.needs.writes |= {(b, key) for b, key in folder if key[-1:] == "*"}
+
+    def _folder(self, uri: Any, field: str) -> set[tuple[str, str]]:
+        where = f"step {self.step.name}: {field}"
+        bucket, key = split_uri(self.text(uri, field), where)
+        return {(bucket, pattern) for pattern in folder_patterns(key)}
+
+    def image(self, uri: Any, field: str) -> None:
+        """An image in ECR; no policy of ECR's can name one that is elsewhere."""
+        with self.or_gap():
+            image = self.text(uri, field)
+            match = _IMAGE.fullmatch(image)
+            if not match:
+                raise DefinitionError(
+                    f"step {self.step.name}: {field}: {image!r} is not an image in Amazon ECR "
+                    "(account.dkr.ecr.region.amazonaws.com/repository:tag)"
+                )
+            account, region, repository = match.groups()
+            arn = f"arn:{self.subject.partition}:ecr:{region}:{account}:repository/{repository}"
+            self.needs.repositories.add(arn)
+
+    def key(self, key: Any, into: set[str], field: str) -> None:
+        with self.or_gap():
+            if key:
+                into.add(key_arn(self.subject, self.text(key, field)))
+
+    def network(self, vpc: Mapping[str, Any] | None) -> None:
+        given = vpc or {}
+        with self.or_gap():
+            self.needs.subnets |= {self.text(s, "Subnets") for s in given.get("Subnets", ())}
+            groups = given.get("SecurityGroupIds", ())
+            self.needs.security_groups |= {self.text(g, "SecurityGroupIds") for g in groups}
+
+    def trackers(self, strings: Mapping[str, Any] | None) -> None:
+        """A managed MLflow server that an environment variable or a hyperparameter names."""
+        for name, value in (strings or {}).items():
+            if isinstance(value, str) and _MLFLOW.fullmatch(value):
+                self.needs.trackers.add(self.text(value, name))
+
+    def log(self, job: Job) -> None:
+        self.needs.log_groups.add(job.log_group)
+
+
+def key_arn(subject: Subject, key: str) -> str:
+    """A key's ARN from its ARN or its id; an alias' ARN stays one (see :func:`key_statement`)."""
+    if key.startswith("arn:"):
+        return key
+    return subject.arn("kms", key if key.startswith("alias/") else f"key/{key}")

@@ -1,0 +1,303 @@
+"""The role that the pipeline assumes: it makes the jobs, reads what conditions ask for, registers.
+
+Actions are those of the developer guide, "IAM Access Management" of Pipelines: PassRole of what
+jobs assume, Create and Describe of each job type, GetObject for JsonGet. Beyond that page:
+
+AddTags         the service tags what it makes, as a part of making it, and refuses without
+                (aws/aws-cdk#32294, and the reference's dependent actions).
+Stop            what stopping an execution does to its running jobs (from memory).
+CreateModelPackageGroup
+                asked for at every registration; the service expects to be told that it exists.
+CreateTrainingJob on a training plan
+                and on reserved-capacity/*, as AmazonSageMakerFullAccess allows both.
+GetObject of the model
+                CreateModelPackage checks that its caller may read the artifact.
+
+The names are the service's: jobs ``pipelines-<execution>-<step, cut>-<random>``, and the case of
+the step's name in it has changed over the years, so a pattern cannot hold more than the prefix.
+A tuning job's name begins with the execution, for it has at most 32 characters (from memory).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.common.errors import DefinitionError
+from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step, property_file
+from trainyard.permissions.job_role import gaps, key_statements
+from trainyard.permissions.named_resources import key_arn
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.statements import Gap, Statement, below, minimal, split_uri
+from trainyard.permissions.step_requests import all_requests, job_roles, role_of
+
+SAGEMAKER = {"StringEquals": {"iam:PassedToService": ("sagemaker.amazonaws.com",)}}
+
+
+MADE: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    "Model": (("Models", "model/pipelines-*", ("CreateModel", "DescribeModel")),),
+    "Tuning": (
+        (
+            "TuningJobs",
+            "hyper-parameter-tuning-job/*",
+            (
+                "CreateHyperParameterTuningJob",
+                "DescribeHyperParameterTuningJob",
+                "ListTrainingJobsForHyperParameterTuningJob",
+                "StopHyperParameterTuningJob",
+            ),
+        ),
+    ),
+    "AutoML": (
+        (
+            "AutoMLJobs",
+            "automl-job/*",
+            (
+                "CreateAutoMLJob",
+                "CreateAutoMLJobV2",
+                "DescribeAutoMLJob",
+                "DescribeAutoMLJobV2",
+                "StopAutoMLJob",
+            ),
+        ),
+    ),
+    "EndpointConfig": (
+        (
+            "EndpointConfigs",
+            "endpoint-config/{EndpointConfigName}",
+            ("CreateEndpointConfig", "DescribeEndpointConfig"),
+        ),
+    ),
+    "Endpoint": (
+        ("Endpoints", "endpoint/{EndpointName}", ("CreateEndpoint", "DescribeEndpoint")),
+        ("EndpointsOfConfigs", "endpoint-config/{EndpointConfigName}", ("CreateEndpoint",)),
+    ),
+    "InferenceComponent": (
+        (
+            "InferenceComponents",
+            "inference-component/{InferenceComponentName}",
+            ("CreateInferenceComponent", "DescribeInferenceComponent"),
+        ),
+        ("ComponentsOfEndpoints", "endpoint/{EndpointName}", ("CreateInferenceComponent",)),
+    ),
+    "Lineage": (
+        ("Actions", "action/*", ("AddAssociation", "CreateAction")),
+        ("Artifacts", "artifact/*", ("AddAssociation", "CreateArtifact")),
+        ("Contexts", "context/*", ("AddAssociation", "CreateContext")),
+    ),
+}
+"""Step type → statements (name, resource, actions beside AddTags) for what it makes besides a
+:class:`trainyard.language.step_types.Job`; the resource may name members of its Arguments."""
+
+
+def statements(subject: Subject) -> Iterator[Statement | Gap]:
+    """The policy of the pipeline's role.
+
+    Raises:
+        ExpressionError: a reference leads nowhere.
+    """
+    yield from gaps(subject)
+    types = {step.type for step in subject.values.steps}
+    jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
+    for api, job in sorted(jobs.items()):
+        actions = [f"{verb}{api}" for verb in ("Create", "Describe", "Stop")]
+        yield Statement(
+            sid=f"{api}s",
+            actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
+            resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
+        )
+    yield from _made(subject)
+    yield from _reserved(subject)
+    yield from _registry(subject)
+    yield Statement(
+        sid="PassJobRoles",
+        actions=("iam:PassRole",),
+        resources=job_roles(subject),
+        conditions=SAGEMAKER,
+    )
+    yield from _unknown_roles(subject)
+    yield from _reads(subject)
+    yield from _invocations(subject)
+
+
+def _made(subject: Subject) -> Iterator[Statement]:
+    """Tuning jobs, models, endpoints and whatever else is not a job of a single kind."""
+    for type_, several in MADE.items():
+        steps = [step for step in subject.values.steps if step.type == type_]
+        for sid, resource, actions in several:
+            named = (resource.format_map(_Names(subject, step)) for step in steps)
+            yield Statement(
+                sid=sid,
+                actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
+                resources=minimal(subject.arn("sagemaker", one) for one in named),
+            )
+
+
+class _Names(dict):
+    """The members of a step's Arguments as patterns."""
+
+    def __init__(self, subject: Subject, step: Step) -> None:
+        self._subject, self._step = subject, step
+
+    def __missing__(self, member: str) -> str:
+        where = f"step {self._step.name}: {member}"
+        return self._subject.values.text(self._step.arguments[member], where)
+
+
+def _unknown_roles(subject: Subject) -> Iterator[Gap]:
+    """Roles that are handed to jobs and that only a run knows."""
+    for step, request in all_requests(subject):
+        try:
+            if role_of(subject, step, request) is None and request.role is not None:
+                yield Gap(
+                    f"step {step.name}: a run decides which role its job has; pass it by hand"
+                )
+        except DefinitionError as error:
+            yield Gap(str(error))
+
+
+def _reserved(subject: Subject) -> Iterator[Statement]:
+    """A job on a training plan is made on the plan and on its machines, too."""
+    plans = set()
+    for step in subject.values.steps:
+        resources = step.arguments.get("ResourceConfig") or {}
+        if plan := resources.get("TrainingPlanArn"):
+            where = f"step {step.name}: ResourceConfig.TrainingPlanArn"
+            plans.add(subject.values.text(plan, where))
+    machines = {subject.arn("sagemaker", "reserved-capacity/*")} if plans else set()
+    yield Statement(
+        sid="TrainingPlans",
+        actions=("sagemaker:CreateTrainingJob",),
+        resources=tuple(sorted(plans | machines)),
+    )
+
+
+def _registry(subject: Subject) -> Iterator[Statement | Gap]:
+    groups, unknown = registered_groups(subject)
+    yield from unknown
+    yield Statement(
+        sid="ModelPackageGroups",
+        actions=("sagemaker:AddTags", "sagemaker:CreateModelPackageGroup"),
+        resources=tuple(subject.arn("sagemaker", f"model-package-group/{g}") for g in groups),
+    )
+    packages = tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups)
+    yield Statement(
+        sid="ModelPackages",
+        actions=("sagemaker:AddTags", "sagemaker:DescribeModelPackage"),
+        resources=packages,
+    )
+    yield Statement(
+        sid="Register",
+        actions=("sagemaker:CreateModelPackage",),
+        resources=packages,
+        conditions=_statuses(subject),
+    )
+
+
+def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
+    """As what packages may be registered: so a pipeline of ours can approve none, whatever its
+    definition has become. A definition that says it by a parameter, or not at all, is not bound.
+    """
+    steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
+    found = [step.arguments.get("ModelApprovalStatus") for step in steps]
+    told = tuple(sorted({status for status in found if isinstance(status, str)}))
+    bound = bool(found) and all(isinstance(status, str) for status in found)
+    return {"StringEquals": {"sagemaker:ModelApprovalStatus": told}} if bound else {}
+
+
+def registered_groups(subject: Subject) -> tuple[list[str], list[Gap]]:
+    """Names of the model package groups that the definition registers in, and what hides others."""
+    groups, unknown = set(), []
+    for step in subject.values.steps:
+        if step.type != "RegisterModel":
+            continue
+        where = f"step {step.name}: ModelPackageGroupName"
+        group = _text(subject, step.arguments.get("ModelPackageGroupName", ""), where)
+        if isinstance(group, Gap):
+            unknown.append(group)
+        elif not group or "*" in group:
+            unknown.append(Gap(f"{where}: is {group!r}; a policy needs its name"))
+        else:
+            groups.add(group.rpartition("/")[2])  # a name, or the group's ARN
+    return sorted(groups), unknown
+
+
+def _text(subject: Subject, value: Any, where: str) -> str | Gap:
+    try:
+        return subject.values.text(value, where)
+    except DefinitionError as error:
+        return Gap(str(error))
+
+
+def _reads(subject: Subject) -> Iterator[Statement | Gap]:
+    """Single objects: property files, and the models that are registered."""
+    objects = set()
+    for where, uri in [*_json_files(subject), *_model_data(subject)]:
+        try:
+            if isinstance(uri, Gap):
+                yield uri
+            else:
+                objects.add(split_uri(uri, where))
+        except DefinitionError as error:
+            yield Gap(str(error))
+    arns = minimal(subject.bucket_arn(bucket, key) for bucket, key in objects)
+    yield Statement(sid="ReadResults", actions=("s3:GetObject",), resources=arns)
+    keys = _output_keys(subject) if objects else set()
+    yield from key_statements("DecryptResults", keys, ("kms:Decrypt",))
+
+
+def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
+    """URIs of what every JsonGet reads."""
+    bodies = [found[JSON_GET] for found, _ in expressions(subject.document) if JSON_GET in found]
+    for body in bodies:
+        if "S3Uri" in body:
+            yield JSON_GET, _text(subject, body["S3Uri"], JSON_GET)
+            continue
+        file = parse_get(body["PropertyFile"][GET])
+        folder, name = property_file(subject.values.step(file.name).document, file.path)
+        where = f"step {file.name}: property file {file.path}"
+        found = _text(subject, {GET: f"Steps.{file.name}.{folder}"}, where)
+        yield where, found if isinstance(found, Gap) else below(found, name)
+
+
+def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
+    for step in subject.values.steps:
+        containers = (step.arguments.get("InferenceSpecification") or {}).get("Containers", ())
+        for container in containers if step.type == "RegisterModel" else ():
+            where = f"step {step.name}: model"
+            if "ModelDataUrl" in container:
+                yield where, _text(subject, container["ModelDataUrl"], where)
+            if source := container.get("ModelDataSource", {}).get("S3DataSource"):
+                uri = _text(subject, source["S3Uri"], where)
+                prefix = source["S3DataType"] == "S3Prefix" and not isinstance(uri, Gap)
+                yield where, f"{uri}*" if prefix else uri
+
+
+def _output_keys(subject: Subject) -> set[str]:
+    """The KMS keys that the jobs' outputs are encrypted with."""
+    keys = set()
+    for step, request in all_requests(subject):
+        for config in ("ProcessingOutputConfig", "OutputDataConfig"):
+            if key := (request.arguments.get(config) or {}).get("KmsKeyId"):
+                keys.add(key_arn(subject, subject.values.text(key, f"step {step.name}: KmsKeyId")))
+    return keys
+
+
+def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
+    functions, queues = set(), set()
+    for step in subject.values.steps:
+        if step.type not in ("Lambda", "Callback"):
+            continue
+        field = "FunctionArn" if step.type == "Lambda" else "SqsQueueUrl"
+        found = _text(subject, step.document.get(field, ""), f"step {step.name}: {field}")
+        if isinstance(found, Gap):
+            yield found
+        elif step.type == "Lambda":
+            functions.add(found)
+        else:
+            account, _, name = found.removeprefix("https://").partition("/")[2].partition("/")
+            queues.add(subject.arn("sqs", name, account=account))
+    yield Statement(
+        sid="Functions", actions=("lambda:InvokeFunction",), resources=tuple(sorted(functions))
+    )
+    yield Statement(sid="Queues", actions=("sqs:SendMessage",), resources=tuple(sorted(queues)))

@@ -1,0 +1,128 @@
+"""Whose permissions: a pipeline with its account, from any definition."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import DefinitionError
+from trainyard.definition_source import read_definition
+from trainyard.permissions.statements import Values
+from trainyard.validate import refuse_errors
+
+_ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(.+)")
+_ROLE_IN_TEXT = re.compile(r'"(arn:aws[a-z-]*:iam::\d{12}:role/[^"]+)"')
+_REGION_IN_TEXT = re.compile(
+    r"(?:\d{12}\.dkr\.ecr(?:-fips)?\.|arn:aws[a-z-]*:[a-z]+:)([a-z]{2}(?:-[a-z]+)+-\d)(?=[.:])"
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A pipeline as the permissions see it."""
+
+    name: str
+    region: str
+    role: str
+    """ARN of the pipeline's role; partition and account are read from it."""
+
+    document: Mapping[str, Any]
+    """The definition."""
+
+    root: str | None = None
+    """``s3://bucket/prefix`` under which an upsert writes; None where the caller named none."""
+
+    kms_key: str | None = None
+    """KMS key of what an upsert writes."""
+
+    job_role: str | None = None
+    """ARN of the role that is asked about, where jobs assume several."""
+
+    @cached_property
+    def values(self) -> Values:
+        """What the definition's expressions can be."""
+        return Values(self.name, self.document)
+
+    @property
+    def partition(self) -> str:
+        """``aws``, ``aws-cn``, …"""
+        return role_parts(self.role)[0]
+
+    @property
+    def account(self) -> str:
+        """The twelve digits."""
+        return role_parts(self.role)[1]
+
+    def arn(self, service: str, resource: str, *, account: str | None = None) -> str:
+        """An ARN in the pipeline's region and, where none is given, its account."""
+        owner = self.account if account is None else account
+        return f"arn:{self.partition}:{service}:{self.region}:{owner}:{resource}"
+
+    def bucket_arn(self, bucket: str, key: str | None = None) -> str:
+        """ARN of a bucket, or of the objects in it whose keys match ``key``."""
+        return f"arn:{self.partition}:s3:::{bucket}" + ("" if key is None else f"/{key}")
+
+
+def role_parts(role: str) -> tuple[str, str, str]:
+    """Partition, account and name of a role.
+
+    Raises:
+        DefinitionError: it is not a role's ARN.
+    """
+    match = _ROLE.fullmatch(role)
+    if not match:
+        raise DefinitionError(
+            f"role {role!r}: expected the ARN of a role, arn:aws:iam::111122223333:role/name"
+        )
+    return match[1], match[2], match[3]
+
+
+def from_definition(
+    body: str, source: str, *, name: str, region: str, role: str, root: str | None = None
+) -> Subject:
+    """Any definition, which is from ``source`` (for messages).
+
+    Raises:
+        DefinitionError: it is not valid.
+    """
+    refuse_errors(body, source)
+    return Subject(name=name, region=region, role=role, document=json.loads(body), root=root)
+
+
+def from_file(
+    path: Path,
+    *,
+    name: str,
+    region: str,
+    role: str,
+    root: str | None = None,
+    asked: str | None = None,
+) -> Subject:
+    """A definition's file; what it does not say of its name, region and role, the caller does.
+
+    The policies of jobs and pipeline (``asked``) need no name but where the definition uses it, and
+    of the pipeline's role the account, which the roles of the steps tell, too. Images and ARNs tell
+    the region, where they agree.
+
+    Raises:
+        DefinitionError: the file cannot be read or is not valid, or a value is not to be had.
+    """
+    body, source = read_definition(path), str(path)
+    if asked in ("job", "pipeline"):
+        role = role or next(iter(sorted(set(_ROLE_IN_TEXT.findall(body)))), "")
+        regions = set(_REGION_IN_TEXT.findall(body))
+        region = region or (regions.pop() if len(regions) == 1 else "")
+        named = {"--region": region, "--pipeline-role": role}
+    else:
+        named = {"--name": name, "--region": region, "--pipeline-role": role}
+    if lacking := [option for option, value in named.items() if not value]:
+        *most, last = lacking
+        listed = f"{', '.join(most)} and {last}" if most else last
+        raise DefinitionError(
+            f"{path}: the definition does not say whose it is and where; give {listed}, such as "
+            "--name demo --region us-east-1 --pipeline-role arn:aws:iam::111122223333:role/demo"
+        )
+    return from_definition(body, source, name=name, region=region, role=role, root=root)

@@ -1,0 +1,233 @@
+"""What a command on permissions prints: a policy, a template, or how a given one differs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.derived_roles import derive, missing
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.role_table import roles
+from trainyard.permissions.role_template import dump, policies_in, read, template
+from trainyard.permissions.statements import covers, forced_wildcards
+from trainyard.terminal import console, errors
+
+RoleOption = Annotated[str | None, typer.Option("--role", help="Print this role's policy.")]
+JobRoleOption = Annotated[
+    str | None, typer.Option(help="Of several roles that jobs assume, this one (ARN).")
+]
+TemplateOption = Annotated[
+    bool, typer.Option("--template", help="Print a CloudFormation template of all roles.")
+]
+CheckOption = Annotated[
+    Path | None,
+    typer.Option(help="Compare with a template like ours or, with --role, a policy; exit 1."),
+]
+
+
+GAPS = 2
+"""Exit status where a policy is printed, or fits, and has gaps that somebody fills by hand."""
+
+
+def answer(
+    subject: Subject,
+    head: str,
+    role: str | None,
+    job_role: str | None,
+    as_template: bool,
+    check: Path | None,
+) -> None:
+    """Print what the options ask for, after ``head`` where it is a template.
+
+    What no definition tells is named on stderr, and in the template's Metadata.
+
+    Raises:
+        DefinitionError: they ask for nothing, or the document is not a definition.
+        typer.Exit: with status 1 where ``check`` differs; with :data:`GAPS` where there are gaps.
+    """
+    if check is not None:
+        raise typer.Exit(_check(subject, check, role, job_role))
+    if as_template:
+        policies = {each.name: derive(subject, each.name) for each in roles()}
+        gaps = {name: found for name in policies if (found := missing(subject, name))}
+        print(head + dump(template(subject, policies, gaps)), end="")
+        shown = list(policies.values())
+    elif role is not None:
+        shown = [derive(subject, role, job_role)]
+        gaps = {role: missing(subject, role, job_role)}
+        print(json.dumps(shown[0], indent=1))
+    else:
+        known = "|".join(each.name for each in roles())
+        raise DefinitionError(f"what to print? give --role {known}, or --template")
+    if not any(policy["Statement"] for policy in shown):
+        errors.print("nothing is needed; IAM takes no policy without statements", highlight=False)
+    forced = {k: v for p in shown for k, v in forced_wildcards(p).items()}
+    for action, reason in sorted(forced.items()):
+        errors.print(f"{action} on *: {reason}", highlight=False, markup=False)
+    if _tell(gaps):
+        raise typer.Exit(GAPS)
+
+
+def _tell(gaps: Mapping[str, list[str]]) -> bool:
+    """Print every gap on stderr; whether there are any."""
+    for role, said in gaps.items():
+        for gap in said:
+            errors.print(f"gap in {role}: {gap}", highlight=False, markup=False)
+    found = any(gaps.values())
+    if found:
+        errors.print("write the statements that fill the gaps by hand", highlight=False)
+    return found
+
+
+def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
+    """Print every difference; the exit status. What exceeds a policy with gaps may fill them."""
+    try:
+        document = read(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"{file}: cannot be read: {error}") from None
+    given = _given(document, subject, file, role)
+    gaps = {each: missing(subject, each, job_role) for each in given}
+    found, differs = 0, False
+    for each, document in given.items():
+        for difference in compare(derive(subject, each, job_role), document):
+            fills = difference.kind == "excess" and bool(gaps[each])
+            differs |= not fills
+            found += 1
+            note = " (unless a gap needs it)" if fills else ""
+            console.print(f"{each}: {difference}{note}", highlight=False, markup=False)
+    if not found:
+        what = "what can be derived" if any(gaps.values()) else "exactly what is needed"
+        console.print(f"{file}: {what} ({', '.join(given)})", highlight=False)
+    has_gaps = _tell(gaps)
+    return 1 if differs else GAPS if has_gaps else 0
+
+
+def _given(document: dict, subject: Subject, file: Path, role: str | None) -> dict[str, dict]:
+    """Role → the policy in the file; get-role-policy's answer is taken too."""
+    if "Resources" in document:
+        policies = policies_in(document, subject, str(file))
+        return {role: policies[role]} if role else policies
+    if role is None:
+        raise DefinitionError(f"{file}: is one policy; say whose with --role")
+    return {role: document.get("PolicyDocument", document)}
+
+
+# Two policies that allow the same are equal here, whatever the order, grouping and spelling of
+# their statements: compared are action × resource × conditions.
+
+
+# IAM treats the two of a pair alike once the value has no wildcard, and Arn… always.
+_LIKE = {"stringequals": "stringlike", "arnequals": "arnlike"}
+_NARROWING = {"stringlike", "arnlike", "bool", "foranyvalue:stringequals", "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One action on one resource that only one of the two policies allows."""
+
+    kind: Literal["shortage", "excess"]
+    sid: str
+    action: str
+    resource: str
+    conditions: str
+
+    def __str__(self) -> str:
+        under = f" if {self.conditions}" if self.conditions else ""
+        return f"{self.kind} {self.sid}: {self.action} on {self.resource}{under}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    sid: str
+    action: str
+    resource: str
+    conditions: Mapping[tuple[str, str], frozenset[str]]
+
+    def within(self, other: "_Grant") -> bool:
+        """Whether ``other`` allows all that this one does."""
+        return (
+            covers(other.action.lower(), self.action.lower())
+            and covers(other.resource, self.resource)
+            and all(
+                _implied(key, values, self.conditions) for key, values in other.conditions.items()
+            )
+        )
+
+    def meets(self, other: "_Grant") -> bool:
+        """Whether some request falls under both, conditions aside (for Deny)."""
+        return (
+            covers(other.action.lower(), self.action.lower())
+            or covers(self.action.lower(), other.action.lower())
+        ) and (covers(other.resource, self.resource) or covers(self.resource, other.resource))
+
+    def difference(self, kind: Literal["shortage", "excess"]) -> Difference:
+        told = (f"{o} {k} {sorted(v)}" for (o, k), v in sorted(self.conditions.items()))
+        return Difference(kind, self.sid, self.action, self.resource, ", ".join(told))
+
+
+def _implied(
+    key: tuple[str, str],
+    wide: frozenset[str],
+    conditions: Mapping[tuple[str, str], frozenset[str]],
+) -> bool:
+    narrow = conditions.get(key)
+    if narrow is None:
+        return False
+    if key[0] not in _NARROWING:  # negations and numbers: only what is the same is implied
+        return narrow == wide
+    return all(any(covers(w, n) for w in wide) for n in narrow)
+
+
+def compare(derived: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
+    """Shortages first, then excesses, each in the order of its policy.
+
+    A Deny in ``given`` that touches something needed makes it a shortage, whatever its conditions.
+
+    Raises:
+        DefinitionError: ``given`` is no policy, or uses NotAction or NotResource.
+    """
+    needed, allowed = list(_grants(derived, "Allow")), list(_grants(given, "Allow"))
+    denied = list(_grants(given, "Deny"))
+    short = [
+        need
+        for need in needed
+        if not any(need.within(grant) for grant in allowed) or any(need.meets(d) for d in denied)
+    ]
+    over = [grant for grant in allowed if not any(grant.within(need) for need in needed)]
+    return [g.difference("shortage") for g in short] + [g.difference("excess") for g in over]
+
+
+def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
+    statements = policy.get("Statement")
+    if statements is None:
+        raise DefinitionError("the policy has no Statement; expected an IAM policy document")
+    for number, statement in enumerate(_listed(statements), 1):
+        if statement.get("Effect") != effect:
+            continue
+        sid = statement.get("Sid", f"statement {number}")
+        if not {"Action", "Resource"} <= set(statement):
+            raise DefinitionError(
+                f"{sid}: has no Action or no Resource; NotAction and NotResource allow what nobody "
+                "listed, so they cannot be compared: list what is meant"
+            )
+        conditions = dict(_conditions(statement.get("Condition") or {}))
+        for action in _listed(statement["Action"]):
+            for resource in _listed(statement["Resource"]):
+                yield _Grant(sid, action, resource, conditions)
+
+
+def _conditions(
+    condition: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
+    for operator, keys in condition.items():
+        name = _LIKE.get(operator.lower(), operator.lower())
+        for key, values in keys.items():
+            yield (name, key.lower()), frozenset(str(v) for v in _listed(values))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,58 @@
+"""The roles whose policies can be derived: each registers itself, an application's own ones too."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.common.errors import DefinitionError, nearest
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.statements import Gap, Statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """A role around a pipeline, or a policy for roles that stand elsewhere."""
+
+    name: str
+    logical: str
+    """Logical id of its resource in the template."""
+
+    place: int
+    """Where it stands among the others."""
+
+    resource: Callable[[Subject, dict[str, Any]], dict[str, Any]]
+    """CloudFormation's resource of a pipeline and the policy that was derived."""
+
+    statements: Callable[[Subject], Iterator[Statement | Gap]]
+
+
+_ROLES: dict[str, Role] = {}
+
+
+def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
+    """Register the role whose statements the function yields; ``fields`` are :class:`Role`'s."""
+
+    def register(statements: Callable[[Subject], Iterator[Statement | Gap]]) -> Callable:
+        if name in _ROLES:
+            raise ValueError(f"{statements.__module__}: there is a role {name} already")
+        _ROLES[name] = Role(name=name, statements=statements, **fields)
+        return statements
+
+    return register
+
+
+def roles() -> list[Role]:
+    """Every role, in the order in which a template and messages name them."""
+    return sorted(_ROLES.values(), key=lambda each: each.place)
+
+
+def role_named(name: str) -> Role:
+    """The role ``name``.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    if name not in _ROLES:
+        known = [each.name for each in roles()]
+        raise DefinitionError(f"--role {name}: is not a role; {nearest(name, known)}")
+    return _ROLES[name]

@@ -1,0 +1,236 @@
+"""The roles as CloudFormation: written from the derived policies, read back for a check."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.role_table import roles
+from trainyard.permissions.step_requests import job_roles
+from trainyard.read_yaml import BoundedLoader, load_yaml
+
+
+def template(
+    subject: Subject, policies: Mapping[str, dict], gaps: Mapping[str, list[str]] | None = None
+) -> dict[str, Any]:
+    """A CloudFormation template with the roles; account and region are where it is deployed.
+
+    ``gaps``: role → what its policy lacks and no definition tells; they stand in its Metadata.
+
+    Raises:
+        DefinitionError: the pipeline and its jobs share one role, or the jobs have several.
+    """
+    known = job_roles(subject)
+    if len(known) != 1 or subject.role in known:
+        raise DefinitionError(
+            f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
+            f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
+            "name another in the jobs; in a recipe, set aws.job_role to another one than aws.role"
+        )
+    substitute, names = _Substitution(subject), [each.logical for each in roles()]
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
+        **({"Metadata": {"Gaps": dict(gaps)}} if gaps else {}),
+        "Parameters": substitute.parameters(),
+        "Resources": substitute.apply(
+            {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
+        ),
+        "Outputs": {
+            f"{name}Arn": {
+                "Value": {"Ref": name}
+                if name.endswith("Policy")
+                else {"Fn::GetAtt": [name, "Arn"]},
+                "Export": {"Name": {"Fn::Sub": f"${{AWS::StackName}}-{name}Arn"}},
+            }
+            for name in names
+        },
+    }
+
+
+class _Substitution:
+    """Puts CloudFormation's names in the place of one account's."""
+
+    def __init__(self, subject: Subject) -> None:
+        bucket = (subject.root or "s3:///").split("/")[2]
+        self._parameters = {"ArtifactBucket": bucket, "KmsKeyArn": subject.kms_key or ""}
+        self._names = [
+            (re.escape(self._parameters["KmsKeyArn"]), "${KmsKeyArn}"),
+            (rf"(?<=:s3:::){re.escape(bucket)}(?=$|/)", "${ArtifactBucket}"),
+            (rf"^arn:{re.escape(subject.partition)}:", "arn:${AWS::Partition}:"),
+            (rf"(?<=:){re.escape(subject.region)}(?=:)", "${AWS::Region}"),
+            (rf"(?<=:){subject.account}(?=:)", "${AWS::AccountId}"),
+        ]
+
+    def parameters(self) -> dict[str, Any]:
+        described = {
+            "ArtifactBucket": "Bucket of code, shards, models and checkpoints (infra/storage.yaml)",
+            "KmsKeyArn": "Key of volumes and outputs (infra/storage.yaml)",
+        }
+        return {
+            name: {"Type": "String", "Default": value, "Description": described[name]}
+            for name, value in self._parameters.items()
+            if value
+        }
+
+    def apply(self, value: Any) -> Any:
+        """``value`` with ``Fn::Sub`` in place of every ARN of this account or bucket."""
+        if isinstance(value, dict):
+            return {key: self.apply(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.apply(inner) for inner in value]
+        return self._text(value) if isinstance(value, str) else value
+
+    def _text(self, text: str) -> Any:
+        changed = text
+        for pattern, name in self._names:
+            if pattern:  # no key, no name for it
+                changed = re.sub(pattern, name, changed)
+        if changed == "${KmsKeyArn}":
+            return {"Ref": "KmsKeyArn"}
+        return text if changed == text else {"Fn::Sub": changed}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Lists indented under their keys, and no anchors: as people write templates."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        return super().increase_indent(flow, False)
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """YAML, in the order of the document."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+class _Loader(BoundedLoader):
+    """Reads CloudFormation's short forms (``!Sub``) as their long ones."""
+
+
+def _long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, Any]:
+    name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
+    if isinstance(node, yaml.ScalarNode):
+        value = loader.construct_scalar(node)
+        return {name: value.split(".", 1) if suffix == "GetAtt" else value}
+    if isinstance(node, yaml.SequenceNode):
+        return {name: loader.construct_sequence(node, deep=True)}
+    return {name: loader.construct_mapping(node, deep=True)}
+
+
+_Loader.add_multi_constructor("!", _long_form)
+
+
+def read(text: str, source: str) -> dict[str, Any]:
+    """A template, or a policy: YAML or JSON.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
+    try:
+        document = load_yaml(text, _Loader)
+    except yaml.YAMLError as error:
+        raise DefinitionError(f"{source}: is neither YAML nor JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DefinitionError(f"{source}: expected a policy or a template, not {document!r:.60}")
+    return document
+
+
+def policies_in(
+    document: Mapping[str, Any], subject: Subject, source: str
+) -> dict[str, dict[str, Any]]:
+    """Role → its policy in a template like ours, its parameters at their defaults.
+
+    Raises:
+        DefinitionError: a role is missing, or a value cannot be known without deploying.
+    """
+    names = {
+        "AWS::Partition": subject.partition,
+        "AWS::Region": subject.region,
+        "AWS::AccountId": subject.account,
+        **{k: p.get("Default") for k, p in document.get("Parameters", {}).items()},
+    }
+    found = {}
+    for each in roles():
+        role, logical = each.name, each.logical
+        resource = document["Resources"].get(logical)
+        if resource is None:
+            raise DefinitionError(f"{source}: has no resource {logical}, the policy of role {role}")
+        given = resource["Properties"]
+        documents = (
+            [given["PolicyDocument"]]
+            if "PolicyDocument" in given
+            else [policy["PolicyDocument"] for policy in given.get("Policies", ())]
+        )
+        if given.get("ManagedPolicyArns"):
+            raise DefinitionError(
+                f"{source}: {logical}: has ManagedPolicyArns, and what those allow stands elsewhere"
+            )
+        statements = [s for policy in documents for s in policy["Statement"]]
+        found[role] = {"Statement": _resolved(statements, names, f"{source}: {logical}")}
+    return found
+
+
+def _resolved(value: Any, names: Mapping[str, str], where: str) -> Any:
+    if isinstance(value, list):
+        return [_resolved(inner, names, where) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"Fn::Sub"} and isinstance(value["Fn::Sub"], str):
+        return re.sub(r"\$\{([^}!]+)\}", lambda m: _named(m[1], names, where), value["Fn::Sub"])
+    if set(value) == {"Ref"}:
+        return _named(value["Ref"], names, where)
+    if any(key.startswith("Fn::") for key in value):
+        raise DefinitionError(
+            f"{where}: {value} is not known before it is deployed; use Fn::Sub or Ref of a "
+            "parameter with a default"
+        )
+    return {key: _resolved(inner, names, where) for key, inner in value.items()}
+
+
+def _named(name: str, names: Mapping[str, str], where: str) -> str:
+    if names.get(name) is None:
+        raise DefinitionError(f"{where}: ${{{name}}} has no value before it is deployed")
+    return str(names[name])
+
+
+def service_role(
+    arn_path: str, service: str, sources: list[str], policy: dict[str, Any], description: str
+) -> dict[str, Any]:
+    """A role that the service assumes for what has one of the ARNs ``sources``, and for that only.
+
+    ``arn_path`` is what its ARN has after ``role/``. Trust is bound as in the developer guide,
+    "Cross-service confused deputy prevention", sections Pipelines, Processing and Training.
+    """
+    folder, _, plain = arn_path.rpartition("/")
+    return {
+        "Type": "AWS::IAM::Role",
+        "Properties": {
+            "RoleName": plain,
+            **({"Path": f"/{folder}/"} if folder else {}),
+            "Description": description,
+            "AssumeRolePolicyDocument": {
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Principal": {"Service": f"{service}.amazonaws.com"},
+                        "Action": "sts:AssumeRole",
+                        "Condition": {"ArnLike": {"aws:SourceArn": sources}},
+                    }
+                ],
+            },
+            "Policies": [{"PolicyName": "derived", "PolicyDocument": policy}],
+        },
+    }
+
+
+def managed_policy(name: str, policy: dict[str, Any], description: str) -> dict[str, Any]:
+    """A policy for roles that stand elsewhere."""
+    given = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
+    return {"Type": "AWS::IAM::ManagedPolicy", "Properties": given}

@@ -1,0 +1,267 @@
+"""What each type of step asks for, and with whose role; why some of it cannot be derived.
+
+Actions are those of the developer guide, "How to use SageMaker AI execution roles", and are bound
+to what each request names.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.common.errors import DefinitionError
+from trainyard.language.expressions import GET
+from trainyard.language.step_types import step_type
+from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
+from trainyard.language.steps import Step
+from trainyard.permissions.named_resources import Collector
+from trainyard.permissions.pipeline_subject import Subject
+
+BY_PIPELINE = (
+    *("Condition", "ForEach", "Fail", "RegisterModel", "Lambda", "Callback", "Lineage"),
+    *("Endpoint", "InferenceComponent"),
+)
+"""Step types in which no job runs: the service does them with the pipeline's role."""
+
+NOT_DERIVED = {
+    "Job": "what it touches depends on its category",
+    "EMR": "clusters have roles of another service; AWS's AmazonSageMakerPipelinesIntegrations "
+    "lists what the pipeline's role needs for them",
+    "EMRServerless": "applications have roles of another service",
+    "Cleanup": "to delete is a permission to give by hand",
+}
+"""Step type → why nothing is derived for it: each such step is a gap."""
+
+
+def _processing(c: Collector, a: Mapping[str, Any]) -> None:
+    c.log(PROCESSING_JOB)
+    c.image(a["AppSpecification"]["ImageUri"], "AppSpecification.ImageUri")
+    for entry in a.get("ProcessingInputs", ()):
+        field = f"ProcessingInputs[{entry['InputName']}]"
+        if source := _only(c, entry, "S3Input", field):
+            _read(c, source, field)
+    outputs = a.get("ProcessingOutputConfig") or {}
+    for entry in outputs.get("Outputs", ()):
+        field = f"Outputs[{entry['OutputName']}]"
+        if target := _only(c, entry, "S3Output", field):
+            c.write(target["S3Uri"], field)
+    c.key(outputs.get("KmsKeyId"), c.needs.data_keys, "ProcessingOutputConfig.KmsKeyId")
+    cluster = a["ProcessingResources"]["ClusterConfig"]
+    c.key(cluster.get("VolumeKmsKeyId"), c.needs.volume_keys, "ClusterConfig.VolumeKmsKeyId")
+    c.network((a.get("NetworkConfig") or {}).get("VpcConfig"))
+    c.trackers(a.get("Environment"))
+
+
+def _training(c: Collector, a: Mapping[str, Any]) -> None:
+    c.log(TRAINING_JOB)
+    c.image(a["AlgorithmSpecification"].get("TrainingImage"), "TrainingImage")
+    for channel in a.get("InputDataConfig", ()):
+        _channel(c, channel)
+    c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+    c.key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
+    if checkpoints := a.get("CheckpointConfig"):
+        c.read(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
+        c.write(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
+    for config in ("TensorBoardOutputConfig", "DebugHookConfig", "ProfilerConfig"):
+        if uri := (a.get(config) or {}).get("S3OutputPath"):
+            c.write(uri, f"{config}.S3OutputPath")
+    resources = a.get("HyperParameterTuningResourceConfig") or a["ResourceConfig"]
+    c.key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "ResourceConfig.VolumeKmsKeyId")
+    c.network(a.get("VpcConfig"))
+    c.trackers(a.get("Environment"))
+    for values in (a.get("HyperParameters"), a.get("StaticHyperParameters")):
+        c.trackers(values)
+        _source(c, values, "sagemaker_submit_directory")
+
+
+def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
+    source, field = channel["DataSource"], f"InputDataConfig[{channel['ChannelName']}]"
+    if "FileSystemDataSource" in source:
+        c.needs.file_systems = True
+        return
+    if place := _only(c, source, "S3DataSource", field):
+        _read(c, place, field)
+
+
+def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
+    """The archive of code that the toolkits of SDK 2's frameworks download; it may be in quotes."""
+    with c.or_gap():
+        uri = c.text((values or {}).get(name, ""), name).strip('"')
+        if uri.startswith("s3://"):
+            c.read(uri, name)
+
+
+def _model(c: Collector, a: Mapping[str, Any]) -> None:
+    for container in [*a.get("Containers", ()), a.get("PrimaryContainer")]:
+        if container:
+            c.image(container.get("Image"), "PrimaryContainer.Image")
+            if uri := container.get("ModelDataUrl"):
+                c.read(uri, "PrimaryContainer.ModelDataUrl")
+            if source := container.get("ModelDataSource", {}).get("S3DataSource"):
+                c.read(source["S3Uri"], "PrimaryContainer.ModelDataSource")
+            _source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
+    c.network(a.get("VpcConfig"))
+
+
+def _transform(c: Collector, a: Mapping[str, Any]) -> None:
+    c.log(TRANSFORM_JOB)
+    source = a["TransformInput"]["DataSource"]["S3DataSource"]
+    _read(c, source, "TransformInput")
+    output, resources = a["TransformOutput"], a["TransformResources"]
+    c.write(output["S3OutputPath"], "TransformOutput.S3OutputPath")
+    c.key(output.get("KmsKeyId"), c.needs.data_keys, "TransformOutput.KmsKeyId")
+    c.key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "TransformResources.VolumeKmsKeyId")
+    _capture(c, a)
+
+
+def _capture(c: Collector, a: Mapping[str, Any]) -> None:
+    if capture := a.get("DataCaptureConfig"):
+        c.write(capture["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri")
+        c.key(capture.get("KmsKeyId"), c.needs.data_keys, "DataCaptureConfig.KmsKeyId")
+
+
+def _check(c: Collector, a: Mapping[str, Any]) -> None:
+    """A processing job that compares with a baseline, which may be the champion's."""
+    _processing(c, a)
+    step, where = c.step.document, f"step {c.step.name}"
+    for field in ("SuppliedBaselineStatistics", "SuppliedBaselineConstraints"):
+        if step.get(field):
+            c.read(step[field], field)
+    if step.get("CheckType", "").startswith("MODEL_") and step["Type"] == "ClarifyCheck":
+        model = c.text(step.get("ModelName", "a model"), "ModelName")
+        c.needs.gaps.append(
+            f"{where}: its container deploys {model} behind an endpoint for the time of the check, "
+            "and calls it"
+        )
+    group = step.get("ModelPackageGroupName")
+    if group and step.get("SkipCheck") is not True and not step.get("SuppliedBaselineConstraints"):
+        c.needs.gaps.append(
+            f"{where}: it reads the baselines that the latest approved package of the group "
+            f"{c.text(group, 'ModelPackageGroupName')} names"
+        )
+
+
+def _auto(c: Collector, a: Mapping[str, Any]) -> None:
+    channels = a.get("InputDataConfig") or a.get("AutoMLJobInputDataConfig") or ()
+    for index, channel in enumerate(channels):
+        _read(c, channel["DataSource"]["S3DataSource"], f"InputDataConfig[{index}]")
+    c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+    c.key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
+    c.needs.gaps.append(
+        f"step {c.step.name}: AutoML makes jobs and models of its own with this role, from images "
+        "that no request names"
+    )
+
+
+def _endpoint(c: Collector, a: Mapping[str, Any]) -> None:
+    c.needs.log_groups.add("/aws/sagemaker/Endpoints/*")
+    _capture(c, a)
+    output = (a.get("AsyncInferenceConfig") or {}).get("OutputConfig") or {}
+    for field in ("S3OutputPath", "S3FailurePath"):
+        if uri := output.get(field):
+            c.write(uri, f"AsyncInferenceConfig.OutputConfig.{field}")
+    c.key(output.get("KmsKeyId"), c.needs.data_keys, "AsyncInferenceConfig.OutputConfig.KmsKeyId")
+
+
+COVERED: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
+    "Processing": _processing,
+    "QualityCheck": _check,
+    "ClarifyCheck": _check,
+    "Training": _training,
+    "Tuning": _training,
+    "Model": _model,
+    "Transform": _transform,
+    "EndpointConfig": _endpoint,
+    "AutoML": _auto,
+}
+
+
+def _only(c: Collector, entry: Mapping[str, Any], kind: str, field: str) -> Mapping[str, Any]:
+    """The member ``kind``; empty, and a gap, where the entry has another one."""
+    if not entry.get(kind):
+        others = sorted(set(entry) - {"InputName", "OutputName", "AppManaged"})
+        c.needs.gaps.append(f"step {c.step.name}: {field}: only {kind} is derived, not {others}")
+    return entry.get(kind) or {}
+
+
+def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
+    """What is read from S3: a prefix, or the objects that a file there lists."""
+    c.read(source["S3Uri"], field)
+    if source.get("S3DataType", "S3Prefix") != "S3Prefix":
+        c.needs.gaps.append(
+            f"step {c.step.name}: {field}: S3DataType {source['S3DataType']!r}: the objects stand "
+            "in a file, which no policy can know"
+        )
+
+
+# whose requests
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a step asks the service for, and the role that does the work."""
+
+    role: Any
+    """As it stands in the definition, or None: the definition does not say it."""
+
+    arguments: Mapping[str, Any]
+    model: Any = None
+    """The name of the model whose role it is, where the definition does not say the role."""
+
+
+def requests(subject: Subject, step: Step) -> Iterator[Request]:
+    """The requests of a step that :data:`COVERED` has; a tuning job has several."""
+    a = step.arguments
+    if step.type == "Tuning":
+        for definition in a.get("TrainingJobDefinitions") or [a["TrainingJobDefinition"]]:
+            yield Request(definition["RoleArn"], definition)
+    elif step.type == "Transform":
+        yield _of_model(subject, a["ModelName"], a)
+    elif step.type == "EndpointConfig" and not a.get("ExecutionRoleArn"):
+        for variant in a["ProductionVariants"]:
+            yield _of_model(subject, variant.get("ModelName"), a)
+    else:
+        field = step_type(step.type).role or "ExecutionRoleArn"
+        yield Request(a.get(field) or subject.role, a)
+
+
+def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
+    """A request whose work is done with the role of a model, which a step may have made."""
+    match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", str(name.get(GET))) if _got(name) else None
+    if not match:
+        return Request(None, arguments, name)
+    return Request(subject.values.step(match[1]).arguments["ExecutionRoleArn"], arguments)
+
+
+def _got(value: Any) -> bool:
+    return isinstance(value, dict) and GET in value
+
+
+def job_roles(subject: Subject) -> tuple[str, ...]:
+    """ARNs of the roles that the steps hand to jobs; the pipeline's where a step names none."""
+    found: set[str] = set()
+    for step, request in all_requests(subject):
+        with suppress(DefinitionError):  # a gap, which the role's policy tells
+            role = role_of(subject, step, request)
+            found |= {role} if role else set()
+    return tuple(sorted(found))
+
+
+def all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
+    """Every request of the definition, with its step."""
+    for step in subject.values.steps:
+        if step.type in COVERED:
+            yield from ((step, request) for request in requests(subject, step))
+
+
+def role_of(subject: Subject, step: Step, request: Request) -> str | None:
+    """The ARN of the role; None where the definition does not tell it.
+
+    Raises:
+        DefinitionError: it is a parameter without a default value.
+    """
+    if request.role is None:
+        return None
+    role = subject.values.text(request.role, f"step {step.name}: role")
+    return None if "*" in role else role

@@ -1,0 +1,371 @@
+"""Which steps the next execution would answer from the cache, and why the others would run.
+
+A step is answered when what makes its key (``trainyard.language.cache_config``) has the values
+of an earlier successful run of it that is not too old. Parameters are taken at their defaults;
+an input from a step that runs again is new, unless it goes to the same place in every run.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from botocore.exceptions import ClientError
+
+from trainyard.aws_clients import error_code
+from trainyard.language.cache_config import duration, key_arguments
+from trainyard.language.evaluation import Start, Unknown, evaluate, told_by, unknowns
+from trainyard.language.expressions import ExpressionError, known_references, lookup
+from trainyard.language.parameters import values
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step, steps_of
+from trainyard.plan.definition_diff import Change, changed, label, list_member
+from trainyard.plan.execution_history import LIMIT, History, Run, StepRun, step_of
+from trainyard.plan.s3_listing import listed
+from trainyard.plan.step_fields import CODE, Fields, flat, reference, steps
+
+STANDS = "\1"
+"""Begins a text that stands for a value which a definition does not tell, such as a model's URI:
+whatever it was, the same text is the same value."""
+
+
+def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
+    """What the arguments of ``step`` give for a property; None where only its job tells."""
+    arguments = steps(document).get(step, {}).get("Arguments") or {}
+    try:
+        return lookup(arguments, path, step)
+    except ExpressionError:
+        return None
+
+
+class Past(Start):
+    """The values of an execution that was: they all were known, if not all are told."""
+
+    def __init__(self, run: Run, history: History) -> None:
+        super().__init__(run.parameters, otherwise=lambda name: f"{STANDS}{name} of {run.arn}")
+        self._run = run
+        self._history = history
+
+    def variable(self, name: str) -> Any:
+        known = {**told_by(self._run.arn), "StartDateTime": self._run.started.isoformat()}
+        return known[name] if name in known else super().variable(name)
+
+    def property(self, step: str, path: str) -> Any:
+        origin = self._origin(step)
+        if isinstance(origin, Run):
+            value = argument(origin.document, step, path)
+            if value is not None:
+                return evaluate(value, Past(origin, self._history))
+        return self._untold(step, path)
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        return self._untold(step, f"PropertyFiles.{name}: {path}")
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        return f"{STANDS}{uri}: {path}"
+
+    def _untold(self, step: str, path: str) -> str:
+        origin = self._origin(step)
+        return f"{STANDS}{step} of {origin.arn if isinstance(origin, Run) else origin}: {path}"
+
+    def _origin(self, step: str) -> Run | str:
+        """The execution in which the step's result was made; its ARN where it is gone."""
+        done: StepRun | None = self._run.steps.get(step)
+        if done is None or done.source is None:
+            return self._run
+        return self._history.run(done.source) or done.source
+
+
+class Next(Start):
+    """The values of the execution that would come next.
+
+    ``sources``: step → the execution whose result it would reuse. The others run.
+    """
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+        pipeline: str,
+        history: History,
+        sources: Mapping[str, Run],
+    ) -> None:
+        super().__init__(parameters)
+        self._document = document
+        self._pipeline = pipeline
+        self._history = history
+        self._sources = sources
+
+    def variable(self, name: str) -> Any:
+        if name == "PipelineName":
+            return self._pipeline
+        if name == "PipelineArn" and self._history.runs:
+            return told_by(self._history.runs[0].arn)[name]
+        return Unknown(f"its {reference(f'Execution.{name}').strip('{}')} is new in every run")
+
+    def property(self, step: str, path: str) -> Any:
+        if source := self._sources.get(step):
+            return Past(source, self._history).property(step, path)
+        value = evaluate(argument(self._document, step, path), self)
+        # An output that goes to the same place in every run is the same text in every run.
+        known = value is not None and not any(unknowns(value))
+        return value if known else Unknown(f"{step} runs")
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        if source := self._sources.get(step):
+            return Past(source, self._history).property_file(step, name, path)
+        return Unknown(f"{step} runs")
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        return f"{STANDS}{uri}: {path}"
+
+
+class Keys:
+    """The keys of one step, in each execution of a history."""
+
+    def __init__(self, name: str, history: History) -> None:
+        self._name, self._history = name, history
+
+    def earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
+        """(execution where the result was made, its record, its key), newest first."""
+        found = []
+        for run in self._history.runs:
+            made = self._made(run)
+            key = self.of(run) if made else None
+            if made and key is not None:
+                found.append((*made, key))
+        return found
+
+    def _made(self, run: Run) -> tuple[Run, StepRun] | None:
+        """Where the result that the step had in ``run`` was made."""
+        done = run.steps.get(self._name)
+        if done is None or done.source is None:
+            return (run, done) if done else None
+        origin = self._history.run(done.source)
+        made = origin.steps.get(self._name) if origin else None
+        return (origin, made) if origin and made else None
+
+    def of(self, run: Run) -> dict[str, Any] | None:
+        """Its key in that execution; None where it had none, or nobody can tell it."""
+        step = step_of(run, self._name)
+        if step is None:
+            return None
+        try:
+            arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
+        except ExpressionError:  # that execution had no value for it either
+            return None
+        return key_arguments(dict(step), arguments)
+
+
+def gone(history: History, name: str, run: Run, made: StepRun) -> str:
+    """The first place where nothing is left of the step's result; empty where all is there.
+
+    An output that no step of that execution read may have been empty: it counts only where every
+    output is.
+    """
+    if history.s3 is None or (step := step_of(run, name)) is None:
+        return ""
+    try:
+        arguments = evaluate(step.get("Arguments") or {}, Past(run, history))
+    except ExpressionError:
+        return ""
+    places = dict(_places(name, arguments, made.job))
+    empty = [uri for uri in places if not _holds(history.s3, uri)]
+    text = json.dumps(run.document)
+    read = [uri for uri in empty if places[uri] in text]
+    return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
+
+
+def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
+    """(URI, how another step refers to it) of each output of a job."""
+    steps = f"Steps.{name}"
+    for output in (arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or ():
+        reference = f"{steps}.ProcessingOutputConfig.Outputs['{output.get('OutputName')}']"
+        yield (output.get("S3Output") or {}).get("S3Uri", ""), reference
+    if (root := (arguments.get("OutputDataConfig") or {}).get("S3OutputPath")) and job:
+        yield f"{str(root).rstrip('/')}/{job}/output/", f"{steps}.ModelArtifacts"
+    if root := (arguments.get("TransformOutput") or {}).get("S3OutputPath"):
+        yield root, f"{steps}.TransformOutput"
+
+
+def _holds(s3: Any, uri: Any) -> bool:
+    """Whether something lies there, or nobody can tell."""
+    if not isinstance(uri, str) or not uri.startswith("s3://"):
+        return True
+    try:
+        return bool(listed(s3, uri, 1))
+    except ClientError as error:
+        return error_code(error) != "NoSuchBucket"
+
+
+LINE = 44  # characters of the reasons in one line
+WIDTH = 36  # characters of old → new in a reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the next execution would do with a step."""
+
+    step: str
+    type: str
+    answer: Literal["cached", "runs"]
+    why: str
+    when: str = ""
+    """The condition under which it runs at all."""
+
+    source: Run | None = None
+    """The execution whose result is reused."""
+
+
+def predict(
+    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
+) -> list[Outcome]:
+    """An outcome for every step, in the order in which they run; reads ``history`` as needed."""
+    while True:
+        outcomes = _predict(document, pipeline, history, now)
+        cached = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
+        hopeful = {
+            name for name, step in steps(document).items() if key_arguments(step, {}) is not None
+        }
+        if hopeful <= cached or not history.more():
+            return outcomes
+
+
+def _predict(
+    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
+) -> list[Outcome]:
+    sources: dict[str, Run] = {}
+    following = Next(document, values(document, {}), pipeline, history, sources)
+    outcomes = []
+    for step in ordered(document):
+        condition, holds = step.branch or ("", True)
+        when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
+        outcome = _Question(step.name, step.document, following, history, now).answer(when)
+        if outcome.source:
+            sources[step.name] = outcome.source
+        outcomes.append(outcome)
+    return outcomes
+
+
+def ordered(document: Mapping[str, Any]) -> list[Step]:
+    """The steps, each after those that it waits for; else in the definition's order."""
+    everything = {step.name: step for step in steps_of(document["Steps"])}
+    done: dict[str, Step] = {}
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in done or name in above or name not in everything:
+            return
+        for other in everything[name].waits_for:
+            visit(other, (*above, name))
+        done[name] = everything[name]
+
+    for name in everything:
+        visit(name, ())
+    return list(done.values())
+
+
+class _Question:
+    """Would this one step be answered from the cache?"""
+
+    def __init__(
+        self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime
+    ) -> None:
+        self._name = name
+        self._step = step
+        self._following = following
+        self._history = history
+        self._now = now
+
+    def answer(self, when: str) -> Outcome:
+        runs = {"step": self._name, "type": self._step["Type"], "answer": "runs", "when": when}
+        if not step_type(self._step["Type"]).cache_key:
+            return Outcome(**runs, why="never cached")
+        if not (self._step.get("CacheConfig") or {}).get("Enabled"):
+            return Outcome(**runs, why="the cache is off")
+        try:
+            arguments = evaluate(self._step["Arguments"], self._following)
+        except ExpressionError as error:
+            return Outcome(**runs, why=f"its key cannot be told: {error}")
+        wanted = key_arguments(dict(self._step), arguments) or {}
+        earlier = Keys(self._name, self._history).earlier()
+        new = any(unknowns(wanted))
+        same = [] if new else [(r, made) for r, made, key in earlier if _text(key) == _text(wanted)]
+        fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
+        lost = ""
+        for run, made in sorted(fresh, key=lambda each: each[1].ended, reverse=True):
+            if not (missing := gone(self._history, self._name, run, made)):
+                return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
+            lost = lost or f"its result is gone: nothing is left in {missing}"
+        if lost:
+            return Outcome(**runs, why=lost)
+        return Outcome(**runs, why=self._why(wanted, earlier, same))
+
+    def _lasts(self) -> timedelta:
+        text = self._step["CacheConfig"].get("ExpireAfter")
+        return timedelta.max if text is None else timedelta(seconds=duration(text))
+
+    def _why(self, wanted: dict, earlier: list, same: list) -> str:
+        if same:
+            _, made = max(same, key=lambda each: each[1].ended)
+            age = self._step["CacheConfig"]["ExpireAfter"]
+            return f"expired: its result is of {made.ended:%Y-%m-%d}, the cache keeps {age}"
+        if not earlier:
+            looked = len(self._history.runs)
+            return "no earlier run" if looked < LIMIT else f"none of the last {LIMIT} runs had it"
+        now = flat(wanted)
+        changes = list(changed(flat(earlier[0][2]), now))
+        reasons = [_reasons(now, change.path) for change in changes]
+        upstream = [reason for of_one in reasons for reason in of_one]
+        own = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
+        own.sort(key=lambda words: "→" not in words)  # those that say old and new come first
+        words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
+        return _line(words)
+
+
+def _reasons(fields: Fields, path: str) -> list[str]:
+    """Why the field at ``path``, or one in the list's member there, is not known yet."""
+    inside = (field.raw for at, field in fields.items() if path in (at, list_member(at)))
+    return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
+
+
+def _line(words: Sequence[str]) -> str:
+    """As many reasons as fit, one at least, and how many more there are."""
+    fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
+    shown = max(1, fits)
+    more = f" and {len(words) - shown} more" if len(words) > shown else ""
+    return ", ".join(words[:shown]) + more
+
+
+def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
+    """Whether what makes the step's key differs between two definitions, parameters included."""
+    return _declared_key(old, step) != _declared_key(new, step)
+
+
+def _declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    step = dict(steps(document).get(name, {}))
+    key, defaults = key_arguments(step, step.get("Arguments") or {}), values(document, {})
+    taken = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
+    return key, {parameter: defaults.get(parameter) for parameter in taken}
+
+
+def _text(key: Any) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def _words(change: Change) -> str:
+    """One difference between two keys as a reason."""
+    name = label(change.path)
+    if change.sign != "~":
+        return f"{name} is {'new' if change.sign == '+' else 'gone'}"
+    values = f"{change.old} → {change.new}"
+    if CODE.fullmatch(change.new or ""):
+        return f"{code_name(change.path)} changed"
+    if STANDS in values or len(values) > WIDTH:
+        return f"{name} changed"
+    return f"{name.rpartition('.')[2]} {values}"
+
+
+def code_name(path: str) -> str:
+    """``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
+    return path.partition("[")[2].partition("]")[0] or label(path)

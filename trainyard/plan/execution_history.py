@@ -1,0 +1,183 @@
+"""Earlier executions of a pipeline, newest first, read no further back than a plan needs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.aws_clients import error_code
+from trainyard.language.parameters import values
+from trainyard.plan.step_fields import steps
+
+LIMIT = 20
+"""Executions that a plan reads at most; each costs three calls."""
+
+BATCHES = (1, 4, LIMIT - 5)  # most plans find all they need in the newest execution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRun:
+    """One step that succeeded in an execution."""
+
+    started: datetime
+    ended: datetime
+    source: str | None
+    """ARN of the execution whose result it reused; None when it ran."""
+
+    job: str
+    """Name of its job; empty for a step without one."""
+
+    @property
+    def seconds(self) -> float:
+        """From its start to its end, the waiting for machines included."""
+        return (self.ended - self.started).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution."""
+
+    arn: str
+    started: datetime
+    document: Mapping[str, Any]
+    """The definition that it ran."""
+
+    parameters: Mapping[str, Any]
+    """Its parameters' values, in their types."""
+
+    steps: Mapping[str, StepRun]
+    """The steps that succeeded."""
+
+    @property
+    def id(self) -> str:
+        return self.arn.rpartition("/")[2]
+
+
+class History:
+    """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none.
+
+    ``before``: only those that began earlier; else all. ``s3``: looks whether results are still
+    there; None where nobody wants to know.
+    """
+
+    def __init__(
+        self,
+        sagemaker: Any,
+        pipeline: str | None,
+        before: datetime | None = None,
+        s3: Any = None,
+    ) -> None:
+        self._sagemaker, self.s3 = sagemaker, s3
+        self._before = before
+        self._by_arn: dict[str, Run] = {}
+        self._batches = self._read(pipeline) if pipeline else iter(())
+        self.runs: list[Run] = []
+        """What was read so far, newest first."""
+
+    def more(self) -> bool:
+        """Read some more; False when there is nothing, or :data:`LIMIT` is reached."""
+        batch = next(self._batches, None)
+        self.runs.extend(batch or ())
+        return batch is not None
+
+    def run(self, arn: str) -> Run | None:
+        """The execution with that ARN; None when it is there no more."""
+        if arn not in self._by_arn:
+            try:
+                described = self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+            except ClientError as error:
+                if error_code(error) == "ResourceNotFound":
+                    return None
+                raise
+            self._load(arn, described.get("CreationTime", datetime.now(UTC)))
+        return self._by_arn[arn]
+
+    def _read(self, pipeline: str) -> Iterator[list[Run]]:
+        earlier = {"CreatedBefore": self._before} if self._before else {}
+        answer = self._sagemaker.list_pipeline_executions(
+            PipelineName=pipeline,
+            SortBy="CreationTime",
+            SortOrder="Descending",
+            MaxResults=LIMIT,
+            **earlier,
+        )
+        found = [
+            (one["PipelineExecutionArn"], one["StartTime"])
+            for one in answer.get("PipelineExecutionSummaries", [])
+            if "PipelineExecutionArn" in one and "StartTime" in one
+        ]
+        if self._before:  # the service rounds the times, and may list the one that began then
+            found = [(arn, started) for arn, started in found if started < self._before]
+        start = 0
+        for size in BATCHES:
+            batch = found[start : start + size]
+            if not batch:
+                return
+            with ThreadPoolExecutor(8) as threads:
+                yield list(threads.map(lambda each: self._load(*each), batch))
+            start += size
+
+    def _load(self, arn: str, started: datetime) -> Run:
+        if arn not in self._by_arn:
+            document = self._document(arn)
+            self._by_arn[arn] = Run(
+                arn=arn,
+                started=started,
+                document=document,
+                parameters=self._parameters(arn, document),
+                steps=self._steps(arn),
+            )
+        return self._by_arn[arn]
+
+    def _document(self, arn: str) -> dict[str, Any]:
+        answer = self._sagemaker.describe_pipeline_definition_for_execution(
+            PipelineExecutionArn=arn
+        )
+        return json.loads(answer.get("PipelineDefinition") or '{"Steps": []}')
+
+    def _parameters(self, arn: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
+        given = {
+            each["Name"]: each["Value"]
+            for page in pages.paginate(PipelineExecutionArn=arn)
+            for each in page.get("PipelineParameters", [])
+            if "Name" in each and "Value" in each
+        }
+        return values(document, given)
+
+    def _steps(self, arn: str) -> dict[str, StepRun]:
+        pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
+        found = (
+            step
+            for page in pages.paginate(PipelineExecutionArn=arn)
+            for step in page.get("PipelineExecutionSteps", [])
+        )
+        return {one["StepName"]: _step(one) for one in found if _is_told(one)}
+
+
+def _is_told(answer: Mapping[str, Any]) -> bool:
+    """Whether a step has succeeded, and the service tells when; all its members are optional."""
+    told = all(name in answer for name in ("StepName", "StartTime", "EndTime"))
+    return told and answer.get("StepStatus") == "Succeeded"
+
+
+def _step(answer: Mapping[str, Any]) -> StepRun:
+    reused = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
+    jobs = (
+        body.get("Arn", "") for kind, body in answer.get("Metadata", {}).items() if "Job" in kind
+    )
+    return StepRun(
+        started=answer["StartTime"],
+        ended=answer["EndTime"],
+        source=reused.get("SourcePipelineExecutionArn") or None,
+        job=next(jobs, "").rpartition("/")[2],
+    )
+
+
+def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
+    """The step in the definition that the execution ran."""
+    return steps(run.document).get(name)

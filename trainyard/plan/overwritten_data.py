@@ -1,0 +1,111 @@
+"""Data that was written after the run whose result the cache answers with.
+
+The cache compares what a step is given, and that is the data's prefix: what lies there may be
+another than the step read. Of an object that was deleted S3's listing says nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.aws_clients import error_code
+from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.expressions import ExpressionError
+from trainyard.language.parameters import values
+from trainyard.plan.cache_prediction import Outcome
+from trainyard.plan.execution_history import Run
+from trainyard.plan.s3_listing import MOST, listed
+from trainyard.plan.step_fields import CODE, steps
+
+FIX = "put new data under a new prefix, or turn the step's cache off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overwritten:
+    """What a cached step's result does not know of one of its inputs."""
+
+    step: str
+    uri: str
+    run: str
+    """Id of the run that read it."""
+
+    fix: str
+    """What to do about it."""
+
+    count: int = 0
+    """Objects that were written since."""
+
+    newest: str = ""
+    """The key of the last one."""
+
+    when: datetime | None = None
+    looked_at: int = 0
+    refused: str = ""
+    """Why nobody can tell."""
+
+    def __str__(self) -> str:
+        if self.refused:
+            return (
+                f"{self.step} is cached, and nobody can tell whether {self.uri} is still what run "
+                f"{self.run} read: it cannot be listed ({self.refused})"
+            )
+        of = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
+        return (
+            f"{self.step} is cached, but {self.count:,} of {of} objects under {self.uri} were "
+            f"written after run {self.run} read them ({self.newest} at {self.when:%Y-%m-%d %H:%M} "
+            f"UTC): the run will not see them; {self.fix}"
+        )
+
+
+def overwritten(
+    s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome], fix: str = FIX
+) -> list[Overwritten]:
+    """For each cached step and input: what was written since; parameters at their defaults.
+
+    ``fix``: what to do about it, in the words of whoever asks.
+    """
+    everything, defaults = steps(document), values(document, {})
+    found = []
+    for outcome in outcomes:
+        if outcome.answer == "cached" and (run := outcome.source):
+            for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
+                found.append(_look(s3, outcome.step, run, uri, fix))
+    return [each for each in found if each.count or each.refused]
+
+
+def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
+    """URIs that people write to: neither another step's output nor code, named by its content."""
+    arguments = step.get("Arguments") or {}
+    sources = [each.get("S3Input") for each in arguments.get("ProcessingInputs") or ()]
+    sources += [
+        (each.get("DataSource") or {}).get("S3DataSource")
+        for each in arguments.get("InputDataConfig") or ()
+    ]
+    for source in sources:
+        try:
+            uri = evaluate((source or {}).get("S3Uri"), Start(defaults))
+        except ExpressionError:  # of a language that is not known here
+            continue
+        if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
+            yield uri
+
+
+def _look(s3: Any, step: str, run: Run, uri: str, fix: str) -> Overwritten:
+    read = run.steps[step].started
+    found = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix)
+    try:
+        there = listed(s3, uri)
+    except ClientError as error:
+        return found(refused=error_code(error))
+    since = [item for item in there if item["LastModified"] > read]
+    newest = max(since, key=lambda item: item["LastModified"], default=None)
+    return found(
+        count=len(since),
+        newest=newest["Key"] if newest else "",
+        when=newest["LastModified"] if newest else None,
+        looked_at=len(there),
+    )

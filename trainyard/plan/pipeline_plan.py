@@ -1,0 +1,137 @@
+"""A plan: what an upsert would change, what the next run would do, and what that may cost.
+
+What only an application knows of its pipelines (drift from its records, its budget, what a training
+begins with) it adds to the plan that ``complete`` makes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+from trainyard.language.parameters import values
+from trainyard.plan.cache_prediction import Outcome, predict
+from trainyard.plan.definition_diff import Diff, compare
+from trainyard.plan.deployed_pipeline import Deployed, State
+from trainyard.plan.execution_history import History
+from trainyard.plan.overwritten_data import Overwritten
+from trainyard.plan.prices import Prices
+from trainyard.plan.run_cost import Cost, Total, Verdict, estimate, total
+from trainyard.plan.step_estimate import Foresight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Whether the deployed pipeline is what an upsert made it."""
+
+    kind: Literal["none", "unknown", "edited", "interrupted"]
+    """edited: it is no state that was recorded. unknown: nothing was ever recorded. interrupted:
+    it is no such state, but an upsert holds the lock, or died with it."""
+
+    diff: Diff = Diff()
+    """From the last recorded state to the deployed one."""
+
+    by: str = ""
+    """Who made the last change, or holds the lock."""
+
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that a plan shows."""
+
+    wanted: State
+    region: str
+    deployed: Deployed | None
+    diff: Diff
+    outcomes: tuple[Outcome, ...]
+    costs: tuple[Cost, ...]
+    total: Total
+    prices: Prices
+    made: datetime
+    overwritten: tuple[Overwritten, ...] = ()
+    """Data that the cache does not know to be new."""
+
+    drift: Drift = Drift(kind="none")
+    begins: Mapping[str, str] = field(default_factory=dict)
+    """Step → what its training begins with, in words."""
+
+    remarks: tuple[str, ...] = ()
+    """What else there is to know of the next run, a line each."""
+
+    foresight: Foresight = field(default_factory=dict)
+    """What is foreseen of steps."""
+
+    budget: Verdict = Verdict(True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        there, drift = self.deployed, asdict(self.drift)
+        return {
+            "pipeline": self.wanted.name,
+            "region": self.region,
+            "made": self.made.isoformat(),
+            "wanted": self.wanted.as_json() | {"fingerprint": self.wanted.fingerprint},
+            "deployed": there and there.state.as_json() | {"fingerprint": there.state.fingerprint},
+            "diff": asdict(self.diff),
+            "drift": drift | {"since": self.drift.since and self.drift.since.isoformat()},
+            "steps": [_step(outcome) for outcome in self.outcomes],
+            "begins": dict(self.begins),
+            "foreseen": {name: asdict(found) for name, found in self.foresight.items()},
+            "cost": {"steps": [asdict(cost) for cost in self.costs], "total": asdict(self.total)},
+            "prices": {"region": self.prices.region, "date": self.prices.date},
+            "budget": asdict(self.budget),
+            "overwritten": [str(found) for found in self.overwritten],
+        }
+
+
+def _step(outcome: Outcome) -> dict[str, Any]:
+    source = outcome.source.arn if outcome.source else None
+    plain = {key: getattr(outcome, key) for key in ("step", "type", "answer", "why", "when")}
+    return plain | {"source": source}
+
+
+def complete(
+    wanted: State,
+    there: Deployed | None,
+    history: History,
+    prices: Prices,
+    given: Mapping[str, str] = MappingProxyType({}),
+    note: Callable[[str, str], str] = lambda old, new: "",
+    foresee: Callable[[Mapping[str, Any]], Foresight] = lambda document: {},
+) -> Plan:
+    """What changes from ``there`` to ``wanted``, what the next run does, and its cost.
+
+    Args:
+        given: parameters with which that run starts; the others have their defaults.
+        note: what to say of a folder of code that changes from one URI to another.
+        foresee: the definition, with that run's parameters → what is foreseen of its steps.
+    """
+    now, document = datetime.now(UTC), started_with(wanted.document, given)
+    outcomes = predict(document, wanted.name, history, now)
+    foresight = foresee(document)
+    costs = estimate(document, outcomes, history, prices, foresight)
+    return Plan(
+        wanted=wanted,
+        region=prices.region,
+        deployed=there,
+        diff=compare(there.state if there else None, wanted, note),
+        outcomes=tuple(outcomes),
+        costs=tuple(costs),
+        total=total(document, costs),
+        prices=prices,
+        made=now,
+        foresight=foresight,
+    )
+
+
+def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The definition with these values as its parameters' defaults."""
+    typed = values(document, given)
+    changed = [
+        entry | {"DefaultValue": typed[entry["Name"]]} if entry["Name"] in given else entry
+        for entry in document.get("Parameters", ())
+    ]
+    return {**document, "Parameters": changed}

@@ -1,0 +1,361 @@
+"""How a plan looks in a terminal, and as plain text where there is none."""
+
+import os.path
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from trainyard.language.step_types import step_type
+from trainyard.plan.cache_prediction import Outcome, code_name, in_key
+from trainyard.plan.definition_diff import Change, Diff, StepChange, label
+from trainyard.plan.pipeline_plan import Drift, Plan
+from trainyard.plan.run_cost import Cost, Range
+from trainyard.plan.step_estimate import Foreseen
+from trainyard.plan.step_fields import CODE
+from trainyard.runs.step_table import duration
+from trainyard.terminal import console
+
+COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
+LONGEST = 60  # characters of a value
+WIDE = 30  # of old and new together, before what they have in common is left out
+SHORTENED = 8  # characters in common that are worth a …
+TOLD = re.compile(
+    r"(InstanceType|InstanceCount|DependsOn|(ProcessingInputs|InputDataConfig|PropertyFiles)\[.*)"
+)
+"""What is shown of a step that is new."""
+_HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
+Cell = tuple[str, str]  # text, style
+
+
+def picture(plan: Plan, width: int | None = None) -> list[Text]:
+    """The lines of a plan; ``width``: columns of the terminal, None where lines may be long."""
+    lines = [
+        Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"),
+        Text(),
+    ]
+    lines += [*_drift(plan.drift)]
+    if plan.deployed:
+        lines += [*differences(plan.diff)]
+    lines += [*_next_run(plan, width), Text()]
+    return lines + [*_grounds(plan)]
+
+
+def show(plan: Plan) -> None:
+    """Print the plan on the terminal, as wide as that is."""
+    for line in picture(plan, console.width if console.is_terminal else None):
+        console.print(line, highlight=False)
+
+
+def headline(plan: Plan) -> str:
+    """The plan in one line."""
+    if plan.deployed is None:
+        return f"is new, with {_steps(len(plan.outcomes))}"
+    if not plan.diff:
+        return "no change"
+    counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
+    words = {"+": "added", "~": "changed", "-": "removed"}
+    said = [f"{_steps(len(counts[s]))} {words[s]}" for s in words if counts[s]]
+    for what, found in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
+        said += [f"{_count(len(found), what)} changed"] if found else []
+    return ", ".join(said)
+
+
+def _steps(count: int) -> str:
+    return _count(count, "step")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+# what changes
+
+
+def differences(diff: Diff) -> Iterator[Text]:
+    """Settings, parameters, then the steps; steps that change alike stand together."""
+    for title, changes in (("pipeline", diff.pipeline), ("parameters", diff.parameters)):
+        if changes:
+            yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
+            yield from _changes(changes)
+            yield Text()
+    for names, step in _alike(diff.steps):
+        kind = "" if step.sign == "~" else f"  {step.type}"
+        yield _line(
+            (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
+        )
+        yield from _changes(_told(step))
+        yield Text()
+
+
+def _alike(changed: Sequence[StepChange]) -> list[tuple[list[str], StepChange]]:
+    groups: dict[tuple, tuple[list[str], StepChange]] = {}
+    for step in changed:
+        known = (step.sign, step.changes) if step.sign == "~" else (step.name,)
+        groups.setdefault(known, ([], step))[0].append(step.name)
+    return list(groups.values())
+
+
+def _told(step: StepChange) -> Sequence[Change]:
+    if step.sign == "~":
+        return step.changes
+    return [c for c in step.changes if step.sign == "+" and TOLD.fullmatch(label(c.path))]
+
+
+def _changes(changes: Iterable[Change]) -> Iterator[Text]:
+    """Sign, field, old → new, note: the values aligned, and the notes behind them."""
+    rows = [(change, _name(change), *_values(change)) for change in changes]
+    names = max((cell_len(row[1]) for row in rows), default=0)
+    noted = [cell_len(_said(old, new)) for change, _, old, new in rows if change.note]
+    for change, name, old, new in rows:
+        said = _said(old, new)
+        line = _line(
+            (f"    {change.sign} ", COLOURS[change.sign]),
+            (_pad(name, names), ""),
+            ("   ", ""),
+            (said, ""),
+        )
+        if change.note:
+            line.append(" " * (max(noted) - cell_len(said) + 3) + change.note, "dim")
+        yield line
+
+
+def _said(old: str, new: str) -> str:
+    return f"{old} → {new}" if old and new else old or new
+
+
+def _name(change: Change) -> str:
+    is_code = CODE.fullmatch(change.new or change.old or "")
+    return code_name(change.path) if is_code else label(change.path)
+
+
+def _values(change: Change) -> tuple[str, str]:
+    """Old and new, short enough for a line, and with what is different in them."""
+    old, new = change.old or "", change.new or ""
+    if CODE.fullmatch(new or old):
+        return _code(old), _code(new)
+    if old and new and len(old) + len(new) > WIDE:
+        same = os.path.commonprefix((old, new))
+        end = max(same.rfind("/"), same.rfind(" "))
+        if end > SHORTENED:
+            old, new = f"…{old[end:]}", f"…{new[end:]}"
+    return _short(old), _short(new)
+
+
+def _code(value: str) -> str:
+    found = CODE.fullmatch(value)
+    return found["hash"][:8] if found else _short(value)
+
+
+def _short(value: str) -> str:
+    value = _HASH.sub(lambda match: match[0][:12], value)
+    half = LONGEST // 2
+    return value if len(value) <= LONGEST else f"{value[:half]} … {value[-half:]}"
+
+
+def _drift(drift: Drift) -> Iterator[Text]:
+    if drift.kind == "none":
+        return
+    when = f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else ""
+    said = {
+        "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
+        "edited": f"drift: {drift.by} edited the pipeline at {when}; upserting undoes this:",
+        "interrupted": f"an upsert by {drift.by} is under way since {when}, or was interrupted: "
+        "what is deployed is none of the recorded states",
+    }
+    style = "dim" if drift.kind == "unknown" else COLOURS["!"]
+    yield _line(("! ", style), (said[drift.kind], style))
+    for line in differences(drift.diff):
+        yield _line(("  │ ", style)).append_text(line) if line.plain else Text("  │", style)
+    yield Text()
+
+
+# what the next run does
+
+
+def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
+    header = [
+        (word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")
+    ]
+    rows = [header]
+    for outcome, cost in zip(plan.outcomes, plan.costs, strict=True):
+        rows.append(_row(outcome, cost, _although(plan, outcome)))
+    rows.append(_in_all(plan))
+    lines = list(_table(rows, right=(3, 4, 5, 6)))
+    if width is None or max(line.cell_len for line in lines) <= width:
+        yield from lines
+        return
+    yield from _table([row[:-1] for row in rows], right=(3, 4, 5, 6))
+    for row in rows[1:]:  # the reasons below, where lines are short
+        if row[-1][0]:
+            yield _line((f"  {row[0][0]}: ", ""), row[-1])
+
+
+def _in_all(plan: Plan) -> list[Cell]:
+    total = plan.total
+    run = [cost for cost in plan.costs if cost.usd_limit != 0]
+    some = any(cost.estimated for cost in run)
+    every = any(cost.estimated for cost in plan.costs)
+    without = _usd(total.usd_uncached, every)
+    cached = any(outcome.answer == "cached" for outcome in plan.outcomes)
+    return [
+        ("in all", "bold"),
+        ("", ""),
+        ("", ""),
+        (_foreseen(_times(total.expected), any(cost.is_foreseen for cost in run)), ""),
+        (_money(total.usd_expected, some), ""),
+        (_time_limit(total.limit), ""),
+        (_usd(total.usd_limit, some), "bold"),
+        (f"at most {without} without the cache" if cached else "", "dim"),
+    ]
+
+
+def _although(plan: Plan, outcome: Outcome) -> str:
+    """Why a step that changes is answered from the cache all the same, or one is not that makes
+    nothing new."""
+    if outcome.type == "RegisterModel":
+        jobs = [other for other in plan.outcomes if step_type(other.type).charged]
+        again = jobs and all(job.answer == "cached" for job in jobs)
+        return "registers the same model again: never cached" if again else ""
+    if plan.deployed is None or outcome.step not in plan.diff.touched:
+        return ""
+    changed = in_key(plan.deployed.state.document, plan.wanted.document, outcome.step)
+    return ", which had these values" if changed else "; what changed is not in its cache key"
+
+
+def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
+    if outcome.answer == "cached":
+        cells = [cost.machines, "", "", "", "$0", outcome.why + although]
+        return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
+    what = outcome.when or "runs"
+    if not step_type(outcome.type).charged:
+        return [(outcome.step, ""), (what, ""), *[("", "")] * 5, (although, "dim")]
+    machines = f"{cost.machines}{' spot' if cost.spot else ''}"
+    no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""
+    return [
+        (outcome.step, ""),
+        (what, "yellow"),
+        (machines, ""),
+        (_foreseen(_times(cost.expected), cost.is_foreseen), ""),
+        (_money(cost.usd_expected, cost.estimated), ""),
+        (_time_limit(cost.limit), ""),
+        (_usd(cost.usd_limit, cost.estimated), ""),
+        (f"{outcome.why}{no_price}", "yellow"),
+    ]
+
+
+def _time_limit(seconds: float | None) -> str:
+    """Limits are set in whole minutes, mostly."""
+    if seconds is None:
+        return "?"
+    if seconds == 0:
+        return ""
+    if seconds % 60 or seconds < 60:
+        return duration(seconds)
+    minutes = int(seconds) // 60
+    if minutes % 60:
+        return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 60} h"
+
+
+def _times(seen: Range) -> str:
+    if seen.low is None or seen.high is None:
+        return "–"
+    if seen.high == 0:
+        return ""
+    low, high = duration(seen.low), duration(seen.high)
+    return low if low == high else f"{low} – {high}"
+
+
+def _foreseen(times: str, is_foreseen: bool) -> str:
+    return f"foreseen {times}" if is_foreseen and times != "–" else times
+
+
+def _money(usd: Range, estimated: bool) -> str:
+    if usd.low is None or not usd.high:
+        return ""
+    low, high = _usd(usd.low, estimated), _usd(usd.high, False)
+    return low if low.strip("~") == high else f"{low} – {high}"
+
+
+def _usd(usd: float | None, estimated: bool) -> str:
+    """Whole cents; ``~`` before what a derived price is in."""
+    if usd is None:
+        return "?"
+    if usd == 0:
+        return "$0"
+    if usd < 0.005:
+        return "<$0.01"
+    return f"{'~' if estimated else ''}${usd:,.2f}"
+
+
+def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:
+    widths = [max(cell_len(text) for text, _ in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = Text()
+        for position, (text, style) in enumerate(row):
+            gap = " " * (widths[position] - cell_len(text))
+            line.append(gap + text if position in right else text + gap, style)
+            line.append("  ")
+        line.rstrip()
+        yield line
+
+
+def _grounds(plan: Plan) -> Iterator[Text]:
+    """With what the training begins, and on what the figures stand."""
+    for found in plan.overwritten:
+        yield Text(f"! {found}", COLOURS["!"])
+    for step, words in plan.begins.items():
+        yield Text(f"{step} {words}", "bold")
+    seen = [cost.runs_seen for cost in plan.costs if cost.seen.high]
+    if seen:
+        yield Text(
+            f"seen: earlier runs of the step on the same machines (up to {max(seen)})", "dim"
+        )
+    yield from _foresight(plan)
+    if any(cost.spot and cost.usd_limit for cost in plan.costs):
+        yield Text(
+            "spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim"
+        )
+    for remark in plan.remarks:
+        yield Text(remark, "dim")
+    yield Text(_prices(plan), "dim")
+    if plan.budget.text:
+        style = "green" if plan.budget.holds else "bold red"
+        yield Text(f"budget: {plan.budget.text}", style)
+
+
+def _foresight(plan: Plan) -> Iterator[Text]:
+    """What is foreseen of the steps that run, or why nothing is."""
+    for outcome in plan.outcomes:
+        found = plan.foresight.get(outcome.step)
+        if found is None or outcome.answer == "cached":
+            continue
+        if not isinstance(found, Foreseen):
+            yield Text(f"not foreseen: {outcome.step}: {found.why}", "dim")
+            continue
+        seconds = found.seconds
+        around = f"{duration(seconds.p10)} – {duration(seconds.p90)}"
+        said = f"{outcome.step} {duration(seconds.p50)} (8 of 10 times {around})"
+        yield Text(f"foreseen: {said}: {found.grounds}", "dim")
+        for remark in found.remarks:
+            yield Text(f"foreseen: {outcome.step} {remark}", "dim")
+        for warning in found.warnings:
+            yield Text(f"! {outcome.step} {warning}", COLOURS["!"])
+
+
+def _prices(plan: Plan) -> str:
+    prices = plan.prices
+    if prices.date is None:
+        return f"prices: none for {prices.region} in trainyard/plan/prices.json"
+    derived = "; ~ holds prices that were derived" if any(c.estimated for c in plan.costs) else ""
+    return f"prices: {prices.region}, {prices.date}, trainyard/plan/prices.json{derived}"
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _line(*parts: Cell) -> Text:
+    return Text.assemble(*parts)

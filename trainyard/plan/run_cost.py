@@ -1,0 +1,369 @@
+"""What the next execution may take and cost: ranges with their grounds, never one number.
+
+A step that ran before on the same machines is told by its shortest and its longest run, one that
+did not by what is foreseen of it (from the first decile to the last), every step that runs by its
+limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are
+S3, logs, data transfer, FSx, and attempts that a retry policy starts again. A tuning step is as
+many training jobs as it may start; what stops them early makes it cheaper, and is not counted.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from trainyard.foresight.interval import Spread
+from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
+from trainyard.language.expressions import ExpressionError
+from trainyard.language.parameters import values
+from trainyard.language.step_types import step_type
+from trainyard.language.step_types.job_steps import TRAINING_JOB
+from trainyard.language.steps import steps_of
+from trainyard.plan.cache_prediction import Outcome
+from trainyard.plan.execution_history import History, Run, step_of
+from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
+from trainyard.plan.step_estimate import Foreseen, Foresight
+from trainyard.plan.step_fields import steps
+
+CONFIG = "HyperParameterTuningJobConfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The jobs of one step; one, unless it tunes."""
+
+    most: int = 1
+    parallel: int = 1
+    within: float = math.inf
+    """Seconds after which the tuning job itself ends."""
+
+    def longest(self, each: float) -> float:
+        """Seconds of the step at most, when each of its jobs takes ``each``."""
+        return min(math.ceil(self.most / self.parallel) * each, self.within)
+
+    def together(self, each: float) -> float:
+        """Seconds of all its jobs at most."""
+        return min(self.most * each, self.parallel * self.within)
+
+
+def jobs_of(config: Any) -> Jobs | None:
+    """What HyperParameterTuningJobConfig says; None where only a run can tell."""
+    limits = config.get("ResourceLimits") if isinstance(config, Mapping) else None
+    if not isinstance(limits, Mapping):
+        return None
+    most = limits.get("MaxNumberOfTrainingJobs") or _combinations(config)
+    parallel, within = limits.get("MaxParallelTrainingJobs"), limits.get("MaxRuntimeInSeconds")
+    if not isinstance(most, int) or not isinstance(parallel, int):
+        return None
+    return Jobs(most, max(1, parallel), within if isinstance(within, int) else math.inf)
+
+
+def _combinations(config: Mapping[str, Any]) -> int | None:
+    """How many jobs strategy Grid starts."""
+    ranges = config.get("ParameterRanges")
+    items = ranges.get("CategoricalParameterRanges") if isinstance(ranges, Mapping) else None
+    if config.get("Strategy") != "Grid" or not isinstance(items, list):
+        return None
+    found = 1
+    for item in items:
+        values = item.get("Values") if isinstance(item, Mapping) else None
+        if not isinstance(values, list):
+            return None
+        found *= len(values)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From ``low`` to ``high``; None is not known."""
+
+    low: float | None
+    high: float | None
+
+    def __add__(self, other: "Range") -> "Range":
+        return Range(_sum(self.low, other.low), _sum(self.high, other.high))
+
+
+NOTHING = Range(0.0, 0.0)
+UNKNOWN = Range(None, None)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one step may take and cost."""
+
+    step: str
+    machines: str
+    """``2 × ml.m5.large``; empty for a step without."""
+
+    spot: bool = False
+    runs_seen: int = 0
+    seen: Range = UNKNOWN
+    """Seconds that it took before on the same machines."""
+
+    foreseen: Spread | None = None
+    """Seconds that it will take as far as that is foreseen."""
+
+    limit: float | None = 0.0
+    """Seconds that it may take at most."""
+
+    usd_seen: Range = UNKNOWN
+    """USD for what was seen."""
+
+    usd_foreseen: Range = UNKNOWN
+    """USD for what is foreseen, from its first decile to its last, or to the limit."""
+
+    usd_limit: float | None = 0.0
+    """USD when it takes as long as it may, on demand."""
+
+    usd_uncached: float | None = 0.0
+    """The same, were it not answered from the cache."""
+
+    estimated: bool = False
+    """Whether a price in it was derived."""
+
+    unpriced: str = ""
+    """The instance type that has no price."""
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether what is foreseen counts: nobody has seen the step run."""
+        return self.foreseen is not None and self.seen == UNKNOWN
+
+    @property
+    def expected(self) -> Range:
+        """Seconds as they were seen, or else foreseen; both unknown where neither is there."""
+        if not self.is_foreseen or self.foreseen is None:
+            return self.seen
+        most = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
+        return Range(min(self.foreseen.p10, most), most)
+
+    @property
+    def usd_expected(self) -> Range:
+        """USD for ``expected``."""
+        return self.usd_foreseen if self.is_foreseen else self.usd_seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """What the whole execution may take and cost, if every branch of a condition ran."""
+
+    seen: Range
+    limit: float | None
+    usd_seen: Range
+    usd_limit: float | None
+    usd_uncached: float | None
+    """``usd_limit``, had the cache no answer."""
+
+    expected: Range = UNKNOWN
+    """``seen``, with what is foreseen of steps that nobody has seen."""
+
+    usd_expected: Range = UNKNOWN
+    """The same of ``usd_seen``."""
+
+
+def estimate(
+    document: Mapping[str, Any],
+    outcomes: Sequence[Outcome],
+    history: History,
+    prices: Prices,
+    foresight: Foresight = MappingProxyType({}),
+) -> list[Cost]:
+    """The cost of every step, in the order of ``outcomes``."""
+    everything, defaults = steps(document), values(document, {})
+    costs = []
+    for outcome in outcomes:
+        job = work_of(everything[outcome.step], defaults)
+        if not step_type(outcome.type).charged:
+            cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
+        elif job is None:  # a type of job whose price nobody here knows
+            cost = Cost(
+                step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
+            )
+        else:
+            found = foresight.get(outcome.step)
+            seconds = found.seconds if isinstance(found, Foreseen) else None
+            cost = _cost(outcome.step, job, history, prices, seconds)
+        if outcome.answer == "cached":
+            cost = replace(
+                cost,
+                seen=NOTHING,
+                usd_seen=NOTHING,
+                foreseen=None,
+                usd_foreseen=UNKNOWN,
+                limit=0.0,
+                usd_limit=0.0,
+            )
+        costs.append(cost)
+    return costs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The machines of a step, and how long they may run."""
+
+    kind: Kind
+    instance_type: str
+    count: int
+    volume_gb: float
+    limit: float | None
+    spot: bool
+    keep_alive: float
+    jobs: Jobs
+
+    @property
+    def machines(self) -> str:
+        each = f"{self.count} × {self.instance_type}"
+        return each if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {each}"
+
+
+def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
+    """The machines of a step; None for a type without, or where only a run can tell."""
+    tuned = step["Type"] == "Tuning"
+    job = TRAINING_JOB if tuned else step_type(step["Type"]).sole_job
+    if job is None or job.machines == "transform":  # of which the table has no prices
+        return None
+    asked = step.get("Arguments") or {}
+    # several definitions take turns, on whatever machines
+    arguments = (asked.get("TrainingJobDefinition") or {}) if tuned else asked
+    where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
+    try:
+        found = evaluate(
+            {"on": where, "until": arguments.get("StoppingCondition"), "how": asked.get(CONFIG)},
+            Start(parameters),
+        )
+    except ExpressionError:  # of a language that is not known here
+        return None
+    if any(unknowns(found["on"])):
+        return None
+    cluster = found["on"].get("ClusterConfig", found["on"])
+    if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
+        return None
+    jobs = jobs_of(found["how"]) if tuned else Jobs()
+    if jobs is None:
+        return None
+    until = found["until"] if isinstance(found["until"], dict) else {}
+    limit = until.get("MaxRuntimeInSeconds")
+    return Work(
+        kind=job.machines,
+        instance_type=cluster["InstanceType"],
+        count=cluster.get("InstanceCount", 1),
+        volume_gb=cluster.get("VolumeSizeInGB", 0),
+        limit=None if isinstance(limit, Unknown) else limit,
+        spot=bool(arguments.get("EnableManagedSpotTraining")),
+        keep_alive=cluster.get("KeepAlivePeriodInSeconds") or 0,
+        jobs=jobs,
+    )
+
+
+def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
+    hourly, storage = prices.hourly(job.kind, job.instance_type), prices.storage(job.kind)
+    seconds = _seen(step, job, history)
+    seen = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
+    estimated = any(price and price.estimated for price in (hourly, storage))
+
+    def usd(duration: float | None, share: float = 1.0) -> float | None:
+        if duration is None or hourly is None:
+            return None
+        return usd_of(job, duration, hourly, storage, share)
+
+    longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
+    all_at_once = None if seen.high is None else seen.high * job.jobs.parallel
+    cheapest = SPOT_LOW if job.spot else 1.0
+    slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
+    fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
+    return Cost(
+        step=step,
+        machines=job.machines,
+        spot=job.spot,
+        runs_seen=len(seconds),
+        seen=seen,
+        foreseen=foreseen,
+        limit=None if job.limit is None else job.jobs.longest(job.limit),
+        usd_seen=Range(usd(seen.low, cheapest), usd(all_at_once)),
+        usd_foreseen=Range(usd(fast, cheapest), usd(slow)),
+        usd_limit=usd(longest),
+        usd_uncached=usd(longest),
+        estimated=estimated,
+        unpriced="" if hourly else job.instance_type,
+    )
+
+
+def usd_of(job: Work, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
+    """USD of machines and their disks for so long, at ``share`` of the price on demand."""
+    hours = seconds / 3600 * job.count
+    disks = storage.usd * job.volume_gb * hours / HOURS_A_MONTH if storage else 0.0
+    return hourly.usd * hours * share + disks
+
+
+def _seen(name: str, job: Work, history: History) -> list[float]:
+    """Seconds of the step's earlier runs on as many machines of the same type."""
+    found = []
+    for run in history.runs:
+        done = run.steps.get(name)
+        if done and done.source is None and same_machines(run, name, job):
+            found.append(done.seconds)
+    return found
+
+
+def same_machines(run: Run, name: str, job: Work) -> bool:
+    """Whether that execution ran the step on as many machines of the same type."""
+    step = step_of(run, name)
+    then = work_of(step, run.parameters) if step else None
+    return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
+
+
+def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
+    """Costs add up; of the times, the longest way through the steps counts."""
+    seen, expected = ([cost.seen for cost in costs], [cost.expected for cost in costs])
+    return Total(
+        seen=_range(document, costs, seen),
+        limit=_path(document, costs, [cost.limit for cost in costs]),
+        usd_seen=sum((cost.usd_seen for cost in costs), NOTHING),
+        usd_limit=all_of(cost.usd_limit for cost in costs),
+        usd_uncached=all_of(cost.usd_uncached for cost in costs),
+        expected=_range(document, costs, expected),
+        usd_expected=sum((cost.usd_expected for cost in costs), NOTHING),
+    )
+
+
+def all_of(amounts: Iterable[float | None]) -> float | None:
+    """Their sum; None where one of them is not known."""
+    total = 0.0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
+
+
+def _range(document: Mapping[str, Any], costs: Sequence[Cost], each: Sequence[Range]) -> Range:
+    low, high = ([getattr(one, end) for one in each] for end in ("low", "high"))
+    return Range(_path(document, costs, low), _path(document, costs, high))
+
+
+def _path(
+    document: Mapping[str, Any], costs: Sequence[Cost], durations: Sequence[float | None]
+) -> float | None:
+    """The longest way through the steps, which take ``durations`` seconds."""
+    waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
+    ends: dict[str, float] = {}
+    for cost, seconds in zip(costs, durations, strict=True):  # each after those that it needs
+        if seconds is None:
+            return None
+        before = (ends[name] for name in waits[cost.step] if name in ends)
+        ends[cost.step] = max(before, default=0.0) + seconds
+    return max(ends.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a budget holds, and what to say of it; nothing where there is none."""
+
+    holds: bool
+    text: str = ""

@@ -1,0 +1,130 @@
+"""A message when an execution has ended: which, how, and why; to SNS, and to Slack.
+
+``announce`` is the handler of a Lambda function that EventBridge calls (infra/messages.yaml). It
+needs boto3, which Lambda's Python brings, and the few modules that ``python -m
+trainyard.runs.end_message FILE.zip`` packs.
+
+Variables of the function: ``TOPIC_ARN`` of the SNS topic; ``SLACK_SECRET_ARN`` of a secret of
+Secrets Manager that is the address of a Slack incoming webhook, and ``CONSOLE_URL``, both or either
+may be empty.
+"""
+
+import io
+import json
+import os
+import sys
+import urllib.request
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+from trainyard.aws_clients import client, service_errors
+from trainyard.common import atomic_file
+from trainyard.common.errors import ServiceError
+from trainyard.runs.execution import Execution
+from trainyard.runs.why.diagnosis import Cause
+from trainyard.runs.why.read_evidence import causes_of
+
+SUBJECT = 100  # characters of an e-mail's subject, SNS's limit
+LONGEST = 3_000  # characters of a message, what Slack shows of a text
+SECONDS = 10  # for Slack's answer
+
+PARTS = (
+    "common",
+    "language",
+    "runs/why",
+    "runs/__init__.py",
+    "runs/execution.py",
+    "aws_clients.py",
+)
+"""What the function needs of this package, beside this module."""
+
+
+def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]:
+    """Tell of the execution that the event is about.
+
+    Raises:
+        ServiceError: AWS, or Slack, refuses or cannot be reached; Lambda tries again then.
+    """
+    detail = event.get("detail", {})
+    arn, status = detail["pipelineExecutionArn"], detail["currentPipelineExecutionStatus"]
+    text = message(Execution(arn), status, os.environ.get("CONSOLE_URL", ""))
+    if topic := os.environ.get("TOPIC_ARN"):
+        subject = text.partition("\n")[0]
+        with service_errors(f"publishing to {topic}"):
+            client("sns").publish(TopicArn=topic, Subject=_plain(subject)[:SUBJECT], Message=text)
+    if secret := os.environ.get("SLACK_SECRET_ARN"):
+        _post(_address(secret), text)
+    return {"told": text}
+
+
+def message(execution: Execution, status: str, console: str = "") -> str:
+    """Pipeline, run and status; of each failed step the cause and the fix; where to look."""
+    pipeline, _, run = execution.arn.rpartition(":pipeline/")[2].partition("/execution/")
+    lines = [f"{pipeline}: run {run} {status}"]
+    for cause in causes_of(execution) if status == "Failed" else ():
+        lines += _told(cause)
+    lines.append(f"trainyard why {execution.arn}" if status == "Failed" else execution.arn)
+    if console:
+        lines.append(f"{console.rstrip('/')}/runs/{pipeline}/{run}")
+    return "\n".join(lines)[:LONGEST]
+
+
+def _told(cause: Cause) -> list[str]:
+    likely = "likely: " if cause.certainty == "likely" else ""
+    told = [f"{cause.step} failed: {likely}{cause.sentence}"]
+    told += [f"  {line}" for line in cause.lines[:5]]
+    return [_plain(line) for line in (*told, *([f"fix: {cause.fix}"] if cause.fix else []))]
+
+
+def _plain(text: str) -> str:
+    """Without what a mail program or a chat would take for a command."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _address(secret: str) -> str:
+    with service_errors("reading the address of Slack's webhook"):
+        answer = client("secretsmanager").get_secret_value(SecretId=secret)
+    return str(answer.get("SecretString", "")).strip()
+
+
+def _post(address: str, text: str) -> None:
+    """The address is a secret: no message has it."""
+    quoted = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")  # Slack's rule
+    request = urllib.request.Request(  # noqa: S310  # the address is the owner's secret
+        address,
+        json.dumps({"text": quoted}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
+            return
+    except (URLError, OSError, ValueError) as error:
+        said = getattr(error, "code", None) or type(error).__name__
+        raise ServiceError(f"Slack's webhook did not take the message: {said}") from None
+
+
+def package() -> bytes:
+    """The function's code, as a zip archive; the same bytes each time."""
+    house = Path(__file__).parents[1]
+    wanted = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
+    files = sorted(file for each in wanted for file in ([each] if each.is_file() else _in(each)))
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            name = zipfile.ZipInfo(str(file.relative_to(house.parent)), (1980, 1, 1, 0, 0, 0))
+            name.external_attr = 0o644 << 16
+            archive.writestr(name, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return data.getvalue()
+
+
+def _in(folder: Path) -> list[Path]:
+    return [file for suffix in ("*.py", "*.toml", "*.json") for file in folder.rglob(suffix)]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m trainyard.runs.end_message FILE.zip")
+    atomic_file.write(Path(sys.argv[1]), package())

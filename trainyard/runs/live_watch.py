@@ -1,0 +1,132 @@
+"""Show an execution live until it ends, and stop it on Ctrl-C when asked to."""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from trainyard.language.statuses import ENDED
+from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_display import Display, latest
+from trainyard.runs.run_summary import print_summary
+from trainyard.runs.step_table import duration, status_text, steps_table
+from trainyard.terminal import console
+
+INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
+ANY = Display()
+Follow = Callable[[Execution, float], str]
+
+
+def watch(
+    arn: str,
+    *,
+    region: str | None = None,
+    poll_seconds: float = 1.0,
+    stop_on_interrupt: bool = False,
+    display: Display = ANY,
+) -> int:
+    """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
+
+    A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
+    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution. ``display``: what an
+    application shows of its runs beside what any has.
+    """
+    execution = Execution(arn, region)
+    follow = partial(_follow_live if console.is_terminal else _follow_lines, display)
+    try:
+        status = follow(execution, poll_seconds)
+    except KeyboardInterrupt:
+        return _interrupted(execution, follow, poll_seconds, display, stop=stop_on_interrupt)
+    print_summary(execution, display)
+    return 0 if status == "Succeeded" else 1
+
+
+def _interrupted(
+    execution: Execution, follow: Follow, poll_seconds: float, display: Display, *, stop: bool
+) -> int:
+    try:
+        if stop and execution.describe()["PipelineExecutionStatus"] not in ENDED:
+            console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
+            execution.stop("stopped by Ctrl-C")
+            follow(execution, poll_seconds)
+            print_summary(execution, display)
+            return INTERRUPTED
+    except KeyboardInterrupt:
+        pass
+    console.print(f"no longer watched: {display.watch} {execution.arn}", highlight=False)
+    return INTERRUPTED
+
+
+def _follow_live(display: Display, execution: Execution, poll_seconds: float) -> str:
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while True:
+            status = execution.describe()["PipelineExecutionStatus"]
+            steps = execution.steps()
+            live.update(Group(steps_table(steps), _progress(execution, steps, display)))
+            if status in ENDED:
+                return status
+            time.sleep(poll_seconds)
+
+
+def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -> str:
+    shown: dict[str, str] = {}
+    warned: set[str] = set()
+    while True:
+        status = execution.describe()["PipelineExecutionStatus"]
+        steps = execution.steps()
+        for step in steps:
+            if shown.get(step.name) != step.status:
+                shown[step.name] = step.status
+                console.print(_line(step))
+        _warn(execution, steps, display, warned)
+        if status in ENDED:
+            return status
+        time.sleep(poll_seconds)
+
+
+def _warn(execution: Execution, steps: list[Step], display: Display, warned: set[str]) -> None:
+    """Say once of each training what is wrong with how it goes."""
+    for step in _trainings(steps):
+        if step.name not in warned:
+            job = execution.training_job(step.job[1] if step.job else "")
+            if said := display.warns(execution, job):
+                warned.add(step.name)
+                clock = time.strftime("%H:%M:%S")
+                console.print(Text(f"{clock}  {step.name:<10} {said}", "yellow"))
+
+
+def _trainings(steps: list[Step]) -> list[Step]:
+    """Those that run."""
+    running = (step for step in steps if step.status == "Executing")
+    return [step for step in running if step.job and step.job[0] == "TrainingJob"]
+
+
+def _line(step: Step) -> Text:
+    clock = time.strftime("%H:%M:%S")
+    took = f"  {duration(step.seconds)}" if step.ended else ""
+    return Text.assemble(f"{clock}  {step.name:<10} ", status_text(step), took)
+
+
+def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
+    """How far the running training job is, and its latest metrics."""
+    for step in _trainings(steps):
+        job = execution.training_job(step.job[1] if step.job else "")
+        shown, said = _training(job, display), display.warns(execution, job)
+        return Group(shown, Text(said, style="yellow")) if said else shown
+    return ""
+
+
+def _training(job: Mapping[str, Any], display: Display) -> RenderableType:
+    metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest(job).items()]
+    text = Text("  ".join(metrics), style="dim")
+    if (progress := display.progress(job)) is None:
+        return text
+    done, total = progress
+    bar = ProgressBar(total=total, completed=done, width=40)
+    return Group(Columns([bar, f"step {done:.0f} of {total:.0f}"]), text)

@@ -1,0 +1,119 @@
+"""Learn from trainings that ran: one execution's, or those of all pipelines of the account."""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import ForesightError
+from trainyard.foresight import measured_corrections
+from trainyard.foresight.interval import Spread
+from trainyard.foresight.measured_corrections import PLACE, Calibration, Measured
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.step_time import foresee
+from trainyard.runs.execution import Execution, Step, all_executions
+from trainyard.runs.metric_lines import definitions, given_up
+
+METRIC = "step_seconds"
+FIRST = 1
+"""Lines at the beginning that do not count: kernels are chosen and compiled there."""
+
+SettingOf = Callable[[Mapping[str, Any]], Setting]
+"""DescribeTrainingJob's answer → what was trained; raises ForesightError where nobody knows it."""
+
+
+def measured(execution: Execution, setting_of: SettingOf) -> Iterator[Measured | str]:
+    """Each training of an execution, or why it does not count.
+
+    Raises:
+        ServiceError: there is no such execution, or AWS cannot be reached.
+    """
+    for step in execution.steps():
+        if step.job and step.job[0] == "TrainingJob" and step.status == "Succeeded":
+            job = execution.training_job(step.job[1])
+            try:
+                yield _measured(job, setting_of(job), seconds(execution, step, job))
+            except ForesightError as error:
+                yield f"{step.job[1]}: {error}"
+
+
+def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[float]:
+    """Seconds of an optimizer step, in the order in which the job logged them.
+
+    Raises:
+        ForesightError: the metric's expression takes too long.
+    """
+    known = [one for one in definitions(job) if one.name.endswith(METRIC)][:1]
+    found = (one.value(line) for one in known for line in execution.all_lines(step))
+    values = [value for value in found if value is not None]
+    if given_up(known):
+        raise ForesightError(given_up(known)[0])
+    return values
+
+
+def _measured(job: Mapping[str, Any], setting: Setting, logged: list[float]) -> Measured:
+    later = [value for value in logged[FIRST:] if value > 0]
+    if not later:
+        raise ForesightError(
+            f"it logged {len(logged)} times of {METRIC}, and the first one does not count; log "
+            "more often (train.loop.log_interval)"
+        )
+    return Measured(
+        job=job["TrainingJobArn"],
+        setting=setting,
+        step_seconds=statistics.median(later),
+        lines=len(later),
+    )
+
+
+ALL = "all"
+"""What stands for every execution."""
+
+
+def calibrate(
+    which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
+) -> Iterator[str]:
+    """Add the trainings of an execution, or of ``all``, to the calibration; lines that say so.
+
+    The file is written before the first line is given.
+
+    Raises:
+        ForesightError: no training counts; says why not.
+        ServiceError: there is no such execution, or AWS cannot be reached.
+    """
+    before = measured_corrections.read(place)
+    arns = all_executions(region) if which == ALL else [which]
+    said = [line for arn in arns for line in measured(Execution(arn, region), setting_of)]
+    found = [one for one in said if isinstance(one, Measured)]
+    left_out = list(dict.fromkeys(one for one in said if isinstance(one, str)))
+    if not found:
+        why = "; ".join(left_out) or "it has no training that succeeded"
+        raise ForesightError(f"--calibrate {which}: nothing to learn from: {why}")
+    after = before.with_trainings(found)
+    after.write(place)
+    yield from _told(found, left_out, before, after)
+    yield f"kept in {place}, which plan, advise, watch and report read"
+
+
+def _told(
+    found: Sequence[Measured], left_out: Sequence[str], before: Calibration, after: Calibration
+) -> Iterator[str]:
+    for one in {each.job: each for each in found}.values():
+        shipped = foresee(one.setting).step_seconds
+        yield (
+            f"{one.job.rpartition('/')[2]}: {one.step_seconds:.3g} s a step on {one.setting.gpus} "
+            f"× {one.setting.gpu} ({one.lines} lines), {one.step_seconds / shipped.p50:.2f} times "
+            f"the shipped {shipped.p50:.3g} s"
+        )
+    yield from (f"left out: {line}" for line in left_out)
+    for gpu in dict.fromkeys(one.setting.gpu for one in found):
+        example = next(one.setting for one in found if one.setting.gpu == gpu)
+        shipped = foresee(example).step_seconds
+        then, now = (_factor(one.adjusted(example, shipped), shipped) for one in (before, after))
+        yield f"{gpu}, {after.count(gpu)} trainings: foreseen times {then} before, {now} now"
+
+
+def _factor(step: Spread, shipped: Spread) -> str:
+    """``1.12 (1.04 – 1.21)``."""
+    p10, p50, p90 = (value / shipped.p50 for value in (step.p10, step.p50, step.p90))
+    return f"{p50:.2f} ({p10:.2f} – {p90:.2f})"

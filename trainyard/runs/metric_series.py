@@ -1,0 +1,87 @@
+"""Values of a training job's metric, as CloudWatch and DescribeTrainingJob keep them."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from trainyard.aws_clients import service_errors
+
+NAMESPACE = "/aws/sagemaker/TrainingJobs"
+
+
+class Sample(NamedTuple):
+    """One value."""
+
+    at: float
+    """Milliseconds since the epoch."""
+    step: float | None
+    """Of what its line counts: steps, epochs, rounds; None where it names none."""
+    value: float
+    """NaN or infinite, too."""
+
+
+def final(job: Mapping[str, Any]) -> dict[str, Sample]:
+    """Name → the last value, of DescribeTrainingJob's FinalMetricDataList."""
+    told = job.get("FinalMetricDataList") or ()
+    return {one["MetricName"]: _final(one) for one in told if "MetricName" in one}
+
+
+def _final(one: Mapping[str, Any]) -> Sample:
+    when = one.get("Timestamp")
+    at = when.timestamp() * 1000 if isinstance(when, datetime) else 0.0
+    return Sample(at, None, float(one.get("Value", "nan")))
+
+
+def of_cloudwatch(
+    cloudwatch: Any, job: str, names: list[str], described: Mapping[str, Any]
+) -> dict[str, list[Sample]]:
+    """GetMetricData's values by name, at most 500 of which one request may ask for.
+
+    Raises:
+        ServiceError: CloudWatch refuses.
+    """
+    start = described.get("TrainingStartTime") or described.get("CreationTime")
+    if start is None or not names:
+        return {}
+    end = described.get("TrainingEndTime") or datetime.now(UTC)
+    period = _period(start, end)
+    queries = [
+        {
+            "Id": f"m{i}",
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": NAMESPACE,
+                    "MetricName": name,
+                    "Dimensions": [{"Name": "TrainingJobName", "Value": job}],
+                },
+                "Period": period,
+                "Stat": "Average",
+            },
+        }
+        for i, name in enumerate(names)
+    ]
+    found: dict[str, list[Sample]] = defaultdict(list)
+    with service_errors(f"reading CloudWatch's metrics of training job {job}"):
+        pages = cloudwatch.get_paginator("get_metric_data").paginate(
+            MetricDataQueries=queries,
+            StartTime=start - timedelta(seconds=period),
+            EndTime=end + timedelta(seconds=period),
+            ScanBy="TimestampAscending",
+        )
+        for page in pages:
+            for one in page.get("MetricDataResults", ()):
+                values = zip(one.get("Timestamps", ()), one.get("Values", ()), strict=False)
+                asked = one.get("Id", "")[1:]
+                name = names[int(asked)] if asked.isdigit() else one.get("Label", "")
+                found[name] += [Sample(t.timestamp() * 1000, None, v) for t, v in values]
+    return dict(found) if any(found.values()) else {}
+
+
+def _period(start: datetime, end: datetime) -> int:
+    """Seconds of one value: at most 1,000 of them, and what CloudWatch still keeps of that age
+    (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html:
+    a minute for 15 days, 5 minutes for 63 days, an hour for 455)."""
+    age = (datetime.now(UTC) - start).days
+    least = 60 if age < 15 else 300 if age < 63 else 3_600
+    return max(1, round((end - start).total_seconds() / 1_000 / least)) * least

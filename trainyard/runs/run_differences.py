@@ -1,0 +1,317 @@
+"""What a step of one run was given: its definition with the run's values, as flat fields.
+
+What another step made is told by the reference, ``{Shard.train}``: it is the same wire in every
+run, wherever its end lay. Ids of executions, names of jobs and times differ between any two runs
+and say nothing: ``key`` leaves them out.
+"""
+
+import difflib
+import gzip
+import hashlib
+import io
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.parameters import as_given, declared, values
+from trainyard.language.steps import Step
+from trainyard.plan.definition_diff import label
+from trainyard.plan.step_fields import Field, Fields, fields, flat, reference, shown, text
+
+_STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
+"""What SDKs put behind a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)
+and ``261122-2143-1a2b`` (a tuning job's: sagemaker_short_timestamp and four hexadecimal digits)."""
+
+EXECUTION, JOB = "{execution id}", "{job name}"
+
+
+CODE = (
+    "code",
+    "sm_drivers",
+    "entrypoint",
+    "aux",
+    "sm_rf_user_ws",
+    "sagemaker_remote_function_bootstrap",
+    "pre_exec_script_and_dependencies",
+)
+"""Channels and inputs by which the SDKs pass code: sagemaker.train.constants and
+sagemaker.core.processing of SDK 3.27; the last three are those of ``@step``
+(sagemaker.core.remote_function.job)."""
+
+_SOURCE = re.compile(
+    r"(?:.*\.)?(?:InputDataConfig|ProcessingInputs)\[(?P<name>.+)\](?:\.\w+)*\.S3Uri"
+    r"|(?:.*\.)?(?P<transform>TransformInput)(?:\.\w+)*\.S3Uri"
+)
+_SUBMITTED = re.compile(
+    r"(?i:(?:.*\.)?(?:Static)?(?:HyperParameters|Environment)\.(sagemaker_submit_directory))"
+)
+_SCRIPT = re.compile(r"\S+\.(?:py|sh|ipynb|R|jar|tar\.gz)")
+_ARCHIVE = re.compile(r"(?:.*/)?source(?:dir)?\.tar\.gz")
+
+
+WIRE, OWN = "\ue000", "\ue001"
+"""Begin what stands for a value that another step made, and for one that is the run's own, such as
+its id. No text of a definition has these characters: they are of Unicode's private use."""
+
+
+def key(value: Any, own: Mapping[str, str]) -> str:
+    """What of ``value`` can differ from another run's.
+
+    ``own``: names that only this run has, such as its id → what stands for each.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    found = text(value)
+    for name in sorted(own, key=len, reverse=True):
+        found = found.replace(name, own[name])
+    return _STAMP.sub("{time}", found)
+
+
+def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Parameter → the value that it had in the run; ``given`` are those that the service lists."""
+    try:
+        return values(document, given)
+    except ValueError:  # of a type that the service reads otherwise: then as it is listed
+        return {name: entry.get("DefaultValue") for name, entry in declared(document).items()} | {
+            name: value for name, value in given.items() if name in declared(document)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a step was given."""
+
+    fields: Fields
+    """Path, as ``label`` writes it → value; references to other steps as such."""
+
+    uris: Mapping[str, str]
+    """Path → where that was in S3, references resolved."""
+
+
+def given(step: Step, known: Mapping[str, Any], job: Mapping[str, Any]) -> Given:
+    """What ``step`` was given in a run with the parameters ``known``.
+
+    ``job``: Describe's answer for what it started; empty where there is none.
+    """
+    scope = Start(known, otherwise=_marked)
+    found: Fields = {}
+    uris: dict[str, str] = {}
+    told: dict[str, Any] | None = None
+    for path, field in fields(step.document).items():
+        value = evaluate(field.raw, scope, lenient=True)
+        name = label(path)
+        if WIRE in (marked := _text(value)) or OWN in marked:
+            told = _told(job) if told is None else told
+            actual = told.get(name)
+            if isinstance(actual, str) and _is_uri(actual):
+                uris[name] = actual.strip('"')
+            elif actual is not None and WIRE in marked:
+                value = actual
+        elif _is_uri(value):
+            uris[name] = value.strip('"')
+        value = _unmarked(value)
+        found[name] = Field(value, shown(path, value))
+    return Given(found, uris)
+
+
+def _marked(name: str) -> str:
+    return f"{OWN if name.startswith('Execution.') else WIRE}{reference(name)}"
+
+
+def _told(job: Mapping[str, Any]) -> dict[str, Any]:
+    plain = json.loads(json.dumps(job, default=str))  # botocore's answers have times in them
+    return {label(path): field.raw for path, field in flat(plain).items()}
+
+
+def _is_uri(value: Any) -> bool:
+    return isinstance(value, str) and value.strip('"').startswith("s3://")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace(WIRE, "").replace(OWN, "")
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _unmarked(item) for name, item in value.items()}
+    return value
+
+
+def parameter_fields(known: Mapping[str, Any]) -> Fields:
+    """The run's parameters, as fields."""
+    return {
+        name: Field(value, shown(name, as_given(value) if isinstance(value, bool) else value))
+        for name, value in known.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The code and the data of one step: name of a channel or an input → URI in S3."""
+
+    code: Mapping[str, str]
+    data: Mapping[str, str]
+    paths: frozenset[str]
+    """The fields that say so."""
+
+
+def places(uris: Mapping[str, str]) -> Places:
+    """The URIs of a step that are among ``uris``, by the field that has each.
+
+    Code travels in a channel or an input of a name that the SDKs give it, as an archive
+    ``sourcedir.tar.gz`` that the toolkits of SDK 2 download (``sagemaker_submit_directory``), or as
+    a file that is named like a script.
+    """
+    code: dict[str, str] = {}
+    data: dict[str, str] = {}
+    paths = set()
+    for path, uri in uris.items():
+        submitted = _SUBMITTED.fullmatch(path)
+        source = None if submitted else _SOURCE.fullmatch(path)
+        if submitted:
+            code[submitted[1].lower()] = uri
+        elif source:
+            name = source["name"] or source["transform"]
+            (code if _is_code(name, uri) else data)[name] = uri
+        else:
+            continue
+        paths.add(path)
+    return Places(code, data, frozenset(paths))
+
+
+def _is_code(name: str, uri: str) -> bool:
+    if _SCRIPT.fullmatch(uri) and not uri.endswith(".tar.gz"):
+        return True
+    return name in CODE or _ARCHIVE.fullmatch(uri) is not None
+
+
+# An archive is read in memory: nothing is unpacked, no name is followed.
+#
+# Whoever made the archive decides what it says of itself: it may unpack to more than any disk
+# holds, name files outside of it, or be no archive. Only regular files count, and each limit
+# below holds for what was really read.
+
+
+LARGEST = 20_000_000
+"""Bytes of an archive that are downloaded at most."""
+LARGEST_TEXT = 1_000_000
+"""Bytes of a file that are shown as text at most."""
+UNPACKED = 50_000_000
+"""Bytes that an archive may unpack to; what comes behind them is not looked at."""
+MOST_FILES = 5_000
+
+CONTEXT = 3
+MOST_LINES = 4_000
+"""Lines of a diff that are shown."""
+LONGEST_LINE = 2_000
+"""Characters of a line that are shown."""
+MOST_PAIRS = 25_000_000
+"""Lines of one side times lines of the other that are lined up: difflib's time may grow with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The files of an archive or a folder: name → SHA-256 of the content, or its ETag."""
+
+    files: dict[str, str]
+    fault: str = ""
+    """Why there may be more than these."""
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an error after so many bytes."""
+
+    def __init__(self, inner: io.BufferedIOBase, most: int) -> None:
+        self._inner, self._left = inner, most
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > self._left:
+            size = self._left + 1
+        found = self._inner.read(size)
+        self._left -= len(found)
+        if self._left < 0:
+            raise tarfile.ReadError(f"it unpacks to more than {UNPACKED:,} bytes")
+        return found
+
+
+FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError)
+"""What reading a broken archive raises."""
+
+
+def contents(archive: bytes) -> Contents:
+    """The regular files of a ``.tar.gz``, and what kept others from being read."""
+    found: dict[str, str] = {}
+    try:
+        for name, stream in _members(archive):
+            if len(found) == MOST_FILES:
+                return Contents(found, f"only its first {MOST_FILES:,} files were read")
+            found[name] = hashlib.sha256(stream.read()).hexdigest()
+    except FAULTS as error:
+        return Contents(found, f"the archive cannot be read to its end: {error}")
+    return Contents(found)
+
+
+def file(archive: bytes, wanted: str) -> bytes | None:
+    """The content of one file, as far as it can be shown; None where there is none of that name."""
+    content = None
+    try:
+        for name, stream in _members(archive):
+            if name == wanted:  # of two with one name the later one is what unpacking leaves
+                content = stream.read(LARGEST_TEXT + 1)
+    except FAULTS:  # what was found before it stands
+        return content
+    return content
+
+
+def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
+    packed = archive[:2] == b"\x1f\x8b"
+    raw = io.BytesIO(archive)
+    stream = _Bounded(gzip.GzipFile(fileobj=raw) if packed else raw, UNPACKED)
+    with tarfile.open(fileobj=stream, mode="r|", errors="replace") as tar:
+        for member in tar:
+            if member.isreg() and not member.issparse():
+                opened = tar.extractfile(member)
+                if opened is not None:
+                    yield member.name.removeprefix("./"), opened
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """How a file's two versions differ."""
+
+    lines: tuple[str, ...] = ()
+    """Of a unified diff, behind its first two."""
+    note: str = ""
+    """What is not shown, and why."""
+
+
+def diff(old: bytes | None, new: bytes | None) -> Diff:
+    """What changed from ``old`` to ``new``; None: there was no such file."""
+    sides: list[list[str]] = []
+    for content in (old or b"", new or b""):
+        if len(content) > LARGEST_TEXT:
+            return Diff(note=f"a version has more than {LARGEST_TEXT:,} bytes")
+        try:
+            sides.append(content.decode().split("\n") if content else [])
+        except UnicodeDecodeError:
+            return Diff(note="a binary file")
+    if b"\0" in (old or b"") + (new or b""):
+        return Diff(note="a binary file")
+    if len(sides[0]) * len(sides[1]) > MOST_PAIRS:
+        return Diff(note="the versions are too long to be lined up")
+    found = list(difflib.unified_diff(sides[0], sides[1], n=CONTEXT, lineterm=""))[2:]
+    more = len(found) - MOST_LINES
+    note = f"{more:,} further lines of the difference are not shown" if more > 0 else ""
+    return Diff(tuple(line[:LONGEST_LINE] for line in found[:MOST_LINES]), note)

@@ -1,0 +1,89 @@
+"""What a person wants to read when a run has ended."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_display import Display
+from trainyard.runs.step_table import COLOURS, duration, steps_table
+from trainyard.runs.why.cause_display import add_to_summary, print_cause
+from trainyard.runs.why.diagnosis import Cause
+from trainyard.runs.why.read_evidence import cause_of
+from trainyard.terminal import console
+
+LAST_LINES = 15
+LOG_TAIL = 200
+HOSTS_SHOWN = 2
+# From here on a log holds only launchers reporting that what they launched has failed.
+LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
+
+
+def print_summary(execution: Execution, display: Display) -> None:
+    """Steps and times, the display's tables, the model package; or why it failed, which a job of
+    GitHub Actions has on its summary page, too."""
+    described = execution.describe()
+    status = described["PipelineExecutionStatus"]
+    steps = execution.steps()
+    by_name = {step.name: step for step in steps}
+    console.print()
+    console.print(steps_table(steps))
+    for table in display.tables:
+        if (shown := table(execution, by_name)) is not None:
+            console.print(shown)
+    failed = [step for step in steps if step.status == "Failed"]
+    add_to_summary([_print_failure(execution, step) for step in failed])
+    why = f": {said}" if (said := described.get("PipelineExecutionDescription")) else ""
+    total = (described["LastModifiedTime"] - described["CreationTime"]).total_seconds()
+    console.print(
+        Text.assemble("run ", (status, COLOURS.get(status, "")), f" after {duration(total)}", why)
+    )
+    if arn := model_package(steps):
+        console.print(f"model package {arn}", highlight=False)
+        if registered_again(steps):
+            console.print(
+                "the model of an earlier run, registered again: every job was answered from the "
+                "cache, which AWS has for jobs, not for registrations",
+                highlight=False,
+            )
+
+
+def model_package(steps: list[Step]) -> str | None:
+    """ARN of the model package that the run registered; None when it registered none."""
+    for step in steps:
+        if arn := step.metadata.get("RegisterModel", {}).get("Arn"):
+            return arn
+    return None
+
+
+def registered_again(steps: Sequence[Step]) -> bool:
+    """Whether the run registered what an earlier one had made."""
+    jobs = [step for step in steps if step.job]
+    return bool(jobs) and all(step.cached for step in jobs) and bool(model_package(list(steps)))
+
+
+def _print_failure(execution: Execution, step: Step) -> Cause:
+    console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
+    logs = execution.last_lines(step, LOG_TAIL)
+    for host in _worth_showing(logs, step.reason):
+        console.print(Text(f"last lines of {host}:", style="dim"))
+        for line in last_words(logs[host]):
+            console.print(Text(f"  {line}", style="dim"))
+    cause = cause_of(execution, step)
+    if cause.name not in ("reason", "unknown"):  # both of which have been printed
+        print_cause(cause)
+    return cause
+
+
+def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
+    """The hosts that the reason names; else the first few: the ranks of a job fail alike."""
+    hosts = sorted(hosts)
+    named = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
+    return named or hosts[:HOSTS_SHOWN]
+
+
+def last_words(lines: Sequence[str]) -> Sequence[str]:
+    """The last lines of a log that the job itself wrote, before its launchers fell over it."""
+    end = next((n for n, line in enumerate(lines) if LAUNCHER.match(line)), len(lines))
+    return lines[max(0, end - LAST_LINES) : end]

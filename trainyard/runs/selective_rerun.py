@@ -1,0 +1,165 @@
+"""Start again from a step: it and all that depends on it run, what they need is reused.
+
+A client of the API alone: StartPipelineExecution's SelectiveExecutionConfig, on AWS as on the
+emulator.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import RecipeError, nearest
+from trainyard.language.evaluation import told_by
+from trainyard.language.expressions import known_references
+from trainyard.language.parameters import declared
+from trainyard.language.statuses import ENDED
+from trainyard.language.steps import Step, steps_of
+from trainyard.runs.execution import Execution, latest_execution
+
+MOST = 50
+"""Steps that SelectiveExecutionConfig takes (botocore: SelectedStepList)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What a start from a step runs and reuses; both say why, by the step's name."""
+
+    pipeline: str
+    source: str
+    """ARN of the execution whose results are reused."""
+
+    runs: Mapping[str, str]
+    reused: Mapping[str, str]
+    left: tuple[str, ...]
+    """Steps that neither run nor are needed."""
+
+    parameters: Mapping[str, str]
+    """The source's, as far as the pipeline still has them."""
+
+    held: Mapping[str, str]
+    """Those of ``parameters`` that reused steps were told."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """SelectiveExecutionConfig."""
+        selected = [{"StepName": name} for name in self.runs]
+        return {"SelectedSteps": selected, "SourcePipelineExecutionArn": self.source}
+
+    def lines(self, given: Mapping[str, str]) -> Iterator[str]:
+        """What to tell people; ``given`` are the parameters that they change."""
+        yield f"again from {self.source}"
+        for word, steps in (("reused", self.reused), ("runs", self.runs)):
+            for name, why in steps.items():
+                yield f"  {word:<7} {name}: {why}"
+        if self.left:
+            yield f"  left    {', '.join(self.left)}: not needed"
+        for name in sorted(given.keys() & self.held.keys()):
+            yield f"! {name}={given[name]} changes no step that is reused, and one was told it"
+
+
+def plan(
+    step: str, execution: str | None, pipeline: str | None, region: str | None = None
+) -> Again:
+    """What a start from ``step`` would do; nothing is started.
+
+    Args:
+        execution: ARN of the execution to reuse; else the newest of ``pipeline``, or of any.
+
+    Raises:
+        RecipeError: there is no such step, or the execution lacks what would be reused.
+        ServiceError: there is no such execution or pipeline, or AWS refused.
+    """
+    source = execution or latest_execution(pipeline, region)
+    name = told_by(source)["PipelineName"]
+    if pipeline not in (None, name):
+        raise RecipeError(f"--execution {source}: is no execution of pipeline {pipeline}")
+    with service_errors(f"reading pipeline {name}"):
+        described = client("sagemaker", region).describe_pipeline(PipelineName=name)
+    definition = json.loads(described["PipelineDefinition"])
+    steps = {s.name: s for s in steps_of(definition.get("Steps")) if s.loop is None}
+    if step not in steps:
+        message = f"--from {step}: pipeline {name} has no such step outside of loops"
+        raise RecipeError(f"{message}; {nearest(step, list(steps))}")
+    runs = _runs(step, steps)
+    reused = _reused(step, runs, steps, Execution(source, region))
+    parameters = _parameters(source, definition, region)
+    told = {r.name for n in reused for r in known_references(steps[n].document)}
+    return Again(
+        pipeline=name,
+        source=source,
+        runs=runs,
+        reused=reused,
+        left=tuple(n for n in steps if n not in runs and n not in reused),
+        parameters=parameters,
+        held={k: value for k, value in parameters.items() if k in told},
+    )
+
+
+def start(again: Again, given: Mapping[str, str], region: str | None = None) -> str:
+    """Start it with the source's parameters, but for ``given``; the new execution's ARN.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    values = {**again.parameters, **given}
+    with service_errors(f"starting pipeline {again.pipeline}"):
+        return client("sagemaker", region).start_pipeline_execution(
+            PipelineName=again.pipeline,
+            PipelineParameters=[{"Name": k, "Value": v} for k, v in values.items()],
+            SelectiveExecutionConfig=again.config,
+        )["PipelineExecutionArn"]
+
+
+def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
+    """The step and all that depends on it, in the definition's order."""
+    found = {step}
+    while new := {n for n, other in steps.items() if found & set(other.waits_for)} - found:
+        found |= new
+    if len(found) > MOST:
+        raise RecipeError(f"--from {step}: {len(found)} steps would run; AWS selects {MOST}")
+    why = {
+        name: f"depends on {', '.join(n for n in dict.fromkeys(other.waits_for) if n in found)}"
+        for name, other in steps.items()
+        if name in found
+    }
+    return why | {step: "named by --from"}
+
+
+def _reused(
+    step: str, runs: Iterable[str], steps: Mapping[str, Step], execution: Execution
+) -> dict[str, str]:
+    """All that the steps that run depend on. Raises RecipeError where that has not succeeded."""
+    status = execution.describe()["PipelineExecutionStatus"]
+    if status not in ENDED:
+        message = f"--execution {execution.arn}: is {status}; only what has ended is reused"
+        raise RecipeError(f"{message} (trainyard watch)")
+    statuses = {found.name: found.status for found in execution.steps()}
+    why: dict[str, str] = {}
+    todo = list(runs)
+    while todo:
+        name = todo.pop(0)
+        for other in steps[name].waits_for:
+            if other in why or other in runs or other not in steps:
+                continue
+            why[other] = f"Succeeded there; {name} needs it"
+            if statuses.get(other) != "Succeeded":
+                raise RecipeError(
+                    f"--from {step}: {name} needs {other}, which is "
+                    f"{statuses.get(other, 'not run')} in {execution.arn}; start --from {other}, "
+                    "or name another execution"
+                )
+            todo.append(other)
+    return {name: why[name] for name in steps if name in why}
+
+
+def _parameters(source: str, definition: Mapping[str, Any], region: str | None) -> dict[str, str]:
+    with service_errors(f"reading the parameters of {source}"):
+        sagemaker = client("sagemaker", region)
+        pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
+            PipelineExecutionArn=source
+        )
+        given = [item for page in pages for item in page["PipelineParameters"]]
+    known = declared(definition)
+    return {item["Name"]: item["Value"] for item in given if item["Name"] in known}

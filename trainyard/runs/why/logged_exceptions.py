@@ -1,0 +1,300 @@
+"""Exceptions in a log: who raised, what, and where."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from trainyard.runs.why.step_evidence import Line
+
+_BEGIN = "Traceback (most recent call last)"  # rich draws a box around it, without the colon
+_CHAINED = re.compile(
+    r"^(?:(?P<implicit>During handling of the above exception)|The above exception was the dir)"
+)
+_RAISED = re.compile(
+    r"^(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?:error|[gh]\w*error|timeout))"
+    r"(?:: ?(?P<message>.*))?$"
+)
+"""Also ``cv2.error``, ``struct.error``, ``socket.gaierror`` and ``socket.timeout``."""
+
+_PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/|\.(?:pyx|pxi|pxd)$"
+)
+"""Also what Cython compiled: its frames name the source, relative to the package's repository."""
+
+_WAITING = re.compile(
+    r"/torch/multiprocessing/|/torch/distributed/(?:launcher|elastic|run)|/accelerate/commands/"
+    r"|/deepspeed/launcher/|/subprocess\.py|/concurrent/futures/|/multiprocessing/pool"
+)
+"""Files that wait for another process, and raise what became of it."""
+
+_WRAPPED = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
+"""torch raises a worker's exception again, with the worker's own traceback below it."""
+
+_EXCEPTIONAL = re.compile(r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|timeout)$")
+_OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
+_IGNORED = re.compile(
+    r"Exception ignored (?:in|on)|--- Logging error ---"
+    r"|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
+)
+"""Python, or its event loop, prints these tracebacks and goes on."""
+
+_SURVIVABLE = re.compile(
+    r"Exception in thread|(?i:\bretrying\b|\bwill (?:retry|try again)|falling back)"
+)
+"""What stands before, or in, an exception that a program may live on after."""
+
+_BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
+"""torchrun writes it before the traceback of the rank that failed first."""
+
+_DIGIT = re.compile(r"\d")
+_GENERIC = frozenset(
+    "ArithmeticError AssertionError AttributeError Exception IndexError KeyError LookupError "
+    "NameError TypeError ValueError ZeroDivisionError".split()
+)
+"""Exceptions that any program raises for any reason: their message proves nothing by itself."""
+
+_OF_ANOTHER = re.compile(
+    r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script|bash|sh|python3?"
+    r"|rank \d+)\b.{0,80}?"
+    r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code"
+    r"|\bdied with\b|\bterminated (?:with|by) signal\b)"
+)
+"""What the message of a launcher's exception tells: another process has ended."""
+
+_SUMMARY = re.compile(
+    r"(?i)\b(?:an?|unknown|unexpected|internal|unhandled)\s+(?:\w+\s+){0,2}(?:errors?|exceptions?)\b"
+    r".{0,30}\b(?:occurred|raised|happened|encountered)\b"
+    r"|\b(?:see|check|refer to)\b.{0,60}\b(?:above|below|logs?|output|stderr|details|traceback)\b"
+    r"|\b(?:was|were) (?:an? )?(?:errors?|exceptions?|failures?) (?:in|during|while)\b"
+    r"|^(?:\S+ ){0,4}(?:failed|error|crashed|aborted)\W*$|^The following operation failed in\b"
+)
+"""What a message says that tells of a failure elsewhere, and not what failed."""
+
+_LAUNCHERS = frozenset(
+    "BaseExceptionGroup CalledProcessError CheckpointException ChildFailedError ExceptionGroup "
+    "ExecuteUserScriptError ProcessExitedException ProcessRaisedException SystemExit".split()
+)
+"""Exceptions of what started the program that failed."""
+
+NAMED = re.compile(
+    r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
+    r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception)"
+    r"|(?:(?<=^)|(?<=ERROR ))(?:[a-z_]\w*\.)+[A-Z][A-Za-z]*[a-z]\w*)"
+    r"(?:: {1,2}(?P<message>\S.*)|:)$"
+)
+"""An exception that a line names where no traceback leads to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """One exception."""
+
+    number: int
+    """Of its last line among all lines."""
+
+    line: Line
+    kind: str
+    """``ValueError``, with its module where the traceback has one."""
+
+    message: str
+    place: str = ""
+    """``train.py:42``, the innermost line that is no library's; empty where there is none."""
+
+    is_of_a_library: bool = False
+    """Whether its innermost frame is a library's, which says so in words of its own."""
+
+    is_handed_on: bool = False
+    """Whether it was raised by what waits for another process, whose failure came first."""
+
+    is_own_word: bool = False
+    """Whether the program's own file raised it by a statement of its own."""
+
+    is_survivable: bool = False
+    """Whether what was logged with it says that the program goes on."""
+
+    is_ignored: bool = False
+    """Whether Python printed it and went on."""
+
+    is_opened: bool = False
+    """Whether the message's first line only opens it, and what it tells stands in the next one."""
+
+    rank: int | None = None
+    follows: int | None = None
+    """Number of the chain's first exception; None where it is that."""
+
+    is_handling: bool = False
+    """Whether it was raised while the one before was handled, and not because of it."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text ends where the message of a kind that says nothing would begin."""
+        is_bare = self.kind in {*_GENERIC, "RuntimeError", "OSError", "Error"}
+        return is_bare and not self.message and self.line.text.rstrip().endswith(f"{self.kind}:")
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether it says no more than that something else has failed, was None, or is survived."""
+        is_of_nothing = "'NoneType' object" in self.message
+        is_second = self.is_survivable or self.is_opened or self.is_handed_on
+        return is_second or is_of_nothing or not tells(self.message)
+
+    @property
+    def is_mere_word(self) -> bool:
+        """Whether the message is somebody's own wording, and could stand for anything."""
+        is_generic = self.kind.rpartition(".")[2] in _GENERIC
+        return self.is_own_word or (is_generic and not self.is_of_a_library)
+
+    @property
+    def is_of_a_launcher(self) -> bool:
+        """Also a bare Exception, by which torch.multiprocessing.spawn raises a process's again, and
+        whatever says that another process has ended."""
+        is_bare = self.kind == "Exception" and not self.message
+        is_named = self.kind.rpartition(".")[2] in _LAUNCHERS
+        return is_bare or is_named or _OF_ANOTHER.search(self.message) is not None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What one rank's (or, without ranks, one machine's) lines have shown so far."""
+
+    is_inside: bool = False
+    place: str = ""
+    is_piece: bool = False
+    """Whether the traceback's head is missing."""
+
+    first: int | None = None
+    """Number of the last exception that began a chain."""
+
+    joined: re.Match[str] | None = None
+    """What joins the next exception to the one before."""
+
+    is_waiting: bool = False
+    is_library: bool = False
+    """Whether the innermost frame is a library's."""
+
+    code: str = ""
+    """The innermost frame's line of code."""
+
+    block: int | None = None
+    """The rank that torchrun named before a traceback."""
+
+    before: str = ""
+    """What a logger writes before each line."""
+
+    last: str = ""
+    """The line before."""
+
+    is_ignored: bool = False
+    is_survivable: bool = False
+
+    def without(self, text: str) -> str:
+        """The line without what stood before the traceback's first one, times apart."""
+        head = text[: len(self.before)]
+        is_same = _DIGIT.sub("0", head) == _DIGIT.sub("0", self.before)
+        return text[len(self.before) :] if is_same else text
+
+
+def raised(lines: Sequence[Line]) -> Iterator[Raised]:
+    """The exceptions that ended a rank's tracebacks, in the order of the lines. One that followed
+    from another ``follows`` it."""
+    readings: dict[tuple[str, int | None], _Reading] = {}
+    for number, each in enumerate(lines):
+        reading = readings.setdefault((each.host, each.rank), _Reading())
+        text = reading.without(each.bare)
+        if block := _BLOCK_RANK.match(text):
+            reading.block = int(block["rank"])
+        if _BEGIN in text:
+            _begin(reading, text)
+        elif joined := _CHAINED.match(text.strip()):
+            reading.joined = joined
+        elif place := _PLACE.match(text):
+            _enter(reading, place)
+        elif reading.is_inside and text.startswith("    "):
+            reading.code = reading.code or text
+        elif reading.is_inside and (end := _RAISED.match(text.strip())):
+            if not reading.is_piece or _EXCEPTIONAL.search(end["kind"]):
+                if not _WRAPPED.match(end["message"] or ""):
+                    yield _completed(_ended(number, each, end, reading), lines)
+                reading.is_inside, reading.joined, reading.is_piece = False, None, False
+        reading.last = text
+
+
+def _begin(reading: _Reading, text: str) -> None:
+    """A traceback begins."""
+    reading.is_inside, reading.is_piece, reading.is_library = True, False, False
+    reading.place = reading.code = ""
+    reading.before = text[: text.index(_BEGIN)]
+    reading.is_ignored = _IGNORED.search(reading.last) is not None
+    is_minor = Line("", 0, reading.last).is_minor
+    reading.is_survivable = is_minor or _SURVIVABLE.search(reading.last) is not None
+
+
+def _enter(reading: _Reading, place: re.Match[str]) -> None:
+    """One frame deeper; without a traceback's head it is a piece of one."""
+    if not reading.is_inside:
+        reading.is_inside, reading.is_piece, reading.place = True, True, ""
+    reading.is_library = _LIBRARY.search(place["file"]) is not None
+    reading.is_waiting = _WAITING.search(place["file"]) is not None
+    reading.code = ""
+    if not reading.is_library:
+        reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
+
+
+def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Raised:
+    follows = reading.first if reading.joined else None
+    reading.first = number if follows is None else follows
+    return Raised(
+        number,
+        line,
+        end["kind"],
+        end["message"] or "",
+        reading.place,
+        is_of_a_library=reading.is_library,
+        is_handed_on=reading.is_waiting,
+        is_own_word=not reading.is_library and _OWN_WORD.match(reading.code) is not None,
+        is_ignored=reading.is_ignored,
+        is_survivable=reading.is_survivable or _SURVIVABLE.search(line.text) is not None,
+        rank=reading.block if line.rank is None else line.rank,
+        follows=follows,
+        is_handling=bool(reading.joined and reading.joined["implicit"]),
+    )
+
+
+def _completed(one: Raised, lines: Sequence[Line]) -> Raised:
+    """The exception with the next line of its rank, where its own line only opens its message."""
+    if one.is_of_a_launcher or not one.line.text.rstrip().endswith(":"):
+        return one
+    who = (one.line.host, one.line.rank)
+    for each in lines[one.number + 1 : one.number + 4]:
+        text = each.bare.strip()
+        if (each.host, each.rank) == who and text and not text.startswith("File "):
+            is_next = _BEGIN in text or _CHAINED.match(text)
+            told = f"{one.message} {text}".strip()
+            return one if is_next else replace(one, message=told, is_opened=True)
+    return one
+
+
+def named(line: Line) -> Raised | None:
+    """The exception that the line names, where no traceback leads to it."""
+    found = None if line.is_minor else NAMED.search(line.bare)
+    if found is None:
+        return None
+    survivable = _SURVIVABLE.search(line.text) is not None
+    message = found["message"] or ""
+    one = Raised(0, line, found["kind"], message, is_survivable=survivable, rank=line.rank)
+    return None if one.is_of_a_launcher else one
+
+
+def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
+    """Exceptions that a line names where no traceback leads to it: a log's piece, mostly."""
+    for number, each in enumerate(lines):
+        if one := named(each):
+            yield _completed(replace(one, number=number), lines)
+
+
+def tells(text: str) -> bool:
+    """Whether a message tells what failed, and not merely that another process, or a step, has."""
+    summary = _SUMMARY.search(text)
+    is_more = summary is None or len(text) - summary.end() > 30
+    return is_more and _OF_ANOTHER.search(text) is None

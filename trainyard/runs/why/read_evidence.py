@@ -1,0 +1,53 @@
+"""The evidence of a failed step, from the service: what it says of the job, and the job's logs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.runs.execution import Execution, Step, event_id
+from trainyard.runs.why.diagnosis import Cause, diagnose
+from trainyard.runs.why.step_evidence import Evidence, Line, line
+
+LINES = 5_000
+"""Of each machine's log, from its end: a first cause is not far from it."""
+
+TELLING = ("Interrupted", "MaxRuntimeExceeded", "MaxWaitTimeExceeded")
+"""Values of SecondaryStatus that are a cause."""
+
+
+def causes_of(execution: Execution) -> list[Cause]:
+    """Why each failed step failed, in the order in which they began; none where none has."""
+    return [cause_of(execution, step) for step in execution.steps() if step.status == "Failed"]
+
+
+def cause_of(execution: Execution, step: Step) -> Cause:
+    """Why the step failed.
+
+    Raises:
+        ServiceError: AWS cannot be reached, or does not let its logs be read.
+    """
+    job = _job(execution, step)
+    status = job.get("SecondaryStatus", "")
+    return diagnose(
+        Evidence(
+            step=step.title,
+            reason=job.get("FailureReason") or step.reason,
+            status=status if status in TELLING else "",
+            lines=tuple(_lines(execution, step)),
+        )
+    )
+
+
+def _job(execution: Execution, step: Step) -> Mapping[str, Any]:
+    if step.job is None or step.job[0] != "TrainingJob":
+        return {}
+    return execution.training_job(step.job[1])
+
+
+def _lines(execution: Execution, step: Step) -> list[Line]:
+    found = [
+        line(host, event.get("timestamp", 0), text, event_id(event))
+        for host, events in execution.last_events(step, LINES).items()
+        for event in events
+        for text in event.get("message", "").splitlines()
+    ]
+    return sorted(found, key=lambda each: each.at)

@@ -1,0 +1,81 @@
+"""All checks of a definition, in order; offline and without credentials."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trainyard.common.errors import DefinitionError
+from trainyard.language.definition_document import Document
+from trainyard.validate import (
+    condition_checks,
+    reference_checks,
+    rules,
+    step_dependencies,
+    step_request_checks,
+)
+from trainyard.validate.botocore_shapes import service_shapes
+from trainyard.validate.location import Finding
+from trainyard.validate.outer_form import ROOT, read
+
+MALFORMED = {"type", "expression-type", "number-in-string", "expression", "form", "parameter-type"}
+"""Rules after which a step's values have other types than its shapes say."""
+
+
+def check(body: str) -> list[Finding]:
+    """What is wrong with the definition ``body``: errors first, step by step.
+
+    A definition whose outer form is wrong is checked as far as it can be read.
+    """
+    document, found = read(body)
+    if document is None:
+        return found
+    steps = {step.name: step for step in document.steps}
+    found += findings(body, document)
+    found += step_request_checks.findings(document, steps)
+    found += reference_checks.findings(document, steps)
+    found += step_dependencies.findings(document, steps)
+    found += condition_checks.findings(document, steps)
+    found += rules.findings(_well_formed(document, found))
+    at = {None: -1} | {name: position for position, name in enumerate(steps)}
+    return sorted(dict.fromkeys(found), key=lambda f: (f.severity, at.get(f.step, -1)))
+
+
+def refuse_errors(body: str, source: str) -> None:
+    """Accept the definition ``body``, which is from ``source``, for what needs a valid one.
+
+    Raises:
+        DefinitionError: validation finds an error in it.
+    """
+    wrong = [finding for finding in check(body) if finding.severity == "error"]
+    if wrong:
+        raise DefinitionError(
+            f"{source}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
+            "trainyard validate says all"
+        )
+
+
+def _well_formed(document: Document, found: list[Finding]) -> Document:
+    """``document`` without the steps whose values have wrong types: the rules table reads them."""
+    broken = {finding.step for finding in found if finding.rule in MALFORMED}
+    return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
+
+
+def findings(body: str, document: Document) -> Iterator[Finding]:
+    """Length of the definition and number of parameters, against botocore's model."""
+    longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
+    if len(body) > longest:
+        yield ROOT.error(
+            "quota",
+            f"the definition has {len(body)} characters, at most {longest} are taken",
+            why="CreatePipeline refuses it",
+            fix="use fewer steps or shorter settings, or PipelineDefinitionS3Location",
+            source="botocore: CreatePipelineRequest.PipelineDefinition",
+        )
+    most = service_shapes("sagemaker")["ParameterList"]["max"]
+    if len(document.parameters) > most:
+        yield ROOT.at("Parameters").error(
+            "quota",
+            f"{len(document.parameters)} parameters, at most {most} can be given at a start",
+            why="StartPipelineExecution takes no more",
+            fix="make constants of those that never change",
+            source="botocore: StartPipelineExecutionRequest.PipelineParameters",
+        )

@@ -1,0 +1,230 @@
+"""What own Arguments name or list: Cleanup's steps, Lineage's entities, ForEach's items."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.definition_document import Document
+from trainyard.language.expressions import Reference, is_expression
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step
+from trainyard.validate.expression_checks import ANY, typed
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+
+ITEMS = (ANY, "string", "list")
+MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
+NOT_IN_A_LOOP = ["Condition", "Fail", "ForEach"]
+KINDS = {
+    "Action": ("Actions", "ActionName"),
+    "Artifact": ("Artifacts", "ArtifactName"),
+    "Context": ("Contexts", "ContextName"),
+}
+"""Type of a lineage entity → the list that creates it, and the member with its name."""
+
+
+def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
+    """Names in ``step`` that stand for nothing."""
+    place = Place(step.name, step.path).at("Arguments")
+    if step.type == "Cleanup":
+        yield from _cleanup(step, steps, place)
+    elif step.type == "Lineage":
+        yield from _lineage(step, place)
+    elif step.type == "ForEach":
+        yield from _loop(step, steps, place, document)
+
+
+def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
+    resources = step.arguments.get("Resources")
+    sources = resources.get("S3") if isinstance(resources, dict) else None
+    waits = [
+        entry.get("Step") if isinstance(entry, dict) else entry
+        for entry in _list(step.document, "DependsOn")
+    ]
+    for index, source in enumerate(sources if isinstance(sources, list) else ()):
+        name = source.get("StepName") if isinstance(source, dict) else None
+        there = place.at("Resources", "S3", index, "StepName")
+        if isinstance(name, str) and name not in steps:
+            yield there.error(
+                "unknown-step",
+                f"there is no step {name!r}",
+                why="CreatePipeline refuses the definition: nothing to clean up",
+                fix=suggestion(name, list(steps)),
+                source="SDK 3.27: S3CleanupSource",
+            )
+        elif isinstance(name, str) and name not in waits:
+            yield there.error(
+                "cleanup-order",
+                f"the step does not wait for {name!r}, whose outputs it deletes",
+                why="only outputs of steps that have run can be deleted",
+                fix=f"add {name!r} to DependsOn",
+                source="SDK 3.27: CleanupStep",
+            )
+
+
+def _loop(
+    step: Step, steps: dict[str, Step], place: Place, document: Document
+) -> Iterator[Finding]:
+    """Items are a list of scalars, or what becomes one; the selector compares a body's output."""
+    items = step.arguments.get("IterableItems")
+    found = (
+        typed(items, document, steps) if isinstance(items, dict) and is_expression(items) else None
+    )
+    fits = found.type in ITEMS if found else _several(items)
+    lists = all(_several(_read(text)) for text in (found.values if found else ()))
+    if items is not None and not (fits and lists):
+        said = f"{brief(items)}{f' of type {found.type}' if found else ''}"
+        yield place.at("IterableItems").error(
+            "loop-items",
+            f"{said}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
+            why=f"{REFUSED}: there is nothing to go through",
+            fix="refer to a String parameter with a JSON list, or write the items",
+            source="SDK 3.27: ForEachStep._validate_iterable_items",
+        )
+    for index, body in enumerate(_list(step.arguments, "ForEachBody")):
+        kind = body.get("Type") if isinstance(body, dict) else None
+        if kind in NOT_IN_A_LOOP:
+            yield place.at("ForEachBody", index, "Type").error(
+                "loop-body",
+                f"a {kind} step cannot stand in a loop's body",
+                why=REFUSED,
+                fix="move it behind the loop",
+                source="SDK 3.27: ForEachStep._validate_for_each_body",
+            )
+    selector = step.arguments.get("Selector")
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    if field is not None and not (isinstance(field, dict) and _compares(field)):
+        yield place.at("Selector", "Field").error(
+            "loop-item",
+            f"{brief(field)}: expected the output of a body step",
+            why=f"{REFUSED}: other values are the same for every item",
+            fix='write {"Get": "IterationOutput.<body step>.<property>"}',
+            source="SDK 3.27: ForEachSelector",
+        )
+
+
+def _several(items: Any) -> bool:
+    return isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS
+
+
+def _read(text: Any) -> Any:
+    """What the JSON text stands for; None where it is not JSON."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _compares(field: dict) -> bool:
+    return is_expression(field) and str(field.get("Get")).startswith("IterationOutput.")
+
+
+def _lineage(step: Step, place: Place) -> Iterator[Finding]:
+    for index, association in enumerate(_list(step.arguments, "Associations")):
+        for side in ("Source", "Destination"):
+            end = association.get(side) if isinstance(association, dict) else None
+            if isinstance(end, dict):
+                yield from _end(end, step, place.at("Associations", index, side))
+
+
+def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
+    """Either an ARN, or name and type of an entity that the same step creates."""
+    name, kind = end.get("Name"), end.get("Type")
+    if ("Arn" in end) == ("Name" in end):
+        yield place.error(
+            "one-of",
+            f"{brief(end)}: expected either Arn, or Name and Type",
+            why="the association cannot be made",
+            fix="give Name and Type for an entity of this step, Arn for any other",
+            source="SDK 3.27: LineageEntityReference",
+        )
+    elif isinstance(name, str) and isinstance(kind, str) and kind in KINDS:
+        key, member = KINDS[kind]
+        made = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
+        known = [one for one in made if isinstance(one, str)]
+        if name not in made and len(known) == len(made):
+            yield place.error(
+                "lineage-entity",
+                f"this step creates no {kind} {name!r}",
+                why="the step fails: a name is looked up among the entities of the same step",
+                fix=suggestion(name, known),
+                source="SDK 3.27: LineageStep._validate_sibling_references",
+            )
+
+
+def _list(holder: Any, key: str) -> list:
+    value = holder.get(key)
+    return value if isinstance(value, list) else []
+
+
+PASSING = "developer guide: Pass Data Between Steps"
+
+
+def property_file_findings(step: Step) -> Iterator[Finding]:
+    """Each names an output that the step has, and has a name of its own."""
+    config = step.arguments.get("ProcessingOutputConfig")
+    outputs = config.get("Outputs") if isinstance(config, dict) else None
+    names = (
+        [o.get("OutputName") for o in outputs or [] if isinstance(o, dict)]
+        if isinstance(outputs, list)
+        else []
+    )
+    seen: set[str] = set()
+    for index, file in enumerate(_files(step)):
+        place = Place(step.name, step.path).at("PropertyFiles", index)
+        output, name = file.get("OutputName"), file.get("PropertyFileName")
+        if isinstance(output, str) and output not in names:
+            yield place.at("OutputName").error(
+                "property-file-output",
+                f"step {step.name!r} has no output {output!r}",
+                why="the file is never found, and JsonGet fails after the job has run",
+                fix=suggestion(output, [str(n) for n in names]),
+                source="SDK 3.27: Step._validate_json_get_property_file_reference",
+            )
+        if isinstance(name, str) and name in seen:
+            yield place.at("PropertyFileName").error(
+                "duplicate-name",
+                f"a second property file is called {name!r}",
+                why=f"{REFUSED}, or one of them is never read",
+                fix="rename one of them",
+                source=PASSING,
+            )
+        seen.add(str(name))
+        yield from _file_path(file.get("FilePath"), place.at("FilePath"))
+
+
+def _file_path(path: Any, place: Place) -> Iterator[Finding]:
+    if isinstance(path, str) and (path.startswith(("/", "s3://")) or ".." in path.split("/")):
+        yield place.error(
+            "property-file-path",
+            f"{path!r}: expected a path relative to the output's folder",
+            why="the file is looked for under the output's S3 prefix and is not found",
+            fix="write the file's name in the output's folder, such as evaluation.json",
+            source=PASSING,
+        )
+
+
+def declared(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
+    """Whether ``target`` has the property file that ``reference`` names."""
+    if "PropertyFiles" not in step_type(target.type).fields:
+        yield place.error(
+            "property-file",
+            f"step {target.name!r} is of type {target.type}, which has no property files",
+            why=f"{REFUSED}: JsonGet reads the outputs of Processing steps",
+            fix="refer to a Processing step",
+            source="SDK 3.27: Step._validate_json_get_property_file_reference",
+        )
+        return
+    files = [str(file.get("PropertyFileName")) for file in _files(target)]
+    if reference.path not in files:
+        yield place.error(
+            "property-file",
+            f"step {target.name!r} declares no property file {reference.path!r}",
+            why=REFUSED,
+            fix=suggestion(reference.path, files) if files else "declare it in PropertyFiles",
+            source="SDK 3.27: Step._validate_json_get_property_file_reference; #3642",
+        )
+
+
+def _files(step: Step) -> list[dict]:
+    files = step.document.get("PropertyFiles")
+    return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []

@@ -1,0 +1,166 @@
+"""Conditions: their operators, members, and whether their sides can be compared."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.condition_types import MEMBERS, ORDER
+from trainyard.language.definition_document import Document
+from trainyard.language.expressions import is_expression
+from trainyard.language.steps import Step
+from trainyard.validate.expression_checks import ANY, typed
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+
+SOURCE = "SDK 3.27: conditions"
+NUMBERS = ("integer", "float")
+
+
+def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+    """What is wrong with the conditions of every Condition step."""
+    for step in document.steps:
+        if step.type != "Condition":
+            continue
+        place = Place(step.name, step.path).at("Arguments")
+        conditions = step.arguments.get("Conditions")
+        if not isinstance(conditions, list) or not conditions:
+            yield _form(place.at("Conditions"), conditions, "a list with at least one condition")
+            continue
+        for index, condition in enumerate(conditions):
+            check = _Check(document, steps)
+            yield from check.condition(condition, place.at("Conditions", index))
+        if not step.arguments.get("IfSteps") and not step.arguments.get("ElseSteps"):
+            yield _no_branch(place)
+
+
+class _Check:
+    """The check of one definition's conditions; ``steps`` by name resolve references."""
+
+    def __init__(self, document: Document, steps: dict[str, Step]) -> None:
+        self.document = document
+        self.steps = steps
+
+    def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
+        """What is wrong with one condition, and with those inside it."""
+        kind = condition.get("Type") if isinstance(condition, dict) else None
+        if kind not in list(MEMBERS):  # a list compares whatever stands there
+            wanted = f"a condition of one Type of {', '.join(MEMBERS)}"
+            yield _form(place, condition, wanted, suggestion(kind, list(MEMBERS)))
+            return
+        yield from _members(condition, kind, place)
+        if kind == "Not":
+            yield from self._nested([condition.get("Condition")], place, ["Condition"])
+        elif kind == "Or":
+            yield from self._or(condition.get("Conditions"), place)
+        elif kind == "In":
+            yield from self._in(condition, place)
+        elif all(member in condition for member in MEMBERS[kind]):
+            yield from self._compare(kind, condition["LeftValue"], condition["RightValue"], place)
+
+    def _or(self, parts: Any, place: Place) -> Iterator[Finding]:
+        if not isinstance(parts, list) or not parts:
+            yield _form(place.at("Conditions"), parts, "a list with at least one condition")
+            return
+        yield from self._nested(parts, place, [("Conditions", i) for i in range(len(parts))])
+
+    def _nested(self, parts: list, place: Place, keys: list) -> Iterator[Finding]:
+        for part, key in zip(parts, keys, strict=True):
+            there = place.at(key) if isinstance(key, str) else place.at(*key)
+            if part is not None:
+                yield from self.condition(part, there)
+
+    def _in(self, condition: dict, place: Place) -> Iterator[Finding]:
+        values = condition.get("Values")
+        if not isinstance(values, list) or not values:
+            yield _form(place.at("Values"), values, "a list with at least one value")
+            return
+        for index, value in enumerate(values):
+            there = place.at("Values", index)
+            yield from self._compare("In", condition.get("QueryValue"), value, there)
+
+    def _compare(self, kind: str, left: Any, right: Any, place: Place) -> Iterator[Finding]:
+        types = [self._type(value) for value in (left, right)]
+        for side, type_ in zip((left, right), types, strict=True):
+            if type_ is None:
+                yield _form(place, side, "text, a number, true or false, or an expression")
+        known = [t for t in types if t is not None and t != ANY]
+        if len(known) == 2 and not _comparable(*known):
+            yield _mismatch(kind, left, right, known, place)
+        elif kind in ORDER and any(type_ not in NUMBERS for type_ in known):
+            yield _no_order(kind, left, right, known, place)
+
+    def _type(self, value: Any) -> str | None:
+        """The side's type; ANY where only the run can tell, None where it can be none."""
+        if is_expression(value):
+            type_ = typed(value, self.document, self.steps).type
+            return None if type_ in ("list", "structure", "map") else type_
+        names = {bool: "boolean", int: "integer", float: "float", str: "string"}
+        return names.get(type(value))
+
+
+def _comparable(left: str, right: str) -> bool:
+    return left == right or (left in NUMBERS and right in NUMBERS)
+
+
+def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
+    for member in MEMBERS[kind]:
+        if member not in condition:
+            yield place.error(
+                "missing-member",
+                f"condition {kind} has no {member}",
+                why=REFUSED,
+                fix=f"add {member}",
+                source=SOURCE,
+            )
+    for key in condition:
+        if key not in ("Type", *MEMBERS[kind]):
+            yield place.at(key).error(
+                "unknown-member",
+                f"condition {kind} has no member {key!r}",
+                why=f"{REFUSED}: unknown property",
+                fix=suggestion(key, list(MEMBERS[kind])),
+                source="#2746",
+            )
+
+
+def _form(place: Place, value: Any, wanted: str, fix: str = "") -> Finding:
+    return place.error(
+        "condition",
+        f"{brief(value)}, expected {wanted}",
+        why=REFUSED,
+        fix=fix or f"give {wanted}",
+        source=SOURCE,
+    )
+
+
+def _mismatch(kind: str, left: Any, right: Any, types: list, place: Place) -> Finding:
+    return place.error(
+        "condition-types",
+        f"{kind} compares {brief(left)} ({types[0]}) with {brief(right)} ({types[1]})",
+        why="values of two types are never equal and have no order: the step fails, or always "
+        "takes one branch",
+        fix="give both sides one type: change the parameter's Type, or write the constant as such",
+        source=f"{SOURCE}; type of the sides as in the definition",
+    )
+
+
+def _no_order(kind: str, left: Any, right: Any, types: list, place: Place) -> Finding:
+    if "boolean" in types:
+        problem, make = f"{kind} of true and false, which have no order", place.error
+    else:
+        problem, make = f"{kind} of text: {brief(left)}, {brief(right)}", place.warning
+    return make(
+        "condition-types",
+        problem,
+        why='text is ordered by its characters: "10" comes before "9"',
+        fix="compare numbers, or use Equals",
+        source=SOURCE,
+    )
+
+
+def _no_branch(place: Place) -> Finding:
+    return place.warning(
+        "empty-condition",
+        "neither IfSteps nor ElseSteps has a step",
+        why="whatever comes out, nothing follows from it",
+        fix="move the steps that depend on the outcome into a branch",
+        source=SOURCE,
+    )

@@ -1,0 +1,201 @@
+"""Expressions as the checks meet them: where they stand, what they name, what type they give."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.language.definition_document import Document
+from trainyard.language.evaluation import Unknown
+from trainyard.language.expressions import (
+    EXPERIMENT,
+    GET,
+    JOIN,
+    JSON_GET,
+    ExpressionError,
+    Reference,
+    expressions,
+    parse_get,
+    split_path,
+)
+from trainyard.language.steps import Step
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.step_properties import OUTPUT_TYPES, PropertyError, find
+
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What an expression will be: ``type`` in botocore's words, ``values`` as far as known."""
+
+    type: str
+    values: tuple[Any, ...] = ()
+    """A parameter's default and its other permitted values; a joined text. Empty: unknown."""
+
+    outline: str = ""
+    """A joined text that begins with constants, with x for what only the run knows."""
+
+
+def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
+    """Every expression of the definition, with its place and the step that it stands in."""
+    for key in ("PipelineExperimentConfig", "MlflowConfig"):
+        for expression, at in expressions(document.document.get(key)):
+            yield expression, Place(None, f"$.{key}").at(*at), None
+    for step in document.steps:
+        place = Place(step.name, step.path)
+        fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
+        for expression, at in expressions(fields | {"Arguments": step.own_arguments}):
+            yield expression, place.at(*at), step
+
+
+def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
+    """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
+    if JOIN in expression:
+        joined = document.value(expression)
+        return _outline(joined) if isinstance(joined, Unknown) else Typed("string", (joined,))
+    if GET not in expression:
+        return Typed(ANY)
+    try:
+        reference = parse_get(expression[GET])
+    except ExpressionError:  # said by the references' check
+        return Typed(ANY)
+    return _reference_type(reference, document, steps)
+
+
+def _outline(joined: Unknown) -> Typed:
+    """The type of a joined text that is known in part."""
+    begins = bool(joined.parts) and isinstance(joined.parts[0], str)
+    return Typed("string", outline=joined.filled("x") if begins else "")
+
+
+def _reference_type(reference: Reference, document: Document, steps: dict[str, Step]) -> Typed:
+    if reference.kind == "Parameters":
+        return parameter_type(document.parameters.get(reference.name, {}))
+    if reference.kind in ("Execution", EXPERIMENT):
+        return Typed("string")
+    if reference.kind == "Steps" and reference.name in steps:
+        return _property_type(steps[reference.name], reference.path, steps)
+    return Typed(ANY)
+
+
+def parameter_type(entry: Any) -> Typed:
+    """The type of a parameter from its entry in the definition, with the values it names."""
+    default = entry.get("DefaultValue")
+    others = entry.get("EnumValues")
+    values = [] if default is None else [default]
+    if isinstance(others, list):
+        values += [value for value in others if value != default]
+    return Typed(OUTPUT_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
+
+
+def _property_type(step: Step, path: str, steps: dict[str, Step]) -> Typed:
+    try:
+        shape = find(step, split_path(path), steps)
+    except (PropertyError, ExpressionError):  # said by the references' check
+        return Typed(ANY)
+    if shape is None or shape.type in ("timestamp", "blob"):
+        return Typed(ANY)
+    return Typed({"long": "integer", "double": "float"}.get(shape.type, shape.type))
+
+
+PASSING = "developer guide: Pass Data Between Steps"
+
+
+def join(body: Any, place: Place) -> Iterator[Finding]:
+    """What is wrong with the body of a ``Std:Join``."""
+    values = body.get("Values") if isinstance(body, dict) else None
+    if not isinstance(values, list):
+        yield place.error(
+            "expression",
+            f"{brief(body)}: expected On and a list of Values",
+            why=REFUSED,
+            fix='{"Std:Join": {"On": "/", "Values": […]}}',
+            source="SDK 3.27: Join",
+        )
+        return
+    for key in body:
+        if key not in ("On", "Values"):
+            yield odd_member(place.at(key), JOIN, key, ["On", "Values"])
+    if not isinstance(body.get("On", ""), str):
+        yield _no_text(place.at("On"), body["On"])
+    for index, value in enumerate(values):
+        if value is None or isinstance(value, list) or _is_object(value):
+            yield place.at("Values", index).error(
+                "join-values",
+                f"{brief(value)}: expected text, a number, true or false, or an expression",
+                why="the step fails when the text is put together",
+                fix="join scalar values only",
+                source="SDK 3.27: Join",
+            )
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and not (len(value) == 1 and set(value) <= {GET, JOIN, JSON_GET})
+
+
+def _no_text(place: Place, value: Any) -> Finding:
+    return place.error(
+        "expression",
+        f"{brief(value)} is no text: an expression cannot stand here",
+        why=f"{REFUSED}: it is read before any expression has a value",
+        fix="write constant text",
+        source="#3463 #4418",
+    )
+
+
+def odd_member(
+    place: Place, what: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
+) -> Finding:
+    """``what``, such as a function or a dependency, has a member that nobody knows."""
+    return place.error(
+        "unknown-member",
+        f"{what} has no member {key!r}",
+        why=f"{REFUSED}: unknown property",
+        fix=suggestion(key, valid),
+        source=f"{known_from}; the service's message in #2746",
+    )
+
+
+def json_get(body: Any, place: Place) -> Iterator[Finding]:
+    """What is wrong with the body of a ``Std:JsonGet``."""
+    members = ("PropertyFile", "S3Uri", "Path")
+    if not isinstance(body, dict) or ("PropertyFile" in body) == ("S3Uri" in body):
+        yield place.error(
+            "expression",
+            f"{brief(body)}: expected Path, and either PropertyFile or S3Uri",
+            why=REFUSED,
+            fix='write {"PropertyFile": {"Get": "Steps.X.PropertyFiles.Y"}, "Path": "a.b"}',
+            source="SDK 3.27: JsonGet",
+        )
+        return
+    for key in body:
+        if key not in members:
+            yield odd_member(place.at(key), JSON_GET, key, list(members))
+    yield from _json_path(body.get("Path"), place.at("Path"))
+    file = body.get("PropertyFile")
+    text = file.get(GET) if isinstance(file, dict) else None
+    if "PropertyFile" in body and not re.fullmatch(r"Steps\.[^.]+\.PropertyFiles\..+", str(text)):
+        yield place.at("PropertyFile").error(
+            "expression",
+            f'{brief(file)}: expected {{"Get": "Steps.<step>.PropertyFiles.<name>"}}',
+            why=REFUSED,
+            fix="name the step and its property file",
+            source="SDK 3.27: JsonGet",
+        )
+
+
+def _json_path(path: Any, place: Place) -> Iterator[Finding]:
+    if not isinstance(path, str):
+        yield _no_text(place, path)
+        return
+    try:
+        split_path(path)
+    except ExpressionError as error:
+        yield place.error(
+            "json-path",
+            str(error),
+            why="the value is not found, and the step fails after the job has run",
+            fix="write members and indices only, such as metrics.accuracy.value or runs[0].loss",
+            source=PASSING,
+        )

@@ -1,0 +1,238 @@
+"""The outer form of a definition: JSON, its top level, parameters, and the steps' own fields."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.definition_document import VERSION, Document
+from trainyard.language.parameters import TYPES, UNTYPED, is_a
+from trainyard.language.step_types import STEP_TYPES
+from trainyard.language.steps import entries, steps_of
+from trainyard.validate.botocore_shapes import service_shapes
+from trainyard.validate.expression_checks import odd_member
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+
+TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
+"""Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
+SDK_FORM = "SDK 3.27: Pipeline.definition"
+PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues", "Description")
+ROOT = Place(None, "$")
+
+
+def read(body: str) -> tuple[Document | None, list[Finding]]:
+    """The definition in ``body``, and what is wrong with its form; None when it cannot be read."""
+    findings: list[Finding] = []
+    try:
+        document = json.loads(
+            body, object_pairs_hook=_Pairs(findings), parse_constant=_Constants(findings)
+        )
+    except (ValueError, RecursionError) as error:
+        return None, [*findings, _no_json(str(error))]
+    if not isinstance(document, dict):
+        return None, [*findings, _no_json(f"it is {brief(document)}, no object")]
+    findings += _top(document)
+    findings += _parameters(document.get("Parameters"))
+    findings += _steps(document.get("Steps"))
+    given = document.get("Parameters")
+    named = {
+        entry["Name"]: entry
+        for entry in (given if isinstance(given, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("Name"), str)
+    }
+    steps = tuple(steps_of(document.get("Steps")))
+    return Document(document=document, parameters=named, steps=steps), findings
+
+
+class _Pairs:
+    """Makes an object of pairs; remembers keys that stand twice."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = sorted({key for key in keys if keys.count(key) > 1})
+            self.findings.append(
+                ROOT.error(
+                    "duplicate-key",
+                    f"the key {twice[0]!r} stands twice in an object with {brief(keys)}",
+                    why="JSON readers keep the last one and drop the others in silence",
+                    fix="remove one of them",
+                    source="RFC 8259, section 4",
+                )
+            )
+        return made
+
+
+class _Constants:
+    """Remembers NaN and Infinity, which are no JSON."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+
+    def __call__(self, constant: str) -> float:
+        self.findings.append(
+            ROOT.error(
+                "not-json",
+                f"{constant} is no JSON number",
+                why=REFUSED,
+                fix="write a number, or text",
+                source="RFC 8259, section 6",
+            )
+        )
+        return float(constant.replace("Infinity", "inf"))
+
+
+def _no_json(problem: str) -> Finding:
+    return ROOT.error(
+        "not-json",
+        f"the definition is no JSON object: {problem}",
+        why=REFUSED,
+        fix="write it with json.dumps, or with Pipeline.definition()",
+        source="RFC 8259",
+    )
+
+
+def _top(document: dict) -> Iterator[Finding]:
+    if document.get("Version") != VERSION:
+        yield ROOT.at("Version").error(
+            "version",
+            f"{brief(document.get('Version'))}, expected {VERSION!r}",
+            why=REFUSED,
+            fix=f'"Version": "{VERSION}"',
+            source=SDK_FORM,
+        )
+    for key in document:
+        if key not in TOP:
+            free = [k for k in TOP if k not in document]
+            yield odd_member(ROOT.at(key), "the definition", key, free, SDK_FORM)
+    yield from _kinds(document)
+
+
+def _kinds(document: dict) -> Iterator[Finding]:
+    """Types of the top-level members; what SDK 3.27 writes as null may be null."""
+    if not isinstance(document.get("Steps"), list) or not document["Steps"]:
+        yield _form(ROOT.at("Steps"), document.get("Steps"), "a list with at least one step")
+    if not isinstance(document.get("Parameters", []), list):
+        yield _form(ROOT.at("Parameters"), document["Parameters"], "a list")
+    for key in ("Metadata", "MlflowConfig"):
+        if not isinstance(document.get(key), dict | None):
+            yield _form(ROOT.at(key), document[key], "an object or null")
+
+
+def _parameters(entries: Any) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        place = ROOT.at("Parameters", index)
+        if not isinstance(entry, dict):
+            yield _form(place, entry, "an object with Name and Type")
+            continue
+        yield from _parameter(entry, place)
+        name = entry.get("Name")
+        if isinstance(name, str) and name in seen:
+            yield _duplicate(place.at("Name"), "parameter", name)
+        seen.add(str(name))
+
+
+def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
+    yield from _name(entry.get("Name"), place.at("Name"), "PipelineParameterName")
+    for key in entry:
+        if key not in PARAMETER_KEYS:
+            yield odd_member(place.at(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
+    kind = entry.get("Type", UNTYPED)
+    if kind not in list(TYPES):
+        yield place.at("Type").error(
+            "parameter-type",
+            f"{brief(kind)} is no parameter type",
+            why=REFUSED,
+            fix=suggestion(kind, list(TYPES)),
+            source="SDK 3.27: ParameterTypeEnum",
+        )
+        return
+    yield from _values(entry, kind, place)
+
+
+def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
+    default, values = entry.get("DefaultValue"), entry.get("EnumValues")
+    if default is not None and not is_a(default, kind):
+        yield _form(
+            place.at("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
+        )
+    if values is None:
+        return
+    if not isinstance(values, list) or not values:
+        yield _form(place.at("EnumValues"), values, "a list of values", "parameter-enum")
+        return
+    for index, value in enumerate(values):
+        if not is_a(value, kind):
+            at = place.at("EnumValues", index)
+            yield _form(at, value, f"a value of Type {kind}", "parameter-enum")
+    if default is not None and default not in values:
+        yield place.at("DefaultValue").error(
+            "parameter-enum",
+            f"{brief(default)} is not one of EnumValues {brief(values)}",
+            why=REFUSED,
+            fix=suggestion(default, [str(value) for value in values]),
+            source="SDK 3.27: ParameterString(enum_values)",
+        )
+
+
+def _steps(documents: Any) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for entry in entries(documents):
+        document, place = entry.document, Place(None, entry.path)
+        if not isinstance(document, dict):
+            yield _form(place, document, "a step: an object with Name, Type and Arguments")
+            continue
+        name = document.get("Name")
+        place = Place(name if isinstance(name, str) else None, entry.path)
+        yield from _name(name, place.at("Name"), "StepName")
+        if isinstance(name, str) and seen.setdefault(name, entry.path) != entry.path:
+            yield _duplicate(place.at("Name"), "step", name)
+        yield from _step_type(document.get("Type"), document, place)
+
+
+def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
+    if kind not in list(STEP_TYPES):  # a list compares whatever stands there
+        yield place.at("Type").error(
+            "step-type",
+            f"{brief(kind)} is no type of step",
+            why=REFUSED,
+            fix=suggestion(kind, list(STEP_TYPES)),
+            source="SDK 3.27: StepTypeEnum",
+        )
+    arguments = entry.get("Arguments")
+    if arguments is not None and not isinstance(arguments, dict):
+        yield _form(place.at("Arguments"), arguments, "an object")
+
+
+def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
+    """Names of parameters and steps; the service's shapes allow an empty one, nothing else does."""
+    body = service_shapes("sagemaker")[shape]
+    if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
+        yield _form(
+            place, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
+        )
+    elif len(name) > body["max"]:
+        wanted = f"at most {body['max']} characters"
+        yield _form(place, name, wanted, "name", f"botocore: {shape}")
+
+
+def _form(
+    place: Place, value: Any, wanted: str, rule: str = "form", source: str = SDK_FORM
+) -> Finding:
+    problem = f"{brief(value)}, expected {wanted}"
+    return place.error(rule, problem, why=REFUSED, fix=f"give {wanted}", source=source)
+
+
+def _duplicate(place: Place, what: str, name: str) -> Finding:
+    return place.error(
+        "duplicate-name",
+        f"a second {what} is called {name!r}",
+        why=f"{REFUSED}: names of {what}s are unique in a pipeline",
+        fix="rename one of them",
+        source="SDK 3.27: PipelineGraph",
+    )

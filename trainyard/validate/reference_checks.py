@@ -1,0 +1,172 @@
+"""References: what they name exists, and may be had where they stand."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.definition_document import Document
+from trainyard.language.expressions import (
+    EXECUTION_VARIABLES,
+    GET,
+    JOIN,
+    JSON_GET,
+    LOOP_ITEM,
+    LOOP_OUTPUT,
+    ExpressionError,
+    Reference,
+    parse_get,
+    split_path,
+)
+from trainyard.language.steps import Step
+from trainyard.validate import argument_names
+from trainyard.validate.argument_names import declared, property_file_findings
+from trainyard.validate.expression_checks import PASSING, everywhere, join, json_get
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.step_dependencies import missing, reachable
+from trainyard.validate.step_properties import PropertyError, find, in_brackets
+
+
+def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+    """What is wrong with the expressions of the definition."""
+    used: set[str] = set()
+    for expression, place, step in everywhere(document):
+        yield from _expression(expression, place, step, document, steps, used)
+    for step in document.steps:
+        yield from property_file_findings(step)
+        yield from argument_names.findings(step, steps, document)
+    yield from _unused(document, used)
+
+
+def _expression(
+    expression: dict,
+    place: Place,
+    step: Step | None,
+    document: Document,
+    steps: dict[str, Step],
+    used: set[str],
+) -> Iterator[Finding]:
+    if JOIN in expression:
+        yield from join(expression[JOIN], place.at(JOIN))
+    elif JSON_GET in expression:
+        yield from json_get(expression[JSON_GET], place.at(JSON_GET))
+    else:
+        try:
+            reference = parse_get(expression[GET])
+        except ExpressionError as error:
+            yield _malformed(place, expression[GET], error)
+            return
+        if reference.kind == "Parameters":
+            used.add(reference.name)
+        yield from _reference(reference, place, step, document, steps)
+
+
+def _malformed(place: Place, text: Any, error: ExpressionError) -> Finding:
+    prefix, _, rest = str(text).partition(".")
+    fix = suggestion(prefix, ["Parameters", "Execution", "Steps"])
+    if prefix == "Execution":
+        fix = suggestion(rest, list(EXECUTION_VARIABLES))
+    return place.error(
+        "expression",
+        str(error),
+        why=REFUSED,
+        fix=fix,
+        source="SDK 3.27: ExecutionVariables, Parameter, Properties",
+    )
+
+
+def _reference(
+    reference: Reference,
+    place: Place,
+    step: Step | None,
+    document: Document,
+    steps: dict[str, Step],
+) -> Iterator[Finding]:
+    if reference.kind == "Parameters":
+        if reference.name not in document.parameters:
+            yield missing(place, "parameter", reference.name, list(document.parameters))
+    elif reference.kind == LOOP_ITEM:
+        yield from _loop_item(place, step)
+    elif reference.kind == LOOP_OUTPUT:
+        yield from _loop_output(reference, place, step, steps)
+    elif reference.kind in ("Steps", "PropertyFiles"):
+        yield from _step_reference(reference, place, step, steps)
+
+
+def _step_reference(
+    reference: Reference, place: Place, step: Step | None, steps: dict[str, Step]
+) -> Iterator[Finding]:
+    target = steps.get(reference.name)
+    if target is None:
+        yield missing(place, "step", reference.name, list(steps))
+        return
+    if step is not None:
+        yield from reachable(step, target, place, steps)
+    if reference.kind == "PropertyFiles":
+        yield from declared(reference, target, place)
+        return
+    yield from _property(target, reference.path, place, steps)
+
+
+def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
+    try:
+        find(target, split_path(path), steps)
+        if dotted := in_brackets(target, path, steps):
+            yield place.error(
+                "property",
+                f"{brief(path)}: {dotted!r} is a name in a list or a map, and follows a dot",
+                why="CreatePipeline refuses the definition, or the step fails when it starts",
+                fix=f"write ['{dotted}'] in place of .{dotted}",
+                source=f"SDK 3.27: PropertiesList, PropertiesMap; {PASSING}",
+            )
+    except PropertyError as error:
+        yield place.error(
+            "property",
+            f"{brief(path)}: {error}",
+            why="CreatePipeline refuses the definition, or the step fails when it starts",
+            fix=error.fix,
+            source=_property_source(target),
+        )
+
+
+def _property_source(target: Step) -> str:
+    return f"{PASSING}; the Describe answer of a {target.type} step in botocore's model"
+
+
+def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
+    if step is None or step.loop is None:
+        yield place.error(
+            "loop-item",
+            "ForEach.CurrentItem outside the body of a ForEach step",
+            why=f"{REFUSED}: there is no current item",
+            fix="use it in a step of ForEachBody",
+            source="SDK 3.27: CurrentItem",
+        )
+
+
+def _loop_output(
+    reference: Reference, place: Place, step: Step | None, steps: dict[str, Step]
+) -> Iterator[Finding]:
+    inside = [other.name for other in steps.values() if step and other.loop == step.name]
+    if reference.name not in inside:
+        yield place.error(
+            "loop-item",
+            f"IterationOutput of {reference.name!r}, which is no body step here",
+            why=f"{REFUSED}: a selector compares what the body's steps give",
+            fix=suggestion(reference.name, inside),
+            source="SDK 3.27: ForEachSelector",
+        )
+    else:
+        yield from _property(steps[reference.name], reference.path, place, steps)
+
+
+def _unused(document: Document, used: set[str]) -> Iterator[Finding]:
+    entries = document.document.get("Parameters")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        name = entry.get("Name") if isinstance(entry, dict) else None
+        if isinstance(name, str) and name not in used:
+            yield Place(None, f"$.Parameters[{index}]").warning(
+                "unused-parameter",
+                f"nothing refers to parameter {name!r}",
+                why="who sets it at a start changes nothing",
+                fix="refer to it where it was meant to be used, or remove it",
+                source="definition",
+            )

@@ -1,0 +1,211 @@
+"""Jobs as the rules read them: one form for what training, tuning, processing and transform share.
+
+A tuning step's training definitions are training jobs, too; QualityCheck and ClarifyCheck steps
+start processing jobs.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from trainyard.instance_types import MACHINES, Machine
+from trainyard.language.definition_document import Document
+from trainyard.language.evaluation import Unknown
+from trainyard.language.step_types import step_type
+from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
+from trainyard.language.steps import Step
+from trainyard.validate.rules.rule import Violation
+
+Kind = Literal["training", "processing", "transform"]
+KINDS = {job.machines: job for job in (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB)}
+PROCESSES = "PET_NPROC_PER_NODE"
+"""Where torchrun is told how many processes a node has; without it, one a GPU."""
+_PLAIN = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One Create…Job request inside a step."""
+
+    document: Document
+    step: Step
+    kind: Kind
+    arguments: Any
+    """The request, expressions unresolved."""
+
+    path: str
+    """JSON path of ``arguments``."""
+
+    def get(self, where: str) -> Any:
+        """The value at ``ResourceConfig.InstanceType``; None when absent, Unknown till the run."""
+        return self.document.value(self.raw(where))
+
+    def raw(self, where: str) -> Any:
+        """As ``get``, expressions unresolved."""
+        value = self.arguments
+        for key in where.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def number(self, where: str) -> float | None:
+        """The number there; None when there is none, or it is not known before the run."""
+        value = self.get(where)
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if known else None
+
+    def text(self, where: str) -> str | None:
+        """The string there; None when there is none, or it is not known before the run."""
+        return known_text(self.get(where))
+
+    def items(self, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """The objects of the list there, with their positions; members unresolved."""
+        for index, item in enumerate(as_list(self.raw(where))):
+            if isinstance(item, Mapping):
+                yield index, item
+
+    def mapping(self, where: str) -> dict[str, Any]:
+        """The object there, members resolved; empty when there is none."""
+        value = self.get(where)
+        return value if isinstance(value, dict) else {}
+
+    def at(self, where: str, problem: str, fix: str | None = None) -> Violation:
+        """The rule is broken at ``where``."""
+        return Violation(step=self.step, path=f"{self.path}.{where}", problem=problem, fix=fix)
+
+    def resource(self, name: str) -> str:
+        """Where ``InstanceType`` and its like stand in this kind of request."""
+        return f"{KINDS[self.kind].instances}.{name}"
+
+    @property
+    def instance_type(self) -> str | None:
+        return self.text(self.resource("InstanceType"))
+
+    @property
+    def machine(self) -> Machine | None:
+        """None when the instance type is unknown, or not known before the run."""
+        return MACHINES.get(self.instance_type or "")
+
+    @property
+    def instances(self) -> int | None:
+        count = self.number(self.resource("InstanceCount"))
+        return None if count is None else int(count)
+
+    @property
+    def nodes(self) -> int:
+        """Instances, as far as it is known: 0 when it is not."""
+        return self.instances or 0
+
+    @property
+    def image_at(self) -> str:
+        """Where the container image stands."""
+        return KINDS[self.kind].image
+
+    @property
+    def image(self) -> str | None:
+        return self.text(self.image_at)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return self.mapping("Environment")
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return self.mapping(self.hyperparameters_at)
+
+    @property
+    def hyperparameters_at(self) -> str:
+        return "StaticHyperParameters" if self.step.type == "Tuning" else "HyperParameters"
+
+    @property
+    def network_at(self) -> str:
+        """Prefix of EnableNetworkIsolation and VpcConfig."""
+        return "NetworkConfig." if self.kind == "processing" else ""
+
+    @property
+    def subnets(self) -> list[Any]:
+        return as_list(self.get(f"{self.network_at}VpcConfig.Subnets"))
+
+    @property
+    def spot(self) -> bool:
+        return self.get("EnableManagedSpotTraining") is True
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """Processes on each node, as the environment says; None when it does not."""
+        text = known_text(self.environment.get(PROCESSES)) or ""
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def has_drivers(self) -> bool:
+        """Whether the SDK's ``sm_train.sh`` starts the job."""
+        return any(c.get("ChannelName") == "sm_drivers" for _, c in self.items("InputDataConfig"))
+
+
+def jobs(document: Document) -> Iterator[Job]:
+    """Every job whose request stands in the definition."""
+    for step in document.steps:
+        arguments = f"{step.path}.Arguments"
+        make = partial(Job, document=document, step=step)
+        if job := step_type(step.type).job:
+            yield make(kind=job.machines, arguments=step.arguments, path=arguments)
+        elif step.type == "Tuning":
+            for path, definition in _tuned(step):
+                yield make(kind="training", arguments=definition, path=path)
+
+
+def _tuned(step: Step) -> Iterator[tuple[str, Any]]:
+    """The training definitions of a tuning step."""
+    base = f"{step.path}.Arguments"
+    if "TrainingJobDefinition" in step.arguments:
+        yield f"{base}.TrainingJobDefinition", step.arguments["TrainingJobDefinition"]
+    for index, definition in enumerate(as_list(step.arguments.get("TrainingJobDefinitions"))):
+        yield f"{base}.TrainingJobDefinitions[{index}]", definition
+
+
+def training(document: Document) -> Iterator[Job]:
+    """For ``over``: training jobs, those of tuning steps too."""
+    return (job for job in jobs(document) if job.kind == "training")
+
+
+def processing(document: Document) -> Iterator[Job]:
+    """For ``over``: processing jobs."""
+    return (job for job in jobs(document) if job.kind == "processing")
+
+
+def containers(document: Document) -> Iterator[Job]:
+    """For ``over``: jobs with a container image of their own."""
+    return (job for job in jobs(document) if job.kind != "transform")
+
+
+def as_list(value: Any) -> list[Any]:
+    """``value`` when it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def known_text(value: Any) -> str | None:
+    """``value`` when it is a string."""
+    return value if isinstance(value, str) else None
+
+
+def is_known(value: Any) -> bool:
+    """Whether there is a value, and it is known before the run."""
+    return value is not None and not isinstance(value, Unknown)
+
+
+def member(path: str, key: str) -> str:
+    """JSON path of a member: ``a.b``, or ``a['b.c']`` where the name needs it."""
+    return f"{path}.{key}" if _PLAIN.fullmatch(key) else f"{path}['{key}']"
+
+
+def strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every string in ``value`` with its path under ``path``."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from strings(item, member(path, str(key)) if path else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from strings(item, f"{path}[{index}]")

@@ -1,0 +1,35 @@
+"""Secrets that stand in the definition themselves."""
+
+from collections.abc import Iterator
+from functools import reduce
+
+from trainyard.language.definition_document import Document
+from trainyard.secrets import Path, find
+from trainyard.validate.rules.job_view import as_list, member
+from trainyard.validate.rules.rule import Violation, rule, whole
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="everyone who may describe the pipeline or the job reads it",
+    fix="keep it in Secrets Manager, and read it in the job by its ARN",
+    source="API reference, CreateTrainingJob: no security-sensitive information in Environment",
+)
+def secret_in_plain_text(document: Document) -> Iterator[Violation]:
+    for step in document.steps:
+        for path in find(document.value(step.own_arguments)):
+            where = _text(f"{step.path}.Arguments", path)
+            yield Violation(step=step, path=where, problem="looks like a secret")
+    parameters = as_list(document.document.get("Parameters"))
+    for path in find(parameters):
+        where = _text("$.Parameters", path)
+        yield Violation(step=None, path=where, problem="looks like a secret")
+
+
+def _text(start: str, path: Path) -> str:
+    return reduce(
+        lambda so_far, key: f"{so_far}[{key}]" if isinstance(key, int) else member(so_far, key),
+        path,
+        start,
+    )

@@ -1,0 +1,217 @@
+"""S3 locations, volumes and the keys that encrypt them."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any
+
+from trainyard.language.definition_document import Document
+from trainyard.language.expressions import JOIN, expressions
+from trainyard.language.steps import Step
+from trainyard.validate.rules.job_view import (
+    Job,
+    as_list,
+    jobs,
+    member,
+    processing,
+    training,
+)
+from trainyard.validate.rules.rule import Violation, rule, steps, whole
+
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
+"""The beginning of a bucket's name, whose end only a run knows."""
+S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
+LARGEST_VOLUME = 16384
+
+
+def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
+    """S3 locations with their paths, and whether that is all of it: of a join, the part before the
+    first expression."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _locations(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            here = member(path, str(key))
+            if key in S3_FIELDS and (text := _beginning(item)):
+                yield here, *text
+            else:
+                yield from _locations(item, here)
+
+
+def _beginning(value: Any) -> tuple[str, bool] | None:
+    if not (isinstance(value, dict) and isinstance(value.get(JOIN), dict)):
+        return (value, True) if isinstance(value, str) else None
+    parts, on = as_list(value[JOIN].get("Values")), value[JOIN].get("On", "")
+    known = list(takewhile(lambda part: isinstance(part, str), parts))
+    if not known or not isinstance(on, str):
+        return None
+    whole_text = len(known) == len(parts)
+    return on.join(known) + ("" if whole_text else on), whole_text
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the service refuses the location",
+    fix="write s3://bucket/key, the bucket in lower case, 3 to 63 characters",
+    source="API reference, S3Uri; S3 user guide, bucket naming rules",
+)
+def malformed_s3_location(step: Step) -> Iterator[Violation]:
+    for path, text, is_all in _locations(step.own_arguments, f"{step.path}.Arguments"):
+        scheme, separator, rest = text.partition("://")
+        if path.endswith("ModelDataUrl") and scheme == "https":
+            continue
+        bucket, slash, _ = rest.partition("/")
+        if not is_all and "s3://".startswith(text):
+            continue  # the rest of the scheme comes with the expression
+        if scheme != "s3" or not separator:
+            yield Violation(step=step, path=path, problem=f"{text!r} does not begin with s3://")
+        elif not (BUCKET if is_all or slash else OF_BUCKET).fullmatch(bucket):
+            problem = f"{text!r}: {bucket!r} is no bucket's name"
+            yield Violation(step=step, path=path, problem=problem)
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="S3 takes the empty part as a folder without a name: other tools do not find the objects",
+    fix="write one slash",
+    source="S3 user guide, object keys: a key is taken as it is",
+)
+def empty_key_part(step: Step) -> Iterator[Violation]:
+    for path, text, _ in _locations(step.own_arguments, f"{step.path}.Arguments"):
+        if "//" in text.partition("://")[2]:
+            yield Violation(step=step, path=path, problem=f"{text!r} has two slashes in its key")
+
+
+def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
+    """Where processing and transform jobs write. Training jobs add their own name to theirs."""
+    for job in jobs(document):
+        for index, item in job.items("ProcessingOutputConfig.Outputs"):
+            s3 = item.get("S3Output")
+            if isinstance(s3, dict) and s3.get("S3Uri"):
+                yield job, f"ProcessingOutputConfig.Outputs[{index}].S3Output.S3Uri", s3["S3Uri"]
+        if job.raw("TransformOutput.S3OutputPath"):
+            where = "TransformOutput.S3OutputPath"
+            yield job, where, job.raw(where)
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="the later of the two overwrites the earlier, or both mix",
+    fix="give each output a prefix of its own",
+    source="S3 has one object a key; SageMaker uploads without looking",
+)
+def outputs_collide(document: Document) -> Iterator[Violation]:
+    seen: dict[str, list[Step]] = {}
+    for job, where, uri in _outputs(document):
+        others = seen.setdefault(json.dumps(uri, sort_keys=True).rstrip('/"'), [])
+        for other in others[:1]:
+            if other is job.step:
+                yield job.at(where, "another output of the step goes to the same place")
+            elif not _exclusive(other, job.step):
+                yield job.at(where, f"step {other.name} writes to the same place")
+        others.append(job.step)
+
+
+def _exclusive(one: Step, other: Step) -> bool:
+    """Whether the steps stand in different branches of one condition."""
+    mine, theirs = one.branch, other.branch
+    return bool(mine and theirs and mine[0] == theirs[0] and mine[1] != theirs[1])
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="each run overwrites what the last one wrote there, also what a cached step still names",
+    fix="put Execution.PipelineExecutionId into the prefix",
+    source="developer guide, pipelines-caching: a hit hands on the earlier run's locations",
+)
+def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
+    for job, where, uri in _outputs(document):
+        if not _has_expression(uri):
+            yield job.at(where, f"{document.value(uri)} is the same in each run")
+
+
+def _has_expression(value: Any) -> bool:
+    """Whether anything in ``value`` differs from run to run."""
+    return any(JOIN not in expression for expression, _ in expressions(value))
+
+
+@rule(
+    "error",
+    over=jobs,
+    why="disks of the instance are encrypted by its hardware: the service refuses a key for them",
+    fix="leave VolumeKmsKeyId out for this instance type; outputs keep their key",
+    source="API reference, ResourceConfig.VolumeKmsKeyId and ProcessingClusterConfig; #3677",
+)
+def key_for_local_disks(job: Job) -> Iterator[Violation]:
+    where = job.resource("VolumeKmsKeyId")
+    if job.machine and job.machine.local_storage_gb and job.raw(where):
+        disks = f"{job.machine.local_storage_gb} GB of NVMe"
+        yield job.at(where, f"a key for the volume; {job.machine.name} has {disks} instead of one")
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses the job",
+    fix="ask for no more than the disks hold, or choose a larger instance type",
+    source="API reference, ProcessingClusterConfig.VolumeSizeInGB",
+)
+def volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
+    yield from _beyond_local(job)
+
+
+@rule(
+    "warning",
+    over=training,
+    why="SageMaker provisions no volume there: the job has the disks, no more, and may run full",
+    fix="ask for no more than the disks hold, or choose a larger instance type",
+    source="API reference, ResourceConfig.VolumeSizeInGB",
+)
+def training_volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
+    yield from _beyond_local(job)
+
+
+def _beyond_local(job: Job) -> Iterator[Violation]:
+    where = job.resource("VolumeSizeInGB")
+    size, machine = job.number(where), job.machine
+    if size and machine and 0 < machine.local_storage_gb < size:
+        disks = f"{machine.name} has {machine.local_storage_gb} GB of NVMe in its stead"
+        yield job.at(where, f"{size} GB; {disks}")
+
+
+@rule(
+    "error",
+    over=jobs,
+    why="no EBS volume is larger: the service refuses the job",
+    fix=f"ask for at most {LARGEST_VOLUME} GB; use FastFile or more instances",
+    source="API reference, ProcessingVolumeSizeInGB; EBS user guide, gp2: 16 TiB",
+)
+def volume_too_large(job: Job) -> Iterator[Violation]:
+    where = job.resource("VolumeSizeInGB")
+    if (job.number(where) or 0) > LARGEST_VOLUME:
+        yield job.at(where, f"{job.number(where)} GB")
+
+
+@rule(
+    "warning",
+    over=jobs,
+    why="what the job writes to S3 is then encrypted with the account's default key only",
+    fix="set the output's KmsKeyId, too",
+    source="API reference, OutputDataConfig.KmsKeyId and ProcessingOutputConfig.KmsKeyId",
+)
+def key_for_volume_only(job: Job) -> Iterator[Violation]:
+    output = {
+        "training": "OutputDataConfig",
+        "processing": "ProcessingOutputConfig",
+        "transform": "TransformOutput",
+    }[job.kind]
+    if job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None:
+        if not job.raw(f"{output}.KmsKeyId"):
+            yield job.at(output, "the volume has a key, the output has none")

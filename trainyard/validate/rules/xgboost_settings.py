@@ -1,0 +1,152 @@
+"""Hyperparameters of AWS's own XGBoost algorithm, where its image is started without a script.
+
+The table of them is the one by which the embedded AWS's jobs validate theirs.
+"""
+
+import math
+from collections.abc import Iterator
+
+from trainyard.common.errors import nearest
+from trainyard.emulator.algorithms.xgboost import facts, hyperparameters
+from trainyard.language.definition_document import Document
+from trainyard.validate.rules.job_view import Job, known_text, member, training
+from trainyard.validate.rules.rule import Violation, rule
+from trainyard.validate.rules.tuning_limits import Range, ranges
+
+GUIDE = "developer guide, xgboost_hyperparameters"
+SOURCE = f"{GUIDE}; sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py"
+TUNING_SOURCE = "developer guide, xgboost-tuning"
+WHY = "the algorithm refuses its hyperparameters: the job fails when its machines have started"
+
+
+def xgboost_jobs(document: Document) -> list[Job]:
+    """For ``over``: training jobs of the algorithm itself."""
+    return [job for job in training(document) if _is_xgboost(job)]
+
+
+def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
+    """For ``over``: a training job of the algorithm, and a range that is searched for it."""
+    return [(job, found) for job in xgboost_jobs(document) for found in _tuned(job)]
+
+
+def _tuned(job: Job) -> Iterator[Range]:
+    """Ranges of its own, and of the tuning job where that has one definition alone."""
+    alone = "TrainingJobDefinition" in job.step.arguments
+    for found in ranges(job.document) if job.step.type == "Tuning" else ():
+        if found.job.step is job.step and (found.job.path == job.path or alone):
+            yield found
+
+
+def _is_xgboost(job: Job) -> bool:
+    own_start = job.raw("AlgorithmSpecification.ContainerEntrypoint")
+    named = job.hyperparameters.keys()
+    return facts.is_xgboost(job.image or "") and not own_start and facts.SCRIPT not in named
+
+
+def _version(job: Job) -> tuple[int, int]:
+    return facts.version(job.image or "")
+
+
+@rule(
+    "error",
+    over=xgboost_jobs,
+    why=WHY,
+    fix="give it a value of its type and range",
+    source=SOURCE,
+)
+def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
+    known = hyperparameters.names(_version(job))
+    for name, value in job.hyperparameters.items():
+        where = member(job.hyperparameters_at, name)
+        if name not in known:
+            problem = f"XGBoost has no hyperparameter {name!r}"
+            yield job.at(where, problem, f"take it out; {nearest(name, known)}")
+        elif (text := known_text(value)) is not None:
+            if said := hyperparameters.fault(name, text, _version(job)):
+                yield job.at(where, said)
+
+
+@rule(
+    "error",
+    over=xgboost_jobs,
+    why=WHY,
+    fix="give num_round, the number of trees that are grown one after the other",
+    source=SOURCE,
+)
+def xgboost_without_rounds(job: Job) -> Iterator[Violation]:
+    tuned = {found.name for found in _tuned(job)}
+    if hyperparameters.REQUIRED not in {*job.hyperparameters, *tuned}:
+        yield job.at(job.hyperparameters_at, "num_round is missing, which is required")
+
+
+@rule(
+    "error",
+    over=xgboost_jobs,
+    why=WHY,
+    fix="change the one, or give the other",
+    source=SOURCE,
+)
+def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
+    together = {
+        name: value
+        for name, value in job.hyperparameters.items()
+        if hyperparameters.own_name(name) in hyperparameters.TOGETHER
+    }
+    tuned = {hyperparameters.own_name(found.name or "") for found in _tuned(job)}
+    undecided = any(not isinstance(value, str) for value in together.values())
+    if undecided or tuned & hyperparameters.TOGETHER:
+        return
+    version = _version(job)
+    if any(hyperparameters.fault(name, value, version) for name, value in together.items()):
+        return  # told by itself
+    if problem := hyperparameters.fault_together(together, version):
+        yield job.at(job.hyperparameters_at, problem)
+
+
+@rule(
+    "error",
+    over=xgboost_ranges,
+    why="the tuning job's training jobs fail where a value is drawn that the algorithm refuses",
+    fix="search within the hyperparameter's range, by the kind of range of its type",
+    source=f"{SOURCE}; {TUNING_SOURCE}",
+)
+def xgboost_range(searched: tuple[Job, Range]) -> Iterator[Violation]:
+    job, found = searched
+    name, known = found.name, hyperparameters.names(_version(job))
+    if name is None:
+        return
+    if name not in known:
+        problem = f"XGBoost has no hyperparameter {name!r}"
+        yield found.job.at(f"{found.where}.Name", problem, f"take it out; {nearest(name, known)}")
+    elif found.kind == "ContinuousParameterRanges" and hyperparameters.is_whole(name):
+        problem = f"{name} takes whole numbers"
+        yield found.job.at(found.where, problem, "search it by IntegerParameterRanges")
+    else:
+        for where, text in _values(found):
+            if said := hyperparameters.fault(name, text, _version(job)):
+                yield found.job.at(f"{found.where}.{where}", said)
+
+
+@rule(
+    "warning",
+    over=xgboost_ranges,
+    why="AWS's guide does not name it among the hyperparameters of XGBoost that can be tuned",
+    fix=f"set it for all, or tune one of {', '.join(sorted(hyperparameters.TUNABLE))}",
+    source=TUNING_SOURCE,
+)
+def xgboost_not_tunable(searched: tuple[Job, Range]) -> Iterator[Violation]:
+    job, found = searched
+    name = found.name or ""
+    own = hyperparameters.own_name(name)
+    if name in hyperparameters.names(_version(job)) and own not in hyperparameters.TUNABLE:
+        yield found.job.at(f"{found.where}.Name", f"{name} is tuned")
+
+
+def _values(found: Range) -> Iterator[tuple[str, str]]:
+    """(place, text) of what may be drawn: both ends, or each category; what is known of it."""
+    for place, end in (("MinValue", found.low), ("MaxValue", found.high)):
+        if end is not None and math.isfinite(end):
+            yield place, str(int(end)) if end == int(end) else str(end)
+    for index, value in enumerate(found.values):
+        if isinstance(value, str):
+            yield f"Values[{index}]", value

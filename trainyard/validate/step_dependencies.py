@@ -1,0 +1,179 @@
+"""The order of the steps: DependsOn, and nothing that waits for itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.definition_document import Document
+from trainyard.language.statuses import TRIGGERS
+from trainyard.language.steps import Step
+from trainyard.validate.expression_checks import odd_member
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+
+
+def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+    """What is wrong with DependsOn, and every cycle."""
+    for step in document.steps:
+        yield from _depends_on(step, steps)
+    yield from _cycles(document, steps)
+
+
+def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
+    entries = step.document.get("DependsOn")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        place = Place(step.name, step.path).at("DependsOn", index)
+        name = entry.get("Step") if isinstance(entry, dict) else entry
+        yield from _dependency_form(entry, place)
+        if not isinstance(name, str):
+            continue
+        target = steps.get(name)
+        if target is None:
+            yield missing(place, "step", name, list(steps))
+        elif target.type == "Fail":
+            yield place.error(
+                "after-fail",
+                # AWS's own words, and why
+                f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
+                why="a Fail step ends the run",
+                fix="depend on the step before it",
+                source="SDK 3.27: FailStep is a terminal step",
+            )
+        else:
+            yield from reachable(step, target, place, steps)
+
+
+def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
+    if isinstance(entry, str):
+        return
+    if not isinstance(entry, dict) or not isinstance(entry.get("Step"), str):
+        yield place.error(
+            "depends-on",
+            f"{brief(entry)}: expected a step's name, or Step and Trigger",
+            why=REFUSED,
+            fix="give the step's name",
+            source="SDK 3.27: StepDependency",
+        )
+        return
+    for key in entry:
+        if key not in ("Step", "Trigger"):
+            yield odd_member(place.at(key), "DependsOn", key, ["Step", "Trigger"])
+    if entry.get("Trigger") not in list(TRIGGERS):  # which compares whatever stands there
+        yield place.at("Trigger").error(
+            "depends-on",
+            f"{brief(entry.get('Trigger'))} is no trigger",
+            why=REFUSED,
+            fix=suggestion(entry.get("Trigger"), list(TRIGGERS)),
+            source="SDK 3.27: TriggerCondition",
+        )
+
+
+def _cycles(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+    waits = waits_for(document)
+    done: set[str] = set()
+    for name in waits:
+        if cycle := _cycle(name, waits, done):
+            step = steps[cycle[0]]
+            yield Place(step.name, step.path).error(
+                "cycle",
+                f"the step waits for itself: {' → '.join(cycle)}",
+                why=f"{REFUSED}: steps must have an order",
+                fix=f"remove the reference or DependsOn from {cycle[-2]!r} to {cycle[0]!r}",
+                source="developer guide: Pipelines overview (a directed acyclic graph)",
+            )
+
+
+def waits_for(document: Document) -> dict[str, list[str]]:
+    """Step → the steps that must have ended before it starts, its condition among them."""
+    waits: dict[str, list[str]] = {step.name: [] for step in document.steps}
+    for step in document.steps:
+        waits[step.name] += [name for name in step.waits_for if name in waits]
+    return waits
+
+
+def _cycle(start: str, waits: dict[str, list[str]], done: set[str]) -> list[str] | None:
+    """The first cycle that is reached from ``start``; without recursion, for long chains."""
+    stack = [(start, iter(waits[start]))]
+    path = [start]
+    if start in done:
+        return None
+    while stack:
+        name, rest = stack[-1]
+        other = next((n for n in rest if n not in done), None)
+        if other is None:
+            done.add(name)
+            stack.pop()
+            path.pop()
+        elif other in path:
+            done.update(path)
+            return [*path[path.index(other) :], other]
+        else:
+            stack.append((other, iter(waits[other])))
+            path.append(other)
+    return None
+
+
+DEFINITION = "SDK 3.27: Pipeline.definition"
+
+
+def missing(place: Place, what: str, name: str, valid: list[str]) -> Finding:
+    """A parameter or step that does not exist, with the nearest that does."""
+    return place.error(
+        f"unknown-{what}",
+        f"there is no {what} {name!r}",
+        why=f"{REFUSED}: a reference to nothing",
+        fix=suggestion(name, valid),
+        source=DEFINITION,
+    )
+
+
+def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
+    """Whether ``target`` has run whenever ``step`` runs."""
+    own = _branches(step, steps)
+    for condition, outcome in _branches(target, steps).items():
+        if own.get(condition) is (not outcome):
+            yield _never_both(step, target, condition, outcome, place)
+        elif condition not in own and condition != step.name:  # its own branch: a cycle
+            yield _perhaps(step, target, condition, outcome, place)
+    if target.loop is not None and target.loop not in (step.loop, step.name):
+        yield _inside_loop(target, place)
+
+
+def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
+    """Condition step → the outcome under which ``step`` runs, at every depth of nesting."""
+    found: dict[str, bool] = {}
+    while step is not None and step.branch is not None and step.branch[0] not in found:
+        condition, outcome = step.branch
+        found[condition] = outcome
+        step = steps.get(condition)
+    return found
+
+
+def _never_both(step: Step, target: Step, condition: str, outcome: bool, place: Place) -> Finding:
+    return place.error(
+        "other-branch",
+        f"step {step.name!r} runs when {condition!r} is {not outcome}, "
+        f"step {target.name!r} when it is {outcome}: never both",
+        why="the step waits for one that is never run",
+        fix="refer to a step before the condition, or move one of them to the same branch",
+        source="#3565",
+    )
+
+
+def _perhaps(step: Step, target: Step, condition: str, outcome: bool, place: Place) -> Finding:
+    return place.warning(
+        "may-not-run",
+        f"step {target.name!r} runs only when {condition!r} is {outcome}, "
+        f"step {step.name!r} stands outside that branch",
+        why="when the other branch is taken, this step is not run either",
+        fix=f"move {step.name!r} into the branch if it belongs there",
+        source="#3565",
+    )
+
+
+def _inside_loop(target: Step, place: Place) -> Finding:
+    return place.error(
+        "inside-a-loop",
+        f"step {target.name!r} runs once an item of {target.loop!r}: it is many steps",
+        why=f"{REFUSED}: outside the loop there is no step of this name",
+        fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
+        source="SDK 3.27: ForEachStep",
+    )

@@ -1,0 +1,168 @@
+"""What a step offers to the others: ``Steps.X.…`` in the shape of the matching Describe answer."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from trainyard.language.expressions import ExpressionError, split_path
+from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.step_types.shape_form import structure
+from trainyard.language.steps import Step
+from trainyard.validate.botocore_shapes import Shape, service_shape
+from trainyard.validate.location import suggestion
+
+OUTPUT_TYPES = {"String": "string", "Integer": "integer", "Float": "float", "Boolean": "boolean"}
+"""Type of a Lambda or callback output, or of a pipeline parameter → botocore's word for it."""
+
+
+class PropertyError(Exception):
+    """A step has no such property; ``fix`` says which it has."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
+def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+    """The shape of a property; None where it may be anything.
+
+    Raises:
+        PropertyError: the step's type has no such property, or this step does not declare it.
+    """
+    if step.type == "ForEach" and tokens[0] == "IterationOutputs":
+        return _iteration(step, tokens[1:], steps)
+    if step.type == "ForEach" and tokens[0] == "Selected":
+        return _selected(step, tokens[1:], steps)
+    shape = _root(step)
+    if shape is None:
+        return None
+    declared: Any = step.arguments
+    opened = step_type(step.type).opened
+    for depth, token in enumerate(tokens):
+        if shape.type == "any" or tokens[0] in opened:
+            return None
+        shape = _child(shape, token, tokens[:depth], step)
+        declared = _declared(declared, token, step)
+    return shape
+
+
+def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
+    """The first name in ``path`` that follows a dot where brackets are wanted, as in a list or a
+    map; empty where there is none."""
+    for dot in re.finditer(r"\.(\w[\w-]*)", path):
+        with suppress(ExpressionError, PropertyError):  # within quotes; a part that names nothing
+            before = split_path(path[: dot.start()])
+            holder = find(step, before, steps)
+            if holder and (holder.type in ("list", "map") or before[-1] == "OutputParameters"):
+                return dot[1]
+    return ""
+
+
+def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+    """``IterationOutputs[0].<body step>.<property>`` (SDK 3.27: ForEachStep)."""
+    if len(tokens) < 3 or not isinstance(tokens[0], int):
+        problem = f"IterationOutputs of step {step.name!r} without an index, step and property"
+        raise PropertyError(problem, "write IterationOutputs[0].<body step>.<property>")
+    body = steps.get(str(tokens[1]))
+    if body is None or body.loop != step.name:
+        inside = [other.name for other in steps.values() if other.loop == step.name]
+        problem = f"step {step.name!r} has no body step {tokens[1]!r}"
+        raise PropertyError(problem, suggestion(tokens[1], inside))
+    return find(body, tokens[2:], steps)
+
+
+def _selected(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+    """``Selected.<property>``, of the body step that the selector compares."""
+    selector = step.arguments.get("Selector")
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    text = str(field.get("Get")) if isinstance(field, dict) else ""
+    body = steps.get(text.split(".")[1]) if text.startswith("IterationOutput.") else None
+    if body is None:
+        raise PropertyError(f"step {step.name!r} has no selector", "add Selector, or an index")
+    return find(body, tokens, steps) if tokens else None
+
+
+def _root(step: Step) -> Shape | None:
+    """The structure of all that the step offers; None for a type that nobody here knows."""
+    kind = STEP_TYPES.get(step.type)
+    if kind is None:
+        return None
+    if kind.outputs:
+        return Shape("SDK 3.27", f"{step.type}Step", _outputs(step))
+    _, name = kind.shape_names(step.arguments)
+    if name is None and not kind.properties:
+        raise PropertyError(
+            f"a {step.type} step has no properties", "refer to a step that makes something"
+        )
+    if name is None:
+        return Shape("SDK 3.27", f"{step.type}Step", structure(**kind.properties))
+    shapes = [service_shape(each, kind.service) for each in (name, kind.listing) if each]
+    if shapes[0].type == "any":  # newer than the installed botocore
+        return shapes[0]
+    members = {key: member for shape in shapes for key, member in shape.members.items()}
+    body = {**shapes[0].body, "members": {**members, **kind.properties}}
+    return Shape("botocore", name, body, kind.service)
+
+
+def _outputs(step: Step) -> dict[str, Any]:
+    """``OutputParameters['x']`` of a Lambda or callback step, each with its declared type."""
+    declared = step.document.get("OutputParameters")
+    members = {
+        output["OutputName"]: {"type": OUTPUT_TYPES.get(str(output.get("OutputType")), "any")}
+        for output in (declared if isinstance(declared, list) else [])
+        if isinstance(output, dict) and isinstance(output.get("OutputName"), str)
+    }
+    return structure(OutputParameters=structure(**members))
+
+
+def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
+    where = ".".join(map(str, [step.name, *before]))
+    if shape.type == "structure" and isinstance(token, str):
+        if token in shape.members:
+            return shape.member(token)
+        problem = f"{where} has no property {token!r}"
+        raise PropertyError(problem, suggestion(token, list(shape.members)))
+    if shape.type == "map" and isinstance(token, str):
+        return shape.value()
+    most = shape.body.get("max")
+    if shape.type == "list" and isinstance(token, int) and most is not None and token >= most:
+        problem = f"{where} has at most {most} items, there is no [{token}]"
+        raise PropertyError(problem, f"use an index below {most}")
+    if shape.type == "list":
+        return shape.item()
+    problem = f"{where} is a {shape.type}: {token!r} cannot be taken out of it"
+    raise PropertyError(problem, f"refer to {where} itself")
+
+
+def _declared(declared: Any, token: str | int, step: Step) -> Any:
+    """What the step's own Arguments have at the same path; a Describe answer repeats them.
+
+    So an output's name, a list's index and a map's key can be checked where Arguments have the
+    list or map. None where they do not.
+    """
+    if isinstance(declared, list):
+        return _item(declared, token, step)
+    if not isinstance(declared, dict):
+        return None
+    return declared.get(str(token))
+
+
+def _item(declared: list, token: str | int, step: Step) -> Any:
+    if isinstance(token, int):
+        if token >= len(declared):
+            problem = f"step {step.name!r} declares {len(declared)} of these, there is no [{token}]"
+            raise PropertyError(problem, f"use an index below {len(declared)}")
+        return declared[token]
+    named = dict(_named(declared))
+    if token not in named and all(isinstance(name, str) for name in named):
+        problem = f"step {step.name!r} declares no {token!r} there"
+        raise PropertyError(problem, suggestion(token, list(named)))
+    return named.get(token)
+
+
+def _named(items: list) -> Iterator[tuple[Any, Any]]:
+    for item in items:
+        for key, value in item.items() if isinstance(item, dict) else ():
+            if key.endswith("Name") and isinstance(value, str):
+                yield value, item

@@ -1,0 +1,289 @@
+"""Every step against the shapes of its type, and against what the API's pages add to them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import botocore
+
+from trainyard.language.cache_config import duration
+from trainyard.language.definition_document import Document
+from trainyard.language.expressions import is_expression
+from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
+from trainyard.language.step_types import STEP_TYPES
+from trainyard.language.step_types.job_steps import PROCESSING_JOB
+from trainyard.language.step_types.shape_form import ANYTHING, structure
+from trainyard.language.step_types.step_type import Choice
+from trainyard.language.steps import Step
+from trainyard.validate.botocore_shapes import Shape, service_shape
+from trainyard.validate.location import Finding, Place, brief
+from trainyard.validate.shape_fit import REFUSED_WHY, Fit
+
+PIPELINE = structure(
+    PipelineExperimentConfig={
+        **structure(
+            ExperimentName={"shape": "ExperimentEntityName"},
+            TrialName={"shape": "ExperimentEntityName"},
+        ),
+        "nullable": True,
+    },
+    MlflowConfig=ANYTHING,
+)
+"""The pipeline's own configuration, beside its steps. The service names an experiment by the
+pipeline and a trial by the execution where the definition does not."""
+UNIQUE = {
+    "ChannelName": "Training input channels become folders of these names",
+    "InputName": "processing inputs are told apart by their names",
+    "OutputName": "processing outputs are told apart by their names",
+    "Key": "a tag has one value",
+    "ActionName": "lineage actions are told apart by their names",
+    "ArtifactName": "lineage artifacts of one step are told apart by their names",
+    "ContextName": "lineage contexts are told apart by their names",
+    "InstanceGroupName": "groups of instances are told apart by their names",
+    "VariantName": "production variants are told apart by their names",
+}
+"""Member of a list's items that must differ → why."""
+NAMED = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParameterRanges")
+"""Lists whose items are told apart by Name."""
+
+
+def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+    """What SageMaker would refuse of each step's fields and Arguments."""
+    fit = Fit(document, steps)
+    own = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
+    yield from fit.check(own, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
+    for step in document.steps:
+        place = Place(step.name, step.path)
+        if step.type not in STEP_TYPES:  # said by the form's check
+            continue
+        fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
+        shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
+        yield from fit.check(fields, shape, place)
+        inside = place.at("Arguments")
+        wanted = arguments_shape(step)
+        yield from _unknown(wanted, step, inside)
+        yield from fit.check(step.arguments, wanted, inside)
+        yield from _refused(step, inside)
+        yield from _choices(step, inside)
+        yield from _duplicates(step.own_arguments, inside)
+        yield from _duplicates(step.document.get("OutputParameters"), place.at("OutputParameters"))
+        yield from _folders(step, inside)
+        yield from _cache(step, place.at("CacheConfig"))
+        yield from _retries(step, place.at("RetryPolicies"))
+
+
+def arguments_shape(step: Step) -> Shape:
+    """What the Arguments of a step of a known type must be.
+
+    What SageMaker passes on is checked against the matching Create… request of botocore's model.
+    """
+    kind = STEP_TYPES[step.type]
+    request, _ = kind.shape_names(step.arguments)
+    if request is None:
+        return Shape("SDK 3.27", f"{step.type}Step.Arguments", kind.arguments, kind.service)
+    found = service_shape(request, kind.service)
+    if found.body is ANYTHING:
+        return found
+    body = found.body
+    required = [name for name in body.get("required", ()) if name != kind.made_up]
+    return Shape("botocore", request, {**body, "required": required})
+
+
+def _unknown(wanted: Shape, step: Step, place: Place) -> Iterator[Finding]:
+    if wanted.origin == "botocore" and wanted.body is ANYTHING:
+        installed = f"botocore {botocore.__version__}"
+        yield place.warning(
+            "not-checked",
+            f"{installed} does not know {wanted.name}",
+            why=f"the Arguments of a {step.type} step are checked against botocore's shapes",
+            fix="pip install --upgrade boto3, and validate again",
+            source=installed,
+        )
+
+
+def _refused(step: Step, place: Place) -> Iterator[Finding]:
+    for name, instead in STEP_TYPES[step.type].refused.items():
+        if name in step.arguments:
+            yield place.at(name).error(
+                "not-in-a-pipeline",
+                f"{name} is not accepted in a {step.type} step",
+                why="CreatePipeline rejects the definition: the pipeline service sets it itself",
+                fix=f"remove it; use {instead} for it" if instead != "nothing" else "remove it",
+                source=f"SDK 3.27: the {step.type} step removes it",
+            )
+    experiment = step.arguments.get("ExperimentConfig")
+    for name in (
+        experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
+    ):
+        if name in ("ExperimentName", "TrialName"):
+            yield place.at("ExperimentConfig", name).error(
+                "not-in-a-pipeline",
+                f"{name} is set by the pipeline, not by its steps",
+                why="the pipeline's own experiment and trial are used for every step",
+                fix="set PipelineExperimentConfig of the pipeline",
+                source="SDK 3.27: Step._trim_experiment_config",
+            )
+
+
+def _choices(step: Step, place: Place) -> Iterator[Finding]:
+    for choice in STEP_TYPES[step.type].choices:
+        for value, there in _at(step.arguments, choice.where, place):
+            yield from _choice(value, choice, there)
+
+
+def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
+    if not isinstance(value, dict) or is_expression(value):
+        return
+    present = [name for name in choice.members if value.get(name) is not None]
+    if not present or (len(present) > 1 and not choice.several):
+        have = f"there are {' and '.join(present)}" if present else "there is none"
+        wanted = "one" if choice.several else "exactly one"
+        yield place.error(
+            "one-of",
+            f"{wanted} of {', '.join(choice.members)} is wanted, {have}",
+            why=REFUSED_WHY,
+            fix=f"add {choice.members[0]}" if not present else f"keep {present[0]} alone",
+            source=choice.source,
+        )
+
+
+def _at(value: Any, where: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
+    """The values at ``where``; 0 stands for every item of a list. Absent ones are left out."""
+    if not where:
+        yield value, place
+    elif where[0] == 0:
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _at(item, where[1:], place.at(index))
+    elif isinstance(value, dict) and value.get(where[0]) is not None:
+        yield from _at(value[where[0]], where[1:], place.at(where[0]))
+
+
+def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
+    """Items of one list that are told apart by a name which two of them have."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _duplicates(item, place.at(key))
+            if key in NAMED:
+                yield from _equal_names(item, place.at(key))
+    elif isinstance(value, list):
+        seen: set[tuple[str, str]] = set()
+        for index, item in enumerate(value):
+            yield from _duplicates(item, place.at(index))
+            yield from _repeated(item, seen, place.at(index))
+
+
+def _repeated(item: Any, seen: set[tuple[str, str]], place: Place) -> Iterator[Finding]:
+    for key, why in UNIQUE.items():
+        name = item.get(key) if isinstance(item, dict) else None
+        if not isinstance(name, str):
+            continue
+        if (key, name) in seen:
+            yield place.at(key).error(
+                "duplicate-item",
+                f"a second item has {key} {name!r}",
+                why=f"{why}; the request is refused when the step starts",
+                fix="rename or remove one of them",
+                source="SageMaker API reference: names in a list are unique",
+            )
+        seen.add((key, name))
+
+
+def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
+    names = [i.get("Name") if isinstance(i, dict) else None for i in _items(items)]
+    for index, name in enumerate(names):
+        if isinstance(name, str) and name in names[:index]:
+            yield place.at(index, "Name").error(
+                "duplicate-item",
+                f"a second item has Name {name!r}",
+                why="they are told apart by their names; the request is refused",
+                fix="rename or remove one of them",
+                source="SageMaker API reference: names in a list are unique",
+            )
+
+
+def _items(value: Any) -> list:
+    return value if isinstance(value, list) else []
+
+
+def _folders(step: Step, place: Place) -> Iterator[Finding]:
+    """A processing input's folder; of an output's the API's page says no more than absolute."""
+    if STEP_TYPES[step.type].job is not PROCESSING_JOB:
+        return
+    for value, there in _at(step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place):
+        if isinstance(value, str) and not value.startswith("/opt/ml/processing/"):
+            yield there.error(
+                "local-path",
+                f"{brief(value)} does not begin with /opt/ml/processing/",
+                why=REFUSED_WHY,
+                fix="/opt/ml/processing/input/<name>",
+                source="botocore: ProcessingS3Input.LocalPath (documentation)",
+            )
+
+
+def _cache(step: Step, place: Place) -> Iterator[Finding]:
+    config = step.document.get("CacheConfig")
+    if not isinstance(config, dict) or not STEP_TYPES[step.type].cached:
+        return
+    expires = config.get("ExpireAfter")
+    if expires is None and config.get("Enabled") is True:
+        yield place.warning(
+            "cache-without-expiry",
+            "Enabled without ExpireAfter",
+            why="it is not said how old a result may be that is used again",
+            fix='add "ExpireAfter": "P30D"',
+            source="SDK 3.27: CacheConfig; developer guide: Caching pipeline steps",
+        )
+    elif isinstance(expires, str):
+        try:
+            if duration(expires) == 0 or not expires.upper().startswith("P"):
+                yield place.at("ExpireAfter").warning(
+                    "cache-duration",
+                    f"{expires!r} is a duration of zero"
+                    if duration(expires) == 0
+                    else f"{expires!r} lacks the P of an ISO 8601 duration",
+                    why="the cache never hits, or the service may refuse the definition",
+                    fix="write days as P30D, hours as PT12H",
+                    source="AWS's JSON schema of definitions: CacheConfig.ExpireAfter",
+                )
+        except ValueError as error:
+            yield place.at("ExpireAfter").error(
+                "cache-duration",
+                str(error),
+                why="the definition is refused, or the cache never hits",
+                fix="write days as P30D, hours as PT12H",
+                source="developer guide: Caching pipeline steps",
+            )
+
+
+def _retries(step: Step, place: Place) -> Iterator[Finding]:
+    policies = step.document.get("RetryPolicies")
+    seen: dict[str, int] = {}
+    for index, policy in enumerate(policies if isinstance(policies, list) else ()):
+        if not isinstance(policy, dict):  # said by the shape's check
+            continue
+        limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
+        if len(limits) == 2:
+            yield place.at(index).error(
+                "one-of",
+                "exactly one of MaxAttempts and ExpireAfterMin is wanted, there are both",
+                why="the service refuses a policy with two ends",
+                fix="keep MaxAttempts",
+                source=f"SDK 3.27: RetryPolicy; {GUIDE}",
+            )
+        elif not limits:
+            yield place.at(index).warning(
+                "one-of",
+                "neither MaxAttempts nor ExpireAfterMin is given",
+                why=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
+                fix=f"say MaxAttempts: {MAX_ATTEMPTS}",
+                source=f"SDK 3.27: RetryPolicy; {GUIDE}",
+            )
+        causes = policy.get("ExceptionType")
+        for cause in causes if isinstance(causes, list) else ():
+            if isinstance(cause, str) and seen.setdefault(cause, index) != index:
+                yield place.at(index, "ExceptionType").warning(
+                    "retry-twice",
+                    f"{brief(cause)} has a policy already, at {place.path}[{seen[cause]}]",
+                    why="only the first policy that fits an error is used",
+                    fix="put each cause into one policy",
+                    source=GUIDE,
+                )
