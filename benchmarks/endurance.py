@@ -152,7 +152,7 @@ def steady(looks: list[Look]) -> bool:
 
 
 def look(process: psutil.Process, environment: dict[str, str]) -> Look:
-    """Runs some executions one by one, asks for everything, and looks at the process."""
+    """Run some executions one by one, asks for everything, and looks at the process."""
     with _client(environment, "sagemaker") as sagemaker:
         before = process.cpu_times()
         alone = statistics.median(run(sagemaker) for _ in range(ALONE))

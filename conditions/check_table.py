@@ -212,7 +212,8 @@ def checks() -> tuple[GateCheck, ...]:
 
 def kinds(values: Values | None = None) -> tuple[str, ...]:
     """The kinds of checks, or of those that the values ask for, in the order in which gate.json and
-    the Verdict step show them."""
+    the Verdict step show them.
+    """
     asked = {check.kind for check in (checks() if values is None else declared(values))}
     ordered = sorted(checks(), key=lambda check: check.shown)
     return tuple(dict.fromkeys(check.kind for check in ordered if check.kind in asked))

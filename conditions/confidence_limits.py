@@ -128,7 +128,8 @@ class Differing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
     """The limit of a few groups of many. A few that lack what is rare are alike, and their own
-    error is small; but they lie no further off than so many of all groups may."""
+    error is small; but they lie no further off than so many of all groups may.
+    """
 
     own: Student
     all_: Student
@@ -174,7 +175,7 @@ def freedom(effective: float) -> float:
 
 
 def bend(tail: float, effective: float) -> float:
-    """b of so many effective groups, whose tail on the side of the danger is so long; see above."""
+    """B of so many effective groups, whose tail on the side of the danger is so long; see above."""
     return min(MOST, STEEPNESS * max(tail, 0.0) ** 3 / np.sqrt(effective))
 
 

@@ -106,7 +106,8 @@ def number(value: Any) -> float | None:
 
 def reaches(found: float, least: float) -> bool:
     """Whether a computed number is at least ``least``, but for rounding: 20 groups of 1/20 each
-    may add up to 19.999999999999996."""
+    may add up to 19.999999999999996.
+    """
     return found >= least - ROUNDING * abs(least)
 
 

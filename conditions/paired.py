@@ -171,7 +171,8 @@ def _that_differ(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
 
 def _deviations(difference: Floats, weight: Floats) -> Floats:
     """(2, groups): how far each group moves their improvement, whatever their number, and how far
-    its own ratio is from it."""
+    its own ratio is from it.
+    """
     if not len(weight):
         return np.zeros((2, 0))
     residual = difference - difference.sum() / weight.sum() * weight

@@ -140,7 +140,8 @@ def _remark(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> None:
 
 def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[str]:
     """How the recipe's own layout compares, what its batch allows, its time limit, and what was
-    assumed."""
+    assumed.
+    """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101
     if advice.count.refused:

@@ -298,7 +298,8 @@ class Compilation:
 
     def _volume_key(self, instance_type: str) -> str | None:
         """Local disks are encrypted by the instance's hardware; a key for them is refused
-        (#3677)."""
+        (#3677).
+        """
         machine = MACHINES.get(instance_type)
         return None if machine and machine.local_storage_gb else self.recipe.aws.kms_key
 

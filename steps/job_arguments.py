@@ -50,7 +50,8 @@ def typed(
     parser: argparse.ArgumentParser, arguments: list[str], kind: type[BaseModel]
 ) -> argparse.Namespace:
     """What the parser reads with the fields of ``kind``, these as JSON has them; a wrong one ends
-    the process as argparse does."""
+    the process as argparse does.
+    """
     add(parser, kind)
     options = parser.parse_args(arguments)
     try:

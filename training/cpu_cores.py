@@ -30,7 +30,7 @@ def share_of_cores(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
-    """Gives this process the threads that its part of the cores has room for.
+    """Give this process the threads that its part of the cores has room for.
 
     torchrun leaves a single rank, and mpirun each of several, with a thread for every core of the
     machine, whatever a container's quota. What OMP_NUM_THREADS allows is never exceeded.

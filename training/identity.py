@@ -117,7 +117,8 @@ def parts(
 
 def of_now(before: Parts) -> Parts:
     """An older version's parts: what can be set since then has its default, and what could be set
-    is left out where it had no effect."""
+    is left out where it had no effect.
+    """
     options = _defaults(spec(before.workload).config)
     settings = _defaults(TrainConfig, besides=IMMATERIAL)
     return before.model_copy(

@@ -150,7 +150,8 @@ def _all_reduce(device: torch.device) -> Iterator[dict[str, Any]]:
 
 def seconds(device: torch.device, call: Callable[[], object]) -> float:
     """Of one call, the median of some blocks of calls, after some that warm up: on a GPU by its own
-    events, on a processor by the CPU time it uses."""
+    events, on a processor by the CPU time it uses.
+    """
     if device.type == "cuda":
 
         def called() -> None:

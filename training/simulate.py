@@ -142,7 +142,8 @@ class Pool:
 
     def take(self, size: int) -> int:
         """The address of ``size`` bytes: of the smallest free block that holds them, or of new
-        memory."""
+        memory.
+        """
         place = bisect_left(self.free, (size, -1))
         if place == len(self.free):
             self._grow(size)

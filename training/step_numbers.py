@@ -46,7 +46,8 @@ class Step:
 
     def check(self, global_batch: int) -> None:
         """Raises: TrainingError: a number is not finite, or no unit counts; names the step, and the
-        ranks with the samples that they took."""
+        ranks with the samples that they took.
+        """
         if self.units == 0:
             raise TrainingError(
                 f"step {self.number}: the {global_batch} samples of the global batch "

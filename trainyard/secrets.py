@@ -78,7 +78,8 @@ def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
 
 def _option(items: list, index: int) -> str:
     """The option of a command line that ``items[index]`` is the value of: ``--token x``,
-    ``--token=x``; else nothing."""
+    ``--token=x``; else nothing.
+    """
     item = items[index]
     before = items[index - 1] if index else None
     if isinstance(item, str) and item.startswith("-"):

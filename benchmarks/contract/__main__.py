@@ -43,7 +43,7 @@ def tried(fault: Seeded | None, number: int) -> list[Verdict]:
 
 
 def main(out: Annotated[Path | None, typer.Option()] = None) -> None:
-    """Exits with 1 where a fault is not named, or the sound workload is said to have one."""
+    """Exit with 1 where a fault is not named, or the sound workload is said to have one."""
     rows, table = [], Table("fault", "named by", "found", "seconds")
     for number, fault in enumerate([None, *FAULTS]):
         began = time.monotonic()

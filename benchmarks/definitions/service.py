@@ -61,7 +61,7 @@ class Service:
         )
 
     def create(self, name: str, definition: dict, queue: str) -> dict:
-        """Makes the pipeline; its definition with the queue's URL in it."""
+        """Make the pipeline; its definition with the queue's URL in it."""
         text = json.dumps(definition).replace('"QUEUE"', json.dumps(queue))
         self.sagemaker.create_pipeline(
             PipelineName=name, PipelineDefinition=text, RoleArn=ROLE, ClientRequestToken="t" * 32

@@ -101,7 +101,7 @@ def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, Service]]:
 
 
 def kill(scratch: Path, number: int, seed: int, figures: Figures) -> None:
-    """Starts three definitions, kills the emulator at a random moment, looks at what is left."""
+    """Start three definitions, kills the emulator at a random moment, looks at what is left."""
     chance = random.Random(f"{seed} {number}")
     drawn = definitions(3, 1000 * seed + number, processing=True)
     (scratch / "marks").mkdir(parents=True)

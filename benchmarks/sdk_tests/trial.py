@@ -125,7 +125,7 @@ def _test(
 
 @contextlib.contextmanager
 def _idle(watch: Watch, file: Path) -> Iterator[None]:
-    """Keeps ``file`` there while nothing runs."""
+    """Keep ``file`` there while nothing runs."""
     ended = threading.Event()
 
     def look() -> None:

@@ -26,7 +26,7 @@ class Model:
 
 
 def measure(scratch: Path, rounds: int, model: Model = Model()) -> Section:
-    """Saves of ours, of torch.save with and without fsync, in turns; none overlaps another.
+    """Save of ours, of torch.save with and without fsync, in turns; none overlaps another.
 
     Ours is measured until ``save`` returns; its files are then waited for and not counted: they
     are written while the training goes on. The first save allocates the copy, and is given apart.

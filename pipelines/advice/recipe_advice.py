@@ -127,7 +127,8 @@ ALONE = (1,)
 
 def space(recipe: Recipe, precision: str) -> Space:
     """What our loop has of the layouts that could be: DeepSpeed's stages where the recipe names
-    that strategy, else DDP and FSDP with every degree; each as the recipe's checks allow it."""
+    that strategy, else DDP and FSDP with every degree; each as the recipe's checks allow it.
+    """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (only a loop's recipe is advised)
     refuse = refusing(recipe)
@@ -146,7 +147,8 @@ def space(recipe: Recipe, precision: str) -> Space:
 
 def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
     """The fields of ``train.loop`` that lay the training out as ``setting`` says; those that the
-    recipe's other layout needed go back to their defaults."""
+    recipe's other layout needed go back to their defaults.
+    """
     usual = {name: TrainConfig.model_fields[name].default for name in FSDP}
     layout: dict[str, Any] = {
         **{name: value for name, value in usual.items() if getattr(loop, name) != value},
@@ -180,7 +182,8 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
 
 def _resharding(setting: Setting) -> str:
     """Whether weights that were gathered are kept until the backward pass: in a pipeline they are
-    unless it is said, else the other way round."""
+    unless it is said, else the other way round.
+    """
     if setting.shard == "gradients":
         return "default" if setting.pipeline > 1 else "never"
     return "always" if setting.shard == "full" and setting.pipeline > 1 else "default"

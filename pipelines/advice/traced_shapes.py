@@ -28,7 +28,8 @@ NAMED = 3  # settings that a message names
 
 class StaleShapes(ForesightError):
     """There is a file of just this workload's shapes, and it may not be used: its code is another
-    one by now, or it is damaged."""
+    one by now, or it is damaged.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,8 @@ JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
 
 def cache_config(recipe: Recipe) -> CacheConfig | None:
     """None when the cache is off, and with FSx: a mounted folder is named by the execution's id,
-    so shards that the cache answered with would not be found under it."""
+    so shards that the cache answered with would not be found under it.
+    """
     if not recipe.cache.enabled or recipe.train.fsx:
         return None
     return CacheConfig(enable_caching=True, expire_after=recipe.cache.expire_after)

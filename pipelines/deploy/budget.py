@@ -139,6 +139,7 @@ def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
 
 def _likely(cost: Cost) -> float | None:
     """USD for the longest run that was seen, else the ninth decile of what is foreseen, else for
-    the longest that there may be."""
+    the longest that there may be.
+    """
     highest = cost.usd_expected.high
     return cost.usd_limit if highest is None else highest

@@ -155,7 +155,8 @@ def _told(
     machine: Machine, channels: Mapping[str, str], hyperparameters: Mapping[str, str]
 ) -> dict[str, str]:
     """What AWS's driver tells a script (sagemaker/train/container_drivers/scripts/environment.py),
-    but for the names of the hosts, which only the operator knows."""
+    but for the names of the hosts, which only the operator knows.
+    """
     data = sorted(set(channels) - {"code"})
     return {
         "SM_MODEL_DIR": f"{ROOT}/model",

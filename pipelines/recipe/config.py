@@ -171,7 +171,8 @@ class Retry(Section):
 
 class Budget(Section):
     """What a run may cost; plan and upsert fail beyond it, start does without --over-budget REASON,
-    and all of them when they cannot tell."""
+    and all of them when they cannot tell.
+    """
 
     usd_per_run: float | None = Field(default=None, gt=0)
     """USD for one run, its steps that the cache does not answer; None for no budget."""
@@ -335,7 +336,8 @@ class Recipe(Section):
 
     def _comparisons_fit(self, known: WorkloadSpec) -> None:
         """Check that each compares a metric of the workload, and that there are other checks when
-        the first model passes."""
+        the first model passes.
+        """
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, known)

@@ -11,7 +11,8 @@ from trainyard.validate.rules.images import torch_version
 
 def refuse_batch(train: TrainStepConfig) -> str | None:
     """Why the batch is not shared evenly; asked where the instance type tells how many ranks there
-    are: one an accelerator."""
+    are: one an accelerator.
+    """
     if not train.loop or train.processes_per_node:
         return None
     for name in (train.instance_type, *train.fallback_instance_types):
@@ -27,7 +28,8 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
 
 def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> str | None:
     """Why the training image has not what the loop needs; None when it has, or when only the job
-    itself can tell, in an image of one's own (``own``)."""
+    itself can tell, in an image of one's own (``own``).
+    """
     if refused := refuse_image(loop.strategy, pytorch_version, own):
         return refused
     version = torch_version(own) if own else pytorch_version

@@ -34,7 +34,8 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
     """What ``start`` found out is no override: an approval compares it with registry and ledger.
-    Nor is an instance type that the recipe itself falls back to."""
+    Nor is an instance type that the recipe itself falls back to.
+    """
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.given:
         if name in FOUND or used[name] == usual[name]:

@@ -21,7 +21,7 @@ PIECE = 1 << 20  # ids that are read at once
 
 
 def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
-    """Counts: test ``examples`` and ``groups`` found in train, and how many were looked for.
+    """Count: test ``examples`` and ``groups`` found in train, and how many were looked for.
 
     ``examples`` counts rows, ``groups`` distinct ones. Where the data have no groups, an example is
     a group of its own.
@@ -61,7 +61,7 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
 
 
 def _overlap(sides: dict[str, Path], kind: str) -> list[int]:
-    """Counts in the test split: rows, those in train, distinct ids, those of them in train."""
+    """Count in the test split: rows, those in train, distinct ids, those of them in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
         ids = np.fromfile(_part(sides["test"], kind, part), np.int64)

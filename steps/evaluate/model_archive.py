@@ -118,7 +118,8 @@ def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
 
 def _as_base(folder: Path, challenger: Trained) -> Trained | None:
     """The champion that is the challenger's own base: it takes what the challenger takes, whatever
-    samples it was trained on."""
+    samples it was trained on.
+    """
     told = challenger.description.get(BASE)
     if told is None or model_files.sha256(folder) != told["sha256"]:
         return None

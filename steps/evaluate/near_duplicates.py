@@ -22,7 +22,7 @@ PIECE = 4096
 
 
 def near_duplicates(train: Iterable[np.ndarray], test: Iterable[np.ndarray]) -> dict[str, int]:
-    """Counts: test ``examples`` of which nearly the same is in train, and how many were looked for.
+    """Count: test ``examples`` of which nearly the same is in train, and how many were looked for.
 
     ``train``, ``test``: sketches, uint32 (examples, places), in pieces.
     """

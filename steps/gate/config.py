@@ -15,7 +15,8 @@ TYPES = {float: FiniteFloat, int: int, str: str}
 
 def threshold_parameter(threshold: str) -> str:
     """The pipeline parameter of a threshold, where the recipe lists it as overridable:
-    ``max_bits_per_byte`` → ``GateMaxBitsPerByte``."""
+    ``max_bits_per_byte`` → ``GateMaxBitsPerByte``.
+    """
     return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
 
 

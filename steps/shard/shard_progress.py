@@ -132,7 +132,8 @@ def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Re
 
 def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dict[RawObject, Read]:
     """Those of the objects whose sorted runs are what was written; every one is hashed, in threads:
-    hashing does not hold Python's lock."""
+    hashing does not hold Python's lock.
+    """
 
     def whole(one: Read) -> bool:
         return all(_is(plan.scratch / run.name, run.sha256) for run in one.runs)

@@ -163,7 +163,8 @@ class TrainStepConfig(ScriptSettings):
     @property
     def base(self) -> str | None:
         """S3 URI of the model that the training begins with; None for fresh weights, or a
-        checkpoint's."""
+        checkpoint's.
+        """
         start = self.start_from
         return start.uri if start and not start.checkpoint else None
 

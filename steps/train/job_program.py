@@ -31,7 +31,8 @@ from trainyard.common.errors import DefinitionError
 
 def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
     """Every node gets all of the prefix. ``Channel``, not ``InputData``: the latter forces File
-    over FastFile."""
+    over FastFile.
+    """
     return Channel(
         channel_name=name,
         input_mode=input_mode,

@@ -125,7 +125,7 @@ class Image:
 
 
 def torch_type(name: str) -> torch.dtype:
-    """torch's type of what safetensors calls ``name``."""
+    """Torch's type of what safetensors calls ``name``."""
     return next(dtype for dtype, known in DTYPES.items() if known == name)
 
 

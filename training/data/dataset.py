@@ -212,7 +212,8 @@ class Dataset:
 
     def folders(self, sources: np.ndarray) -> np.ndarray:
         """The raw folder, or input, of each of some samples, by their units (``Passage.sources``):
-        strings, shape (n,). Where records were not kept apart by it, the unit's own name."""
+        strings, shape (n,). Where records were not kept apart by it, the unit's own name.
+        """
         numbers, places = np.unique(sources, return_inverse=True)
         names = [self.source_name(number).split("/")[0] for number in numbers.tolist()]
         return np.array(names, object)[places]

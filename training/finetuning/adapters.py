@@ -22,7 +22,8 @@ FROZEN_TWICE = "freeze {} and adapters are both set: adapters freeze all else; l
 
 class Adapters(BaseModel):
     """Low-rank adapters beside frozen linear layers (Hu et al. 2021, LoRA), by the library peft:
-    W x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and handed on."""
+    W x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and handed on.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -29,7 +29,8 @@ aten = torch.ops.aten
 @dataclass(frozen=True, slots=True)
 class Rows:
     """``count`` rows of the weight from ``first`` on, which are those of ``value`` from ``start``
-    on."""
+    on.
+    """
 
     first: int
     count: int
@@ -55,7 +56,8 @@ class Joined:
 
 def taken(recorded: Recorded, target: View, steps: Sequence[Step]) -> Value | None:
     """What ``steps`` come to, where they only copy a value or put rows of some together; else
-    None."""
+    None.
+    """
     source, rest = _source(recorded, target, steps)
     if not rest:
         leaf = recorded.leaves.get(source.storage)

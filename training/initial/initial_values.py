@@ -111,7 +111,8 @@ AT_ONCE = 2**20
 @dataclass(frozen=True)
 class Stored:
     """A tensor in a safetensors file, of which only the part that is asked for is read: some rows
-    after the other, since what is read is in memory twice."""
+    after the other, since what is read is in memory twice.
+    """
 
     path: Path
     name: str

@@ -233,7 +233,8 @@ class _Operations(TorchDispatchMode):
 
 class _Looks(TorchFunctionMode):
     """Says of a recorded tensor that it is real: several of torch's initialisers leave what is on
-    meta as it is (2.13: orthogonal_, trunc_normal_), and so do others' models."""
+    meta as it is (2.13: orthogonal_, trunc_normal_), and so do others' models.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -255,7 +256,8 @@ def _trunc_normal(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
 ) -> Tensor:
     """torch's, by the inverse distribution function: from 2.13 on it looks at each draw, and draws
-    again what is outside."""
+    again what is outside.
+    """
     if generator is not None:
         raise NotRecordable("trunc_normal_ draws from a generator of its own")
     low, high = (math.erf((edge - mean) / std / 2**0.5) for edge in (a, b))

@@ -18,7 +18,8 @@ FLOAT8 = "torchao.float8."
 
 class EachCall(TorchDispatchMode):
     """Inside, ``called`` is told of each operator's call; of one on DTensors when it comes as calls
-    on this rank's parts, and of one on numbers in float8 as calls on these and their scales."""
+    on this rank's parts, and of one on numbers in float8 as calls on these and their scales.
+    """
 
     def __torch_dispatch__(
         self,

@@ -196,7 +196,8 @@ class Parts(EachCall):
 
     def ends(self, outputs: Tensor) -> None:
         """The model is through; what the loss takes counts to the last part, and what it keeps to
-        none, since that depends on how the loss is computed."""
+        none, since that depends on how the loss is computed.
+        """
         self._through = True
         self.parts[-1].output = _storage(outputs).nbytes()
 

@@ -67,7 +67,7 @@ def _policy() -> Callable[..., Any]:
 
 
 def _operators(names: tuple[str, ...]) -> set[Any]:
-    """torch's own of these names."""
+    """Torch's own of these names."""
     found = set()
     for name in names:
         operator: Any = torch.ops
@@ -107,7 +107,8 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
 
 def recompute(block: nn.Module, *, selective: bool = False) -> None:
     """Let ``block`` keep its inputs, if ``selective`` what ``recomputation`` says besides, and
-    compute the rest anew in the backward pass."""
+    compute the rest anew in the backward pass.
+    """
     from torch.utils.checkpoint import checkpoint
 
     forward, again = block.forward, Again(block)

@@ -55,7 +55,8 @@ def all_reduce(
 
 def timed(device: torch.device, call: Callable[[], Tensor | None], times: int) -> float:
     """Median seconds of a call; on CUDA between events of the current stream, which waits for
-    NCCL's after a collective."""
+    NCCL's after a collective.
+    """
     for _ in range(WARM):
         call()
     if device.type != "cuda":

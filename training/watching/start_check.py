@@ -95,7 +95,7 @@ def findings(every: Sequence[Figures]) -> Iterator[str]:
 
 
 def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
-    """cuBLAS gives the same bits on GPUs of one kind ("Results reproducibility")."""
+    """CuBLAS gives the same bits on GPUs of one kind ("Results reproducibility")."""
     usual, times = Counter(one.digest for one in alike).most_common(1)[0]
     rate = median_high(one.matmul for one in alike)
     for one in alike:
@@ -133,7 +133,8 @@ def _figures(ranks: Ranks) -> Figures:
 
 def links(ranks: Ranks, host: str, payload: int = device_speed.PAYLOAD) -> float | None:
     """Bus bandwidth of the all-reduce within this rank's machine; None for a rank alone there, or a
-    library that has but one group of ranks (``Ranks.subgroups``)."""
+    library that has but one group of ranks (``Ranks.subgroups``).
+    """
     hosts = ranks.gather(host)
     here = [rank for rank, other in enumerate(hosts) if other == host]
     if len(here) == 1 or (len(here) < ranks.world and not ranks.subgroups):

@@ -98,7 +98,8 @@ class Stragglers:
 
     def add(self, table: Table) -> list[Straggler]:
         """Those that this line makes persistent. One that was named is named again only after
-        ``OF`` lines in which it was not slow."""
+        ``OF`` lines in which it was not slow.
+        """
         found = ratios(table, self._stages)
         self._slow.append({rank for rank, ratio in enumerate(found) if ratio >= RATIO})
         seen = set().union(*self._slow)
@@ -213,7 +214,8 @@ class Progress:
 
     def _of_gradient(self, numbers: Step) -> dict[str, float]:
         """Its norm and what it has changed: nothing, where the step was left out; and in float16
-        what the loss was scaled by, and the steps so far that were left out."""
+        what the loss was scaled by, and the steps so far that were left out.
+        """
         told = [row[-weight_updates.COUNT :] for row in numbers.told]
         counts = {"grad_norm": numbers.norm, **weight_updates.metrics(told)}
         scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
@@ -221,7 +223,8 @@ class Progress:
 
     def _slowest(self, table: Table, steps: int) -> dict[str, float]:
         """How slow the slowest rank is, where any do the same work, and the seconds of each rank's
-        own work in a step; a rank that is slow persistently is logged."""
+        own work in a step; a rank that is slow persistently is logged.
+        """
         stages = self._config.pipeline_parallel
         if self._ranks.world == stages:
             return {}

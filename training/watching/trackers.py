@@ -113,7 +113,8 @@ URI = "MLFLOW_TRACKING_URI"
 
 def tag(key: str) -> str:
     """A tracker's name of a line's: ``train/loss``; of ``validation_loss.web``, an input's or a
-    rank's, ``validation/loss/web``."""
+    rank's, ``validation/loss/web``.
+    """
     name, _, of = key.partition(".")
     known = TAGS.get(name, f"train/{name}")
     return f"{known}/{of}" if of else known

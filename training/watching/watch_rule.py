@@ -58,7 +58,8 @@ class History:
 
     def warm(self, count: int, plan: Plan) -> bool:
         """Whether there are ``count`` lines, and the warm-up was over before them: until then the
-        learning rate is not what it will be, and what begins at 0 has not got going."""
+        learning rate is not what it will be, and what begins at 0 has not got going.
+        """
         return len(self.lines) >= count and self.lines[-count]["step"] > plan.warmup_steps
 
     def below(self, key: str, count: int, least: float) -> float | None:

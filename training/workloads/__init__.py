@@ -140,7 +140,8 @@ class Workload(Protocol):
 
     def beside(self, batch: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
         """What every pipeline stage's forward pass takes by name, beside its inputs or what the
-        stage before gives; the first dimension is n. Optional."""
+        stage before gives; the first dimension is n. Optional.
+        """
 
     def loss(self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """The sum of the losses over the units of n samples, 0-dim; outputs are float32 or wider.
@@ -170,7 +171,8 @@ class Workload(Protocol):
 
     def sequence_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
         """As ``tensor_parallel``, and what lies between the split layers is sharded along the
-        sequence; optional, called instead where the training says ``sequence_parallel``."""
+        sequence; optional, called instead where the training says ``sequence_parallel``.
+        """
 
     def context_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> "torch.Tensor":
         """Let the model compute this rank's part of each sequence, in place; optional.
@@ -224,7 +226,8 @@ class Workload(Protocol):
         self, adapters: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
         """``<layer>.lora_A`` and ``<layer>.lora_B`` under the layers' names in ``export``'s model;
-        optional, for a workload whose ``export`` renames layers."""
+        optional, for a workload whose ``export`` renames layers.
+        """
 
     def restore(self, weights: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
         """The state that ``export`` was given. Raises: KeyError: a weight is missing."""

@@ -210,7 +210,8 @@ class Simple:
 
     def answer(self, model: "nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
         """``outputs`` of ``{"record": {column: value, …}}``; columns that ``inputs`` does not look
-        at may be left out."""
+        at may be left out.
+        """
         from training.defaults import request_batch
 
         batch = request_batch.batch_of(self, request, next(model.parameters()).device)

@@ -204,7 +204,7 @@ def parsed(text: str) -> Put:
 
 
 def put(s3: Any, puts: list[Put]) -> Iterator[str]:
-    """Uploads them, and makes the buckets; one line for each."""
+    """Upload them, and makes the buckets; one line for each."""
     for each in puts:
         s3.create_bucket(Bucket=each.bucket)
         count = 0

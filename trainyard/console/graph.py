@@ -193,7 +193,8 @@ def _curve(points: Sequence[Place]) -> str:
 
 def shortened(text: str, longest: int) -> str:
     """``text``, or its beginning with an ellipsis; of a name without spaces its end, too, where
-    names that programs give differ. ``longest``: characters; those of East Asia are two."""
+    names that programs give differ. ``longest``: characters; those of East Asia are two.
+    """
     columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
     if columns <= longest:
         return text

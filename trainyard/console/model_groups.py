@@ -127,7 +127,8 @@ def all_described(account: Account, found: Sequence[Mapping[str, Any]]) -> list[
 def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
     """Numbers that the package comes with: of its customer metadata, then of its ModelQuality
     report in S3, by the path in it. What cannot be read is none, nor is a report that has been
-    written again since the package was registered."""
+    written again since the package was registered.
+    """
     registered = package.get("CreationTime")
 
     def report(uri: str) -> dict[str, float]:

@@ -94,7 +94,8 @@ class Overview:
     @property
     def paid_since(self) -> datetime:
         """Since when all that runs would have cost what all has cost so far: a browser counts on
-        from there."""
+        from there.
+        """
         return self.at - timedelta(seconds=self.cost.so_far / self.cost.a_second)
 
     @property

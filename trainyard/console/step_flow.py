@@ -197,7 +197,8 @@ def _detour(source: str, target: str, after: Mapping[str, set[str]]) -> bool:
 
 def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
     """The critical path: from the step that ended last back to the first, each time the one waited
-    for that ended last. ``ends``: step → when, of those that have begun."""
+    for that ended last. ``ends``: step → when, of those that have begun.
+    """
     path = []
     name = max(ends, key=lambda each: ends[each], default=None)
     while name is not None and name not in path:

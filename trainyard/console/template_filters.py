@@ -92,7 +92,8 @@ def figure(value: Any) -> str:
 
 def plain(text: Any) -> str:
     """Text without terminal escapes, and with a mark for each character that cannot be seen or
-    turns the direction of writing."""
+    turns the direction of writing.
+    """
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", str(text)))
 
 

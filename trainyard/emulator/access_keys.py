@@ -1,6 +1,7 @@
 """The access keys that count, with their secrets: the state directory's own, those that moto hands
 out for it (AssumeRole, CreateAccessKey), which end with the emulator, and those that are lent to a
-job, which end with the job."""
+job, which end with the job.
+"""
 
 import hashlib
 import json

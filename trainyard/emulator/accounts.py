@@ -121,7 +121,7 @@ class Worlds:
                     world.sagemaker.begin()
 
     def close(self) -> None:
-        """Returns when no process of any job is left."""
+        """Return when no process of any job is left."""
         with self._lock:
             self._closed = True
         for name, world in self._made.items():

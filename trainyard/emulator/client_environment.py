@@ -63,7 +63,8 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
 
 def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
     """Names in ``outer`` that must not reach a client beside ``ours``: real credentials and
-    settings that lead elsewhere (a profile, a session token, an endpoint for one service)."""
+    settings that lead elsewhere (a profile, a session token, an endpoint for one service).
+    """
     names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
     return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
 

@@ -64,7 +64,7 @@ def full(failure: BaseException) -> bool:
 
 
 def set_aside(state: Path) -> None:
-    """Moves every document below ``state`` that cannot be read, and what cannot be without it."""
+    """Move every document below ``state`` that cannot be read, and what cannot be without it."""
     for root in [state, *sorted(state.glob("regions/*"))]:
         _set_aside(root)
 

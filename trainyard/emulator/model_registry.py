@@ -196,7 +196,7 @@ class Registry:
         return _page(request, chosen, "ModelPackageArn", "ModelPackageSummaryList")
 
     def _update(self, request: dict) -> dict:
-        """Changes what the call names, and nothing else."""
+        """Change what the call names, and nothing else."""
         _check_approval(request)
         package = self._package(request["ModelPackageArn"])
         package |= {k: request[k] for k in _UPDATED if k in request}

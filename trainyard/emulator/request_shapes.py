@@ -13,7 +13,7 @@ from trainyard.emulator.api import ApiError
 
 @functools.cache
 def model() -> ServiceModel:
-    """botocore's model of SageMaker."""
+    """Botocore's model of SageMaker."""
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 

@@ -169,7 +169,7 @@ def _same(
     date: str,
     secret: Callable[[str], str | None],
 ) -> Signed:
-    """Computes the signature again from what has arrived. Raises :class:`Refused`."""
+    """Compute the signature again from what has arrived. Raises :class:`Refused`."""
     credentials = _credentials(scope["key"], secret)
     signed = names.split(";")
     if "host" not in signed or date[:8] != scope["day"]:

@@ -150,7 +150,7 @@ class SageMaker:
         self._events.changes.of_package(package)
 
     def close(self) -> None:
-        """Stops every execution, job and endpoint; returns when no process of theirs is left."""
+        """Stop every execution, job and endpoint; returns when no process of theirs is left."""
         self._endpoints.close()
         self._executions.close()
         self._callbacks.close()

@@ -21,7 +21,8 @@ Record = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How all resources of a kind are found: ``listing`` → summaries in ``field``, each of which
-    has ``key``, by which ``describe`` takes it as ``parameter``."""
+    has ``key``, by which ``describe`` takes it as ``parameter``.
+    """
 
     listing: str
     field: str
@@ -177,7 +178,8 @@ def _elements(record: Any, name: str) -> list[Any]:
 
 def _values(record: Record, name: str) -> list[Any]:
     """``Tags.key`` is a tag's value, ``Metrics.name`` a metric's, ``HyperParameters.a.b`` one of
-    a name with dots; else what stands at the dotted name."""
+    a name with dots; else what stands at the dotted name.
+    """
     head, _, rest = name.partition(".")
     if not rest and not isinstance(value := record.get(head), list):  # most, and 10,000 at a time
         return [] if value is None else [value]

@@ -194,7 +194,7 @@ def serve(
     internet: bool = False,
     without_capacity: Collection[str] = (),
 ) -> Iterator[Endpoint]:
-    """Serves on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
+    """Serve on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
 
     ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
     ``python`` is the interpreter that stands in for container images. ``internet`` lets jobs out

@@ -51,7 +51,8 @@ class Candidate:
     @property
     def strategy(self) -> tuple[Any, ...]:
         """How the ranks share the work; without micro-batch and recomputation, and without how
-        often a pipeline passes its ranks."""
+        often a pipeline passes its ranks.
+        """
         it = self.setting
         return it.shard, it.shard_degree, it.tensor, it.pipeline, it.context, it.precision
 
@@ -142,7 +143,8 @@ def _undisturbed(
 
 def _run(found: list[Candidate], question: Question) -> list[Candidate]:
     """The candidates, all on the same machines, with the waits, losses and saves of a run: the
-    fastest's own, and for the others as many times longer as their steps take longer."""
+    fastest's own, and for the others as many times longer as their steps take longer.
+    """
     if not found:
         return []
     fastest = min(found, key=lambda one: one.time.step_seconds.p50)
@@ -167,7 +169,8 @@ def _run(found: list[Candidate], question: Question) -> list[Candidate]:
 
 def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
     """What surely fits, then what keeps the bounds nine times of ten, then by the aim; where aims
-    are alike, the simpler first."""
+    are alike, the simpler first.
+    """
     keys = {id(one): (*_refusals(one, question), _aim(one, question)) for one in found}
     least: dict[tuple[bool, bool], float] = {}
     for unsure, missed, aim in keys.values():
@@ -197,7 +200,8 @@ def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
 def _aim(one: Candidate, question: Question) -> float:
     """What is to be small: cost where there is a deadline that is kept, time where it is missed, or
     where there is a budget; the product of both where there is neither. Time on a machine of one's
-    own, which has no price."""
+    own, which has no price.
+    """
     if not one.usd.p50:
         return one.hours.p50
     if question.deadline is not None:
@@ -275,7 +279,8 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def remedies(question: Question) -> Iterator[str]:
     """The least of each kind of change with which some layout fits: more machines, other machines,
-    another training. Empty where none of them is enough."""
+    another training. Empty where none of them is enough.
+    """
     if more := _more(question):
         yield more
     if other := _other(question):

@@ -189,7 +189,8 @@ def learn(execution: str, setting_of: "SettingOf") -> None:
 
 def corrected(offers: Sequence[Offer]) -> dict[str, Any]:
     """Fields of a question by which runs of one's own correct what is foreseen, where the working
-    directory has a calibration."""
+    directory has a calibration.
+    """
     learned = measured_corrections.read()
     counts = {offer.machine.gpu: learned.count(offer.machine.gpu) for offer in offers}
     said = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)

@@ -51,7 +51,8 @@ def answer_file(path: Path, out: TextIO) -> bool:
 
 def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """An answer for each line that is not empty: ``line``, the row's ``id`` where it has one, and
-    what is foreseen, or an ``error``."""
+    what is foreseen, or an ``error``.
+    """
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield {"line": number, **_answer(line)}

@@ -118,7 +118,8 @@ _BARE = {
 
 def device(name: str) -> str:
     """The name in ``gpus.csv`` of what others call "NVIDIA H100 80GB", "a100_40gb", "RTX 4090";
-    ``name`` itself where there is none."""
+    ``name`` itself where there is none.
+    """
     plain = re.sub(r"\b(NVIDIA|SXM\d?|PCIE|HBM\d\w?|TENSOR CORE|GPU)\b", "", name.upper())
     plain = re.sub(r"(\d+)\s?GB\b", r"\1", re.sub(r"[\s_]+", " ", plain).strip(" -"))
     for candidate in (plain.replace(" ", "-"), plain.replace(" ", "")):

@@ -199,7 +199,8 @@ def foresee(
 
 def drawn(spread: Spread, random: np.random.Generator, count: int | tuple[int, int]) -> Array:
     """Values with the spread's median and deciles: log-normal on either side of the median, or
-    normal and not below 0 where the lower decile is 0."""
+    normal and not below 0 where the lower decile is 0.
+    """
     normal = random.standard_normal(count) / DECILE
     if spread.p10 <= 0:
         side = np.where(normal < 0, spread.p50 - spread.p10, spread.p90 - spread.p50)
@@ -262,7 +263,8 @@ def _steady(
 
 def _progress(up: Array, left: Array, saving: Saving) -> tuple[Array, Array]:
     """Of each time between a restart and an interruption: the work of it that is saved, and how
-    long it would have to be to finish, the last save included."""
+    long it would have to be to finish, the last save included.
+    """
     kept = np.floor(np.maximum(up - saving.write, 0) / (saving.interval + saving.stall))
     kept *= saving.interval
     to_do = left - (np.cumsum(kept, axis=1) - kept)

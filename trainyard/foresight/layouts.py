@@ -94,7 +94,7 @@ class Count:
 
 
 def node_counts(most: int) -> list[int]:
-    """Counts of nodes to try: powers of two and one and a half times them, and ``most`` itself."""
+    """Count of nodes to try: powers of two and one and a half times them, and ``most`` itself."""
     powers = [2**exponent for exponent in range(most.bit_length())]
     return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
 
@@ -194,7 +194,8 @@ def _precisions(base: Setting, space: Space) -> Iterator[str]:
 
 def _splits(base: Setting, tensor: int) -> bool:
     """Whether each of ``tensor`` ranks has as many heads as the others, and whole ones; nobody can
-    share weights that bitsandbytes has packed (huggingface/transformers, issue 38122)."""
+    share weights that bitsandbytes has packed (huggingface/transformers, issue 38122).
+    """
     if base.quantization != "none" and tensor > 1:
         return False
     heads = base.heads or max(1, base.hidden // 128)
@@ -208,7 +209,8 @@ def _cuts(sequence: int, context: int, shortest: int) -> bool:
 
 def _stages(layers: int, pipeline: int, interleave: int) -> bool:
     """Whether the stages have equally many blocks; embedding and head may count as one each, as
-    in Llama 3 405B, which has 126 = 128 − 2 blocks for that (section 3.3.2)."""
+    in Llama 3 405B, which has 126 = 128 − 2 blocks for that (section 3.3.2).
+    """
     if pipeline == 1:
         return interleave == 1
     stages = pipeline * interleave
@@ -217,7 +219,8 @@ def _stages(layers: int, pipeline: int, interleave: int) -> bool:
 
 def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
     """Whether a rank's samples are whole micro-batches, enough to keep a pipeline's ranks busy;
-    interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021)."""
+    interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
+    """
     micro_batches, left = divmod(per_rank, micro_batch)
     if left or micro_batches < degrees["pipeline"]:
         return False
@@ -233,7 +236,8 @@ def _stairs(
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
     """Walk along the edge of what fits: up in micro-batches, and down in memory at each that does
-    not fit any more."""
+    not fit any more.
+    """
     count.layouts += len(micro_batches) * len(space.recompute)
     level = 0
     for micro_batch in micro_batches:

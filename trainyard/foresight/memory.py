@@ -282,14 +282,16 @@ def moving_at(
 
 def _fresh(setting: Setting) -> bool:
     """Whether nobody has gradients before the backward pass, which then frees more than it makes;
-    DDP's buckets and Megatron's buffers stay."""
+    DDP's buckets and Megatron's buffers stay.
+    """
     alone = setting.data_parallel == 1 or setting.shard == "full"
     return alone and setting.accumulation == 1 and not megatron(setting)
 
 
 def _loss(setting: Setting) -> float:
     """Which of the ways to the loss the training's library takes: those that fine-tune have it in
-    chunks, those of GPTs and Megatron fused."""
+    chunks, those of GPTs and Megatron fused.
+    """
     narrow = not setting.master and setting.precision != "fp32"
     if narrow or setting.lora_rank or setting.optimizer == "adamw_8bit":
         return LOSS["chunked"]
@@ -314,7 +316,8 @@ def _on(setting: Setting, kept: Kept) -> float:
 
 def _between(setting: Setting, stage: Stage) -> float:
     """Bytes for a token that torch's pipeline has of each micro-batch that is begun: what the stage
-    gave, and room for its gradient (torch/distributed/pipelining/stage.py)."""
+    gave, and room for its gradient (torch/distributed/pipelining/stage.py).
+    """
     if setting.pipeline == 1 or megatron(setting):
         return 0.0
     given = stage.units[0][0].output_bytes

@@ -62,7 +62,8 @@ def _share(setting: Setting, blocks: int, *, last: bool) -> float:
 def _flight(setting: Setting, number: int) -> float:
     """1F1B: p − i micro-batches on stage i. Interleaved, a rank has begun 2(p − i − 1) + (v − 1)p
     + 1 of its parts, of which v make a micro-batch: on the first, 1 + (p − 1)/(pv) times p
-    (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3)."""
+    (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3).
+    """
     behind, parts = setting.pipeline - number - 1, setting.interleave
     if parts == 1:
         return float(min(behind + 1, setting.accumulation))

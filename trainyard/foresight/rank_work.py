@@ -171,7 +171,8 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
 
 def _needed(model: Shapes) -> float:
     """Operations of a token: a frozen weight is multiplied forward and for its input's gradient,
-    and not for its own."""
+    and not for its own.
+    """
     frozen = sum(
         unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
         for unit in model.units
@@ -182,7 +183,8 @@ def _needed(model: Shapes) -> float:
 
 def _again(setting: Setting) -> float:
     """Forward passes of products that the backward pass repeats; torchtitan's selective policy
-    keeps every other product."""
+    keeps every other product.
+    """
     if setting.recompute == "selective":
         return 0.0 if setting.attention == "full" else 0.5
     return 1.0 if setting.recompute == "full" else 0.0

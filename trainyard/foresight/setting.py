@@ -202,7 +202,8 @@ class Setting(BaseModel):
     @property
     def sharded_over(self) -> int:
         """Ranks that share one copy of what ``shard`` names; context ranks hold the same weights,
-        and share them, too."""
+        and share them, too.
+        """
         return (self.shard_degree or self.data_parallel) * self.context
 
     @property

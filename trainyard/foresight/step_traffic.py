@@ -71,7 +71,8 @@ def context(setting: Setting, block: Unit, times: float) -> float:
 
 def boundary(setting: Setting, block: Unit, sequence: int) -> float:
     """A block's output to the next stage and its gradient back, for each micro-batch; tensor-
-    parallel ranks send a share each (Narayanan et al. 2021, section 4.1)."""
+    parallel ranks send a share each (Narayanan et al. 2021, section 4.1).
+    """
     p = setting.pipeline
     if p == 1:
         return 0.0

@@ -240,7 +240,8 @@ def _kept(w: Widths) -> Kept:
 
 def _scores(w: Widths) -> float:
     """Flash attention keeps a float32 for a row of scores (Dao et al. 2022); full attention the
-    probabilities and, with dropout, its mask and what it left: 5as in 16 bits."""
+    probabilities and, with dropout, its mask and what it left: 5as in 16 bits.
+    """
     if not w.full_attention:
         return 4 * w.heads
     return w.heads * w.sequence * (w.bytes + w.dropout * (w.bytes + 1))

@@ -50,7 +50,8 @@ class Unknown:
 
 class Scope(Protocol):
     """Where values come from. Each method answers a value or an :class:`Unknown`, and raises
-    :class:`ExpressionError` where there is none and a run would fail."""
+    :class:`ExpressionError` where there is none and a run would fail.
+    """
 
     def parameter(self, name: str) -> Any: ...
 

@@ -169,7 +169,8 @@ def lookup(document: Any, path: str, where: str) -> Any:
 
 def _child(value: Any, token: str | int) -> Any:
     """One step down. ``Outputs['train']`` picks the list's member of that name: OutputName,
-    MetricName, ChannelName and so on."""
+    MetricName, ChannelName and so on.
+    """
     if isinstance(value, dict):
         return value[str(token)]
     if isinstance(value, list) and isinstance(token, str):

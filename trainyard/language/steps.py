@@ -64,7 +64,8 @@ class Step(Entry):
     @property
     def waits_for(self) -> list[str]:
         """The steps that must have ended before it starts: those that it refers to, DependsOn, the
-        condition or the loop that holds it. There may be none of that name."""
+        condition or the loop that holds it. There may be none of that name.
+        """
         holders = [self.branch[0] if self.branch else None, self.loop]
         return [*self.reads, *self.depends_on, *filter(None, holders)]
 
@@ -108,7 +109,8 @@ def steps_of(documents: Any) -> Iterator[Step]:
 
 def named(documents: Any, name: str) -> Step | None:
     """The step of that name among a definition's ``Steps``, or the one in a loop's body of which
-    ``<body>-<index>`` is an iteration."""
+    ``<body>-<index>`` is an iteration.
+    """
     found = {step.name: step for step in steps_of(documents)}
     body, _, index = name.rpartition("-")
     of_loop = found.get(body) if index.isdigit() else None

@@ -86,7 +86,7 @@ class Run:
         return arn
 
     def ended(self, arn: str) -> None:
-        """Waits for the execution's end, and records how it ended.
+        """Wait for the execution's end, and records how it ended.
 
         Raises:
             TimeoutError: it still runs after ``patience`` seconds.
@@ -108,7 +108,7 @@ class Run:
         self.recorded.append({"steps": self._scrub(steps)})
 
     def clean(self) -> Iterator[str]:
-        """Removes what was made; a line for each thing that could not be."""
+        """Remove what was made; a line for each thing that could not be."""
         for operation, request in reversed(self._cleanup):
             try:
                 getattr(self.sagemaker, operation)(**request)

@@ -178,7 +178,8 @@ class Values(Start):
 
 def below(folder: Any, *names: Any) -> Any:
     """What lies below ``folder``, which ends with one slash or with none: the service puts one
-    slash between."""
+    slash between.
+    """
     parts = list((folder.parts or (folder,)) if isinstance(folder, Unknown) else (folder,))
     if isinstance(parts[-1], str):
         parts[-1] = parts[-1].removesuffix("/")

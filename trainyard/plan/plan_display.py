@@ -213,7 +213,8 @@ def _in_all(plan: Plan) -> list[Cell]:
 
 def _although(plan: Plan, outcome: Outcome) -> str:
     """Why a step that changes is answered from the cache all the same, or one is not that makes
-    nothing new."""
+    nothing new.
+    """
     if outcome.type == "RegisterModel":
         jobs = [other for other in plan.outcomes if step_type(other.type).charged]
         again = jobs and all(job.answer == "cached" for job in jobs)

@@ -17,7 +17,7 @@ from trainyard.quality.tables import DataError, read
 
 
 def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
-    """Writes statistics.json and constraints.json, and with a baseline constraint_violations.json,
+    """Write statistics.json and constraints.json, and with a baseline constraint_violations.json,
     whose violations it returns.
 
     Raises DataError.

@@ -132,7 +132,8 @@ def _is_later(written: datetime | None, registered: datetime | None) -> bool:
 
 def _named(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
     """Leaf numbers by their path, without what all have in SageMaker's schema: the family, such as
-    ``regression_metrics``, and ``value``."""
+    ``regression_metrics``, and ``value``.
+    """
     if isinstance(report, Mapping) and len(path) < LEVELS:
         for name, inner in report.items():
             if name == "value" and path:

@@ -26,7 +26,8 @@ UNTOLD = {"timestamp": 0, "message": ""}
 
 def event_id(event: Mapping[str, Any]) -> str:
     """The name of a log's event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a digest
-    of its text. It is good as long as the log is kept; CloudWatch's own tokens are for a day."""
+    of its text. It is good as long as the log is kept; CloudWatch's own tokens are for a day.
+    """
     at, message = event.get("timestamp", 0), event.get("message", "")
     return f"{at}-{hashlib.sha256(message.encode('utf-8', 'replace')).hexdigest()[:8]}"
 

@@ -81,7 +81,8 @@ def of_cloudwatch(
 def _period(start: datetime, end: datetime) -> int:
     """Seconds of one value: at most 1,000 of them, and what CloudWatch still keeps of that age
     (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html:
-    a minute for 15 days, 5 minutes for 63 days, an hour for 455)."""
+    a minute for 15 days, 5 minutes for 63 days, an hour for 455).
+    """
     age = (datetime.now(UTC) - start).days
     least = 60 if age < 15 else 300 if age < 63 else 3_600
     return max(1, round((end - start).total_seconds() / 1_000 / least)) * least

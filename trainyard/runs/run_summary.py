@@ -22,7 +22,8 @@ LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with e
 
 def print_summary(execution: Execution, display: Display) -> None:
     """Steps and times, the display's tables, the model package; or why it failed, which a job of
-    GitHub Actions has on its summary page, too."""
+    GitHub Actions has on its summary page, too.
+    """
     described = execution.describe()
     status = described["PipelineExecutionStatus"]
     steps = execution.steps()

@@ -37,7 +37,7 @@ class Shape:
 
     @property
     def type(self) -> str:
-        """botocore's word: structure, list, map, string, integer, …; ``any`` in own shapes."""
+        """Botocore's word: structure, list, map, string, integer, …; ``any`` in own shapes."""
         return self.body["type"]
 
     @property

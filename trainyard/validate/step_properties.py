@@ -49,7 +49,8 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
 
 def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
     """The first name in ``path`` that follows a dot where brackets are wanted, as in a list or a
-    map; empty where there is none."""
+    map; empty where there is none.
+    """
     for dot in re.finditer(r"\.(\w[\w-]*)", path):
         with suppress(ExpressionError, PropertyError):  # within quotes; a part that names nothing
             before = split_path(path[: dot.start()])

@@ -288,7 +288,8 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
 
 def _stays(values: pa.StringArray, rows: int) -> bool:
     """Whether a dictionary is that of these rows, more or less: a row group's may be much larger,
-    or hold a bad value of a row elsewhere."""
+    or hold a bad value of a row elsewhere.
+    """
     return len(values) <= rows and not values.null_count and not _bad_texts("", values)
 
 

@@ -57,7 +57,8 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
 class _Tail:
     """Passes a stream on, and knows what was read last: tarfile takes an archive that was cut off
-    between two members for whole, and one with a damaged header for one that ends before it."""
+    between two members for whole, and one with a damaged header for one that ends before it.
+    """
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream, self._tail, self._read = stream, b"", 0

@@ -284,7 +284,7 @@ def is_first() -> bool:
 
 
 def torch_release() -> str | None:
-    """torch's version, without what it was built for; None without torch."""
+    """Torch's version, without what it was built for; None without torch."""
     try:
         return version("torch").partition("+")[0]
     except PackageNotFoundError:

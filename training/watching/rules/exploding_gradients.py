@@ -62,7 +62,8 @@ def check(history: History, settings: ExplodingGradients, plan: Plan) -> Finding
 
 def _leaves_plateau(lines: Sequence[Line], count: int) -> bool:
     """Whether the loss of the last lines has fallen, by more than its noise and than it fell by in
-    the lines before."""
+    the lines before.
+    """
     losses = [line["loss"] for line in lines]
     half = (len(losses) - count) // 2
     early, late, now = losses[:half], losses[half:-count], losses[-count // 2 :]

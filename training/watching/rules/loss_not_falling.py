@@ -101,7 +101,8 @@ def _above(first: float, late: list[float], settings: LossNotFalling, plan: Plan
 
 def _noise(values: list[float]) -> float:
     """Their standard deviation about a trend: by each one's difference from the next (von Neumann
-    et al. 1941)."""
+    et al. 1941).
+    """
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 

@@ -67,7 +67,8 @@ def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None
 def _swing(losses: list[float]) -> float:
     """The standard deviation of the last looks about a smooth curve: of second differences, whose
     variance is six times that of what they are made of; by their median, since the first are
-    steep."""
+    steep.
+    """
     last = losses[-RECENT:]
     bends = [abs(a - 2 * b + c) for a, b, c in zip(last, last[1:], last[2:], strict=False)]
     return median(bends) / (NORMAL * sqrt(6)) if bends else 0.0

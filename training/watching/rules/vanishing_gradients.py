@@ -70,7 +70,8 @@ def _grows(lines: list[Line]) -> bool:
 
 def _shorter(lines: list[Line], count: int, plan: Plan) -> float:
     """How many times shorter the whole gradient is than in the first lines, as clipped; 1 or more.
-    Not known is 1, too."""
+    Not known is 1, too.
+    """
     then, now = (
         [min(line["grad_norm"], plan.grad_clip) for line in some if "grad_norm" in line]
         for some in (lines[:FIRST], lines[-count:])

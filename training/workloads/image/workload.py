@@ -200,7 +200,8 @@ class Workload(Simple):
 
 def columns(logits: np.ndarray, targets: np.ndarray) -> Block:
     """The columns of images, from logits (n, classes): −ln p(class) in nats, and whether the
-    likeliest class is it."""
+    likeliest class is it.
+    """
     highest = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
     one = np.ones(len(targets))

@@ -264,7 +264,8 @@ class LanguageModelConfig(BaseModel):
     @property
     def hidden(self) -> int:
         """Hidden units of a feed-forward layer: 8/3 × dim makes as many weights as 4 × dim with
-        GELU (Shazeer 2020)."""
+        GELU (Shazeer 2020).
+        """
         return self.hidden_dim or 16 * -(-self.dim * 8 // (3 * 16))
 
     @model_validator(mode="after")

@@ -85,7 +85,8 @@ def export_adapters(
     config: LanguageModelConfig, adapters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Under their layers' names. That of ``attention.qkv`` becomes three, which have A in common
-    and a part of B each."""
+    and a part of B each.
+    """
     renamed = {ours.removesuffix(".weight"): theirs for ours, theirs in names(config)}
     parts = {ours.removesuffix(".weight"): theirs for ours, theirs in joined(config)}
     found: dict[str, Tensor] = {}

@@ -78,7 +78,7 @@ def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..
 
 @cache
 def _flexible(name: str, device: str) -> Callable[..., Any]:
-    """torch's function; compiled for GPUs, since only so it makes no matrix of all scores."""
+    """Torch's function; compiled for GPUs, since only so it makes no matrix of all scores."""
     from torch.nn.attention import flex_attention
 
     function = getattr(flex_attention, name)
@@ -126,7 +126,7 @@ class Attention(nn.Module):
         self.sharing: Sharing | None = None  # ranks that have parts of each sequence
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Mask = None) -> Tensor:
-        """x and the result: (batch, t, dim)."""
+        """X and the result: (batch, t, dim)."""
         batch, length, _ = x.shape
         # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
         qkv = self.qkv(x).view(batch, length, -1, self.shared + 2, self.head_width)
@@ -202,7 +202,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, documents: Tensor | None = None) -> Tensor:
         """``documents``: of whole samples, what ``Documents.number`` gives, (batch, whole t); for
-        those who do not have their tokens."""
+        those who do not have their tokens.
+        """
         if self.documents is not None and documents is None:
             documents = self.documents.number(x)
         length = x.shape[1] if self.first else x.shape[1] * self.parts

@@ -25,7 +25,8 @@ READ = 1024  # samples at a time where no model sees them
 
 class Packing:
     """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens, and of a
-    prompt with its completion which of them count."""
+    prompt with its completion which of them count.
+    """
 
     columns: Mapping[str, Column] = {"text": Column("text")}
     identity: tuple[str, ...] = ("text",)

@@ -144,7 +144,8 @@ class _Cutter:
     @classmethod
     def within(cls, end: int, source: int, before: int) -> "_Cutter":
         """One that begins behind token ``before`` of the unit, perhaps within a document, which
-        is another share's then."""
+        is another share's then.
+        """
         cutter = cls(end, source)
         cutter._begun, cutter._others = True, before != end
         return cutter

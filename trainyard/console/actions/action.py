@@ -240,7 +240,8 @@ class Denied:
 
 def missing(said: str, calls: Sequence[Call]) -> Denied | None:
     """The statement that AWS's message asks for, or else what the calls need; None for a refusal
-    that is not for want of a permission."""
+    that is not for want of a permission.
+    """
     if not _DENIED.search(said):
         return None
     found = _WHAT.search(said)

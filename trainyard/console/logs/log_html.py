@@ -47,7 +47,8 @@ class Rows:
 
     def later(self, line: Line, marked: str = "") -> Callable[[], Markup]:
         """What makes the line. Two equal lines of one millisecond have one id, which the one that
-        is asked for first bears."""
+        is asked for first bears.
+        """
         is_first = line.id not in self._known
         self._known.add(line.id)
         return partial(_made, self.page, self.whole, line, line.id == marked, is_first)

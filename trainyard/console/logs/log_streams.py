@@ -106,7 +106,8 @@ def chosen(found: Sequence[Stream], host: str, job: str) -> Stream | None:
 
 def labels(found: Sequence[Stream], tuning: str = "") -> list[tuple[Stream, str]]:
     """How each is called beside the others: its host; where there were several attempts, which; of
-    a tuning job, of which training."""
+    a tuning job, of which training.
+    """
     if tuning:
         return [(one, f"{one.job.removeprefix(tuning)[1:]}, {one.own}") for one in found]
     jobs = list(dict.fromkeys(one.job for one in found))[::-1]

@@ -158,7 +158,8 @@ def _group_of(here: Account, group: str) -> Any:
 
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
     """Names of metrics, first those that differ among the versions, that are no part of a larger
-    thing, such as a matrix or a deviation, and that most versions have."""
+    thing, such as a matrix or a deviation, and that most versions have.
+    """
     counts: dict[str, list[float]] = {}
     for one in measured:
         for name, value in one.items():

@@ -267,7 +267,8 @@ def _job(step: Step) -> str:
 
 def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     """(title, metrics) of each plot, losses first: ``train:loss`` and ``validation:loss`` share
-    one, as do ``loss`` and ``eval_loss``."""
+    one, as do ``loss`` and ``eval_loss``.
+    """
     plots: dict[str, list[str]] = {}
     for name in names:
         base = _PHASE.sub("", name)
@@ -288,7 +289,8 @@ def _across(
     metrics: Metrics, every: Sequence[tuple[str, list[Sample]]]
 ) -> tuple[str, list[Series]]:
     """The name of what is across, and the curves: what the job counts where every value stands
-    beside it, and else the time."""
+    beside it, and else the time.
+    """
     samples = [one for _, some in every for one in some]
     if metrics.counter and all(one.step is not None for one in samples):
         return metrics.counter, [

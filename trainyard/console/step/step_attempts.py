@@ -75,7 +75,8 @@ def _jobs(steps: Iterable[Step], but: Step) -> set[str]:
 
 def _names(here: Account, made: Made, others: set[str]) -> list[str]:
     """The names of the step's jobs, in the order of their creation; its own one, where others
-    cannot be told from those of other steps."""
+    cannot be told from those of other steps.
+    """
     matched = _NAME.fullmatch(made.name)
     if matched is None:
         return [made.name]

@@ -45,7 +45,7 @@ class ContinuousUpload:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Uploads what is left: the processes are gone, so every file is as final as it gets."""
+        """Upload what is left: the processes are gone, so every file is as final as it gets."""
         self._stop.set()
         self._thread.join()
         self._look(final=True)

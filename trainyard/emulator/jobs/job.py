@@ -127,14 +127,14 @@ class Job(ABC):
     def instances(self) -> int: ...
 
     def stage(self, node: Node, hosts: list[str]) -> None:  # noqa: B027 - a hook
-        """Fills ``node`` with inputs and configuration, sets its command and environment."""
+        """Fill ``node`` with inputs and configuration, sets its command and environment."""
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         """What uploads continuously while the nodes run."""
         return contextlib.nullcontext()
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
-        """Uploads the results of a job that did not fail."""
+        """Upload the results of a job that did not fail."""
 
     def enter(self, phase: str) -> None:  # noqa: B027 - a hook
         """Called at the start of Downloading, Training, Uploading."""
@@ -339,7 +339,7 @@ class Job(ABC):
 
 
 def clear(directory: Path) -> None:
-    """Removes what the job in ``directory`` had but its record.
+    """Remove what the job in ``directory`` had but its record.
 
     Nothing goes by a mount: the targets in ``opt`` and ``empty`` are bare names here, where the
     job's namespaces are not seen, and a folder that holds something stays.

@@ -41,7 +41,7 @@ class Jobs:
         return self._path(name).exists()
 
     def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
-        """Starts a job; ``about``: what its description says beside the request.
+        """Start a job; ``about``: what its description says beside the request.
 
         Raises ``ValidationException``, ``ResourceInUse``.
         """
@@ -97,7 +97,7 @@ class Jobs:
         return {}
 
     def close(self) -> None:
-        """Stops every job and waits until no process of theirs is left."""
+        """Stop every job and waits until no process of theirs is left."""
         with self._lock:
             self._closed = True
             jobs = list(self._live.values())

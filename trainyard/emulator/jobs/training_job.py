@@ -144,7 +144,7 @@ class TrainingJob(Job):
             self._put(tar, "output.tar.gz")
 
     def enter(self, phase: str) -> None:
-        """Moves SecondaryStatus, its transitions and the times that hang on them."""
+        """Move SecondaryStatus, its transitions and the times that hang on them."""
         with self.lock:
             if phase == "Stopped" and self._timed_out():
                 phase = "MaxRuntimeExceeded"

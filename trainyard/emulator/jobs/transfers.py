@@ -115,7 +115,7 @@ def shard(sources: list[Source], index: int, count: int) -> list[Source]:
 
 
 def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
-    """Copies ``sources`` below ``directory``; returns bytes."""
+    """Copy ``sources`` below ``directory``; returns bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     total = 0
     for source in sources:
@@ -136,7 +136,7 @@ def files_in(directory: Path) -> Iterator[Path]:
 
 
 def upload(objects: ObjectStore, directory: Path, uri: str) -> None:
-    """Puts every file below ``directory`` under ``uri``.
+    """Put every file below ``directory`` under ``uri``.
 
     In the order in which they were written: a manifest that a job wrote last comes last here,
     too, so an interrupted upload does not look complete.
@@ -152,7 +152,7 @@ def join_key(prefix: str, name: str) -> str:
 
 
 def archive(directories: list[Path], target: Path) -> bool:
-    """Writes the files of ``directories`` to ``target`` (.tar.gz); False when there are none.
+    """Write the files of ``directories`` to ``target`` (.tar.gz); False when there are none.
 
     A name that several nodes wrote is taken from the first, algo-1 coming first. Equal files
     give equal bytes: sorted, without times and owners.

@@ -121,7 +121,7 @@ class Executions:
         return {"PipelineExecutionArn": execution.arn}
 
     def retry(self, request: dict) -> dict:
-        """Runs again from the steps that failed or were stopped; what succeeded stays."""
+        """Run again from the steps that failed or were stopped; what succeeded stays."""
         with self._lock:
             old, token = self._find(request), request["ClientRequestToken"]
             if token in old.record.get("retries", ()):
@@ -198,7 +198,7 @@ class Executions:
         }
 
     def settle(self, arn: str, token: str) -> None:
-        """Returns when the step that waited with that callback token has ended."""
+        """Return when the step that waited with that callback token has ended."""
         self._all[arn].settle(token)
 
     def running(self, pipeline: str) -> list[str]:
@@ -210,7 +210,7 @@ class Executions:
         ]
 
     def close(self) -> None:
-        """Stops every execution. The jobs must be stopped, too, before ``join``."""
+        """Stop every execution. The jobs must be stopped, too, before ``join``."""
         with self._lock:
             self._closed = True
         running = self._open()
@@ -220,7 +220,7 @@ class Executions:
             execution.stop()
 
     def join(self) -> None:
-        """Returns when nothing of any execution runs any more: whom they tell may close then."""
+        """Return when nothing of any execution runs any more: whom they tell may close then."""
         with self._lock:
             executions = list(self._all.values())
         for execution in executions:

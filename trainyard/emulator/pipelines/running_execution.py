@@ -103,7 +103,7 @@ class Execution:
         Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
 
     def stop(self) -> None:
-        """Stops what runs; nothing more starts."""
+        """Stop what runs; nothing more starts."""
         with self.lock:
             if self._stop.is_set() or self._ended:
                 return
@@ -118,14 +118,14 @@ class Execution:
             self.work.stop(record.get("Metadata", {}))
 
     def wait(self) -> None:
-        """Returns when its end is on disk and everybody who observes it has heard of that.
+        """Return when its end is on disk and everybody who observes it has heard of that.
 
         Its status says Succeeded, Failed or Stopped before.
         """
         self._done.wait()
 
     def settle(self, token: str) -> None:
-        """Returns when the step that waited with that callback token has ended."""
+        """Return when the step that waited with that callback token has ended."""
 
         def ended() -> bool:
             made = [step for step in self.steps.values() if _token(step) == token]
@@ -263,7 +263,7 @@ class Execution:
             record |= {"signature": signature, "outputs": outputs}
 
     def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
-        """Runs a loop's body for each item, to the end; every child's record, empty if not begun.
+        """Run a loop's body for each item, to the end; every child's record, empty if not begun.
 
         Of an earlier try what succeeded with the same item stays.
         """

@@ -9,7 +9,8 @@ from trainyard.language.step_types import STEP_TYPES
 
 class Work:
     """Every method may be called from any thread. ``metadata`` are empty until a step made
-    something."""
+    something.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -31,7 +31,7 @@ def led(address: Any) -> Any:
 
 
 def hook(module: ModuleType) -> None:
-    """Wraps ``create_client`` of the classes of sessions that ``module`` defines, once."""
+    """Wrap ``create_client`` of the classes of sessions that ``module`` defines, once."""
     for found in vars(module).values():
         if isinstance(found, type) and found.__module__ == module.__name__:
             create = vars(found).get("create_client")
@@ -75,7 +75,7 @@ def _hook_after(loader: Any) -> None:
 
 
 def _chain() -> None:
-    """Runs the ``sitecustomize`` that this one hides."""
+    """Run the ``sitecustomize`` that this one hides."""
     here = os.path.dirname(os.path.abspath(__file__))
     others = [path for path in sys.path if os.path.abspath(path) != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)

@@ -80,7 +80,7 @@ class Cluster:
         self._events.put({"stop": grace})
 
     def run(self, limit: float | None, grace: float) -> Outcome:
-        """Runs the nodes to their end; returns when no process of theirs is left.
+        """Run the nodes to their end; returns when no process of theirs is left.
 
         ``limit``: seconds until they are stopped as by :meth:`stop` with ``grace``.
         Raises :class:`EmulatorError` when they cannot be started.

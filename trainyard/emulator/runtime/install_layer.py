@@ -45,7 +45,7 @@ class _Interpreter:
 
 
 def add_layer(node: Node, home: str) -> None:
-    """Makes the layer, and puts it before all else in the node's environment.
+    """Make the layer, and puts it before all else in the node's environment.
 
     ``home``: how the job sees the node's home.
     """
@@ -65,7 +65,7 @@ def add_layer(node: Node, home: str) -> None:
 
 
 def keep_path(node: Node) -> None:
-    """Gives login shells (``bash -l``, as notebook jobs) the node's PATH, not this machine's."""
+    """Give login shells (``bash -l``, as notebook jobs) the node's PATH, not this machine's."""
     path = shlex.quote(node.environment["PATH"])
     (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
 
@@ -84,7 +84,8 @@ def _interpreter(python: Path) -> _Interpreter:
 
 def _found_by_prefix(interpreter: _Interpreter) -> dict[str, str]:
     """Where packages below find what they look for in ``sys.prefix``: mpi4py the MPI of a wheel,
-    which Lightning imports wherever it is installed."""
+    which Lightning imports wherever it is installed.
+    """
     mpi = interpreter.prefix / MPI
     return {"MPI4PY_LIBMPI": str(mpi)} if mpi.exists() else {}
 

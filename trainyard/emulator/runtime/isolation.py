@@ -82,7 +82,7 @@ class Namespaces:
         return mounts
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Makes ``node``'s command start inside a node of its own."""
+        """Make ``node``'s command start inside a node of its own."""
         table, names = node.root / "hosts", " ".join(hosts)
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"

@@ -103,7 +103,7 @@ def _free_port() -> int:
 
 
 def remove_scratch(node: Node) -> None:
-    """Removes the node's temporary folder outside its directory, if it has one."""
+    """Remove the node's temporary folder outside its directory, if it has one."""
     link = node.home / "tmp"
     if link.is_symlink():
         shutil.rmtree(link.readlink(), ignore_errors=True)

@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def start(spec: dict) -> dict[int, str]:
-    """Starts every node; returns process id -> node name."""
+    """Start every node; returns process id -> node name."""
     if spec["loopback"]:
         loopback_up()
     if spec["doors"]:
@@ -120,7 +120,8 @@ def start_node(node: dict) -> subprocess.Popen:
 
 def loopback_up() -> None:
     """A new network namespace has a loopback interface, but it is down; and its low ports are for
-    the namespace's owner, which a job is not."""
+    the namespace's owner, which a job is not.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
     with contextlib.suppress(OSError):  # a read-only /proc/sys: ports below 1024 stay closed
@@ -128,7 +129,7 @@ def loopback_up() -> None:
 
 
 def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
-    """Listens at each of the addresses in this network, and hands the sockets out to the emulator.
+    """Listen at each of the addresses in this network, and hands the sockets out to the emulator.
 
     The emulator accepts on them although it is in another network: no process stands between.
     """
@@ -190,7 +191,7 @@ def catches(pid: int) -> bool:
 
 
 def reap(running: dict[int, str]) -> None:
-    """Waits until every node's main process has ended, burying orphans meanwhile."""
+    """Wait until every node's main process has ended, burying orphans meanwhile."""
     with contextlib.suppress(ChildProcessError):  # finish() in the other thread was faster
         while running:
             pid, status = os.wait()

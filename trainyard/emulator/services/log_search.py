@@ -75,7 +75,8 @@ def search(
     streams: Sequence[Stream], pattern: Pattern, request: Mapping, most: int, size: int
 ) -> tuple[list[tuple[Stream, Event]], str | None]:
     """Matching events in the order of time, at most ``most`` and about ``size`` characters of
-    them, and the token that goes on; None when all has been looked through."""
+    them, and the token that goes on; None when all has been looked through.
+    """
     times, at = Times.of(request), _begun(request.get("nextToken"))
     found: list[tuple[Stream, Event]] = []
     with contextlib.ExitStack() as open_files:

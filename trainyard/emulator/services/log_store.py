@@ -77,14 +77,14 @@ class LogStore:
     # writing
 
     def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
-        """Adds one event per message, timestamped now. Creates group and stream as needed."""
+        """Add one event per message, timestamped now. Creates group and stream as needed."""
         now = _now()
         self.put(group, stream, [(now, message) for message in messages], create=True)
 
     def put(
         self, group: str, stream: str, events: list[tuple[int, str]], *, create: bool = False
     ) -> None:
-        """Adds (timestamp in ms, message) events, all of them or, after a kill, a prefix."""
+        """Add (timestamp in ms, message) events, all of them or, after a kill, a prefix."""
         path, now = self._path(group, stream), _now()
         lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
         with self._lock:

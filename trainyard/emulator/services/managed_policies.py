@@ -17,7 +17,7 @@ def wanted(body: bytes) -> bool:
 
 
 def load() -> None:
-    """Puts them into IAM, if they are not there."""
+    """Put them into IAM, if they are not there."""
     # moto's IAM takes 0.3 s to import, which an emulator that nobody asks for it need not take
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends

@@ -47,7 +47,7 @@ class Moto:
         return Response(body, status, headers)
 
     def _reset(self) -> None:
-        """moto's state belongs to the process: a state directory must not see another's."""
+        """Moto's state belongs to the process: a state directory must not see another's."""
         environ = EnvironBuilder(path="/moto-api/reset", method="POST").get_environ()
         _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
         if not status.startswith("200"):

@@ -31,7 +31,7 @@ def wanted(body: bytes) -> bool:
 
 
 def load() -> None:
-    """Puts it into IAM, if it is not there."""
+    """Put it into IAM, if it is not there."""
     from moto.iam.models import iam_backends  # 0.3 s: see managed_policies
 
     backend = iam_backends[ACCOUNT]["aws"]

@@ -113,7 +113,7 @@ def operation_of(service: str, request: Request) -> str:
 
 @functools.cache
 def _speaking(service: str) -> list[Rest]:
-    """botocore's services that may speak REST under that signing name."""
+    """Botocore's services that may speak REST under that signing name."""
     known = set(Loader().list_available_services("service-2"))
     return [Rest(name) for name in sorted(known.intersection(_REST.get(service, (service,))))]
 

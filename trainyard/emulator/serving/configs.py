@@ -44,7 +44,8 @@ class EndpointConfigs:
 
     def create(self, request: dict) -> dict:
         """Raises ``ValidationException`` for a model that is not there, and for what an endpoint
-        here could not do."""
+        here could not do.
+        """
         for check in checks(request):
             check()
         variants = request["ProductionVariants"]

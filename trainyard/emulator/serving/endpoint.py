@@ -60,11 +60,11 @@ class Endpoint:
         return self._blue.config
 
     def start(self) -> None:
-        """Returns at once; ``status`` becomes ``InService`` or ``Failed``."""
+        """Return at once; ``status`` becomes ``InService`` or ``Failed``."""
         self._begin("Creating", self._come_up)
 
     def update(self, config: dict, deployment: Deployment, asked: dict) -> None:
-        """Puts ``config`` into service beside what serves now. Raises ``ValidationException``."""
+        """Put ``config`` into service beside what serves now. Raises ``ValidationException``."""
         fleet = Fleet(self._place, self.name, config)
         self._begin("Updating", lambda: self._deploy(fleet, deployment))
         self.deployment_config = asked
@@ -90,7 +90,8 @@ class Endpoint:
 
     def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> Served:
         """``POST /invocations``. A container that does not answer is one that answers
-        500. Raises ``ValidationError`` for a target that is not there."""
+        500. Raises ``ValidationError`` for a target that is not there.
+        """
         with contextlib.ExitStack() as stack:
             with self._lock:  # no fleet may end between being chosen and having the request
                 fleet = self._fleet()
@@ -128,7 +129,7 @@ class Endpoint:
             return found | ({"FailureReason": self.failure} if self.failure else {})
 
     def stop(self) -> None:
-        """Returns when no process of the endpoint is left."""
+        """Return when no process of the endpoint is left."""
         self._ended.set()
         with self._lock:
             fleets, worker = [self._blue, self._green], self._worker
@@ -191,7 +192,7 @@ class Endpoint:
             self._roll_back(fleet, why) if why else self._complete(fleet)
 
     def _bake(self, how: Deployment, seconds: float, limit: float) -> str:
-        """Waits; why all must go back, or an empty text."""
+        """Wait; why all must go back, or an empty text."""
         until = time.monotonic() + seconds
         while True:
             if why := self._off(how.alarms):

@@ -51,7 +51,7 @@ class Endpoints:
         return self._invocations.answer(self._find, path, body, headers)
 
     def close(self) -> None:
-        """Stops every endpoint; returns when no process of theirs is left."""
+        """Stop every endpoint; returns when no process of theirs is left."""
         with self._lock:
             self._closed = True
             live, self._live = list(self._live.values()), {}

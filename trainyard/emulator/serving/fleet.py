@@ -110,7 +110,7 @@ class Fleet:
             variant.start()
 
     def wait(self) -> None:
-        """Returns when each variant is ready, or has failed."""
+        """Return when each variant is ready, or has failed."""
         for variant in self.variants.values():
             variant.instance.wait()
 
@@ -133,12 +133,12 @@ class Fleet:
                 self.variants[name].weight = self.variants[name].wanted_weight = weight
 
     def drain(self) -> None:
-        """Returns when no request is under way: none may come in meanwhile."""
+        """Return when no request is under way: none may come in meanwhile."""
         with self._lock:
             self._lock.wait_for(lambda: not self._busy, ANSWER)
 
     def stop(self) -> None:
-        """Returns when no process of the fleet is left."""
+        """Return when no process of the fleet is left."""
         for variant in self.variants.values():
             variant.instance.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -71,7 +71,7 @@ class Invocations:
         return Reply(served.answer, shown)
 
     def forget(self, endpoint: str) -> None:
-        """Writes what is held of an endpoint that has ended."""
+        """Write what is held of an endpoint that has ended."""
         with self._lock:
             ended = [key for key in self._captures if key[0] == endpoint]
             captures = [self._captures.pop(key) for key in ended]
@@ -154,7 +154,7 @@ class Capture:
                 self._timer.start()
 
     def flush(self) -> None:
-        """Writes what is held."""
+        """Write what is held."""
         with self._lock:
             lines, self._lines, self._timer = self._lines, {}, None
         bucket, prefix = split_uri(self._config["DestinationS3Uri"])

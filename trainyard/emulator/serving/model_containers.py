@@ -43,7 +43,7 @@ class Models:
         }
 
     def create(self, request: dict) -> dict:
-        """Keeps it as it is asked for: whether it can be served is said when it is to be."""
+        """Keep it as it is asked for: whether it can be served is said when it is to be."""
         single, several = request.get("PrimaryContainer"), request.get("Containers")
         if bool(single) == bool(several):
             raise _invalid("A model needs either PrimaryContainer or Containers")

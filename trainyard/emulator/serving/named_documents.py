@@ -38,7 +38,7 @@ class Stored:
         return make_arn("sagemaker", f"{self._kind.resource}/{name.lower()}")
 
     def create(self, request: dict) -> str:
-        """Keeps the request; its ARN."""
+        """Keep the request; its ARN."""
         name = request[f"{self._kind.api}Name"]
         arn = self.arn(name)
         if not NAME.fullmatch(name):

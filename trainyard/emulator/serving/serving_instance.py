@@ -83,7 +83,7 @@ class Instance:
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
-        """Returns at once; :meth:`wait` waits until it is Ready, Failed or stopped."""
+        """Return at once; :meth:`wait` waits until it is Ready, Failed or stopped."""
         self._short = Path(tempfile.mkdtemp(prefix="sm-"))
         self._thread.start()
 
@@ -91,7 +91,7 @@ class Instance:
         self._decided.wait()
 
     def stop(self) -> None:
-        """Returns when no process of the containers is left."""
+        """Return when no process of the containers is left."""
         self._stopping.set()
         self._decided.set()
         if self._cluster:

@@ -75,7 +75,7 @@ class Settings:
 
     @operation("PutBucketAcl", "PutObjectAcl", heeds=f"versionId {ACL} {PREFIX}*")
     def put_acl(self, request: Request, bucket: str, key: str) -> Response:
-        """Changes nothing: only the list that is there anyhow is accepted."""
+        """Change nothing: only the list that is there anyhow is accepted."""
         self.store.need_bucket(bucket)
         if document(request).strip() or ACL not in request.headers:
             message = "The emulator's S3 does not implement grants: all belongs to the owner."

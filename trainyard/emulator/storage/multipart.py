@@ -81,7 +81,7 @@ class Uploads:
         return sorted(found, key=lambda u: (u.key.encode(), u.started))
 
     def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
-        """Takes ``blob`` as part ``number``, in place of an earlier one of that number."""
+        """Take ``blob`` as part ``number``, in place of an earlier one of that number."""
         part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
         with self._lock:
             if upload.id not in self._uploads:  # aborted while this part was on its way
@@ -96,7 +96,7 @@ class Uploads:
     def complete(
         self, upload: Upload, wanted: Element, claims: dict[str, str], check: Check
     ) -> ObjectInfo:
-        """Joins the parts that the client names, in its order, into the object.
+        """Join the parts that the client names, in its order, into the object.
 
         ``claims`` are headers about the whole: its checksum, what kind of one that is, its bytes.
         """

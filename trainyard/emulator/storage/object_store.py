@@ -155,7 +155,8 @@ class ObjectStore:
 
     def path(self, bucket: str, key: str, version: str | None = None) -> Path:
         """The file with the object's bytes: copy it, never write to it (nor hard-link it to
-        where a job may write). An overwrite or delete of the key may unlink it."""
+        where a job may write). An overwrite or delete of the key may unlink it.
+        """
         return self._path(self.head(bucket, key, version).blob)
 
     def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
@@ -192,7 +193,7 @@ class ObjectStore:
         upload: str = "",
         check: Check | None = None,
     ) -> ObjectInfo:
-        """Makes ``blob`` the object ``bucket/key``, durably and at once.
+        """Make ``blob`` the object ``bucket/key``, durably and at once.
 
         What was the object stays as an older version where the bucket keeps versions.
         ``upload`` is the id of the multipart upload that it comes from. Raises what ``check`` does.
@@ -242,7 +243,7 @@ class ObjectStore:
     def set_headers(
         self, bucket: str, key: str, version: str | None, change: Callable[[ObjectInfo], dict]
     ) -> ObjectInfo:
-        """Replaces the headers that come back (tags are one) by what ``change`` makes of them."""
+        """Replace the headers that come back (tags are one) by what ``change`` makes of them."""
         with self.index.transaction():
             info = self.head(bucket, key, version)
             self.index.set_headers(bucket, key, info, change(info))
@@ -299,7 +300,7 @@ class ObjectStore:
     def _step_back(
         self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
     ) -> ObjectInfo | None:
-        """Makes room for a newer version; the one whose bytes nobody needs after that."""
+        """Make room for a newer version; the one whose bytes nobody needs after that."""
         if keeps == "Enabled":
             gone = None
         elif keeps:  # suspended: the version of that id is replaced, wherever it stands

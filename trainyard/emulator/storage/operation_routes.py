@@ -44,7 +44,7 @@ _CONDITIONS = frozenset(
 
 
 def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer], Answer]:
-    """Registers what answers the operations of these names.
+    """Register what answers the operations of these names.
 
     Raises ValueError when another does already.
     """

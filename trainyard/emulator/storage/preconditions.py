@@ -94,7 +94,8 @@ def need_match(match: str, current: ObjectInfo | None) -> None:
 
 def range_of(header: str | None, size: int) -> tuple[int, int] | None:
     """(first byte, one past the last); None for a header that means the whole object, as one
-    that is absent or malformed does (RFC 9110). Raises ``InvalidRange`` past the end."""
+    that is absent or malformed does (RFC 9110). Raises ``InvalidRange`` past the end.
+    """
     match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
     if not match or match.groups() == ("", ""):
         return None

@@ -90,7 +90,7 @@ def _target(request: Request) -> tuple[str, str]:
 
 
 def _unhoist(request: Request) -> None:
-    """Puts back what a presigned URL has in its query in the place of headers."""
+    """Put back what a presigned URL has in its query in the place of headers."""
     for name, value in request.args.items():
         if name.startswith("x-amz-"):
             request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)

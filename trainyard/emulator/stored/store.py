@@ -162,7 +162,7 @@ class Stored:
         return _described(_CARD, versions[number - 1])
 
     def _update_card(self, request: dict) -> dict:
-        """Makes a new version."""
+        """Make a new version."""
         record = self._find(_CARD, request, "Update")
         earlier = [*record.get("_versions", []), {k: v for k, v in record.items() if k[0] != "_"}]
         self._save(_CARD, record | {"_versions": earlier})

@@ -192,7 +192,8 @@ KINDS = (*LINES, "application/json")
 
 class DataProcessing:
     """A job's filters. Raises ValueError for a job that cannot have them, or a record that does
-    not fit them."""
+    not fit them.
+    """
 
     def __init__(self, asked: dict, source: dict, output: dict) -> None:
         """``asked``, ``source``, ``output``: DataProcessing, TransformInput, TransformOutput."""

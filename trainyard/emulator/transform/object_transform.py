@@ -40,7 +40,8 @@ class Ended(Exception):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How requests are made: at most ``concurrent`` at a time, of at most ``payload`` bytes
-    (0: any), with several records each if ``many``."""
+    (0: any), with several records each if ``many``.
+    """
 
     concurrent: int
     payload: int
@@ -58,7 +59,8 @@ class Settings:
 
 def settings(request: dict, offered: dict) -> Settings:
     """The request's, else those that the container offers (``/execution-parameters``), else the
-    defaults: developer guide, "Use Your Own Inference Code with Batch Transform"."""
+    defaults: developer guide, "Use Your Own Inference Code with Batch Transform".
+    """
     asked = {key: request[key] for key in DEFAULTS if key in request}
     if not asked.get("MaxConcurrentTransforms"):
         asked.pop("MaxConcurrentTransforms", None)  # 0 asks for the container's, too
@@ -129,7 +131,7 @@ class Transformer:
         return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
 
     def transform(self, source: Source) -> Count:
-        """Writes the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
+        """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
         bucket, key = split_uri(self.output(source))
         descriptor = self._objects.open(source.bucket, source.key)[1]
         with open(descriptor, "rb") as stored, self._objects.blob() as blob:

@@ -46,7 +46,7 @@ class Emissions:
         self._last = ""
 
     def read(self) -> None:
-        """Adds what was printed since the last call."""
+        """Add what was printed since the last call."""
         if len(self._streams) < self._nodes:
             found = self._logs.streams(GROUP, f"{self._job}/")
             self._streams = {stream.path: 0 for stream in found} | self._streams
@@ -163,7 +163,7 @@ class Watch:
         self._told: set[str] = set()
 
     def read(self, job: str, nodes: int, metric: Mapping[str, Any], ended: bool) -> None:
-        """Reads what a job has printed since the last call; ``ended``: it prints no more."""
+        """Read what a job has printed since the last call; ``ended``: it prints no more."""
         if job in self._whole:
             return
         if job not in self._curves:

@@ -49,7 +49,8 @@ def training_request(
 def told(request: Mapping[str, Any]) -> dict[str, Any]:
     """The training definitions as Describe has them, which SDK v2's ``HyperparameterTuner.attach``
     reads (its integration tests pass on AWS): the objective is a static hyperparameter there, and
-    a ResourceConfig is there when the request gave a HyperParameterTuningResourceConfig."""
+    a ResourceConfig is there when the request gave a HyperParameterTuningResourceConfig.
+    """
 
     def with_objective(definition: Mapping[str, Any]) -> dict[str, Any]:
         static = definition.get("StaticHyperParameters") or {}

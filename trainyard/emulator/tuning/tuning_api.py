@@ -72,7 +72,7 @@ class Tunings:
         }
 
     def create(self, request: dict[str, Any]) -> TuningJob:
-        """Starts a tuning job.
+        """Start a tuning job.
 
         Raises:
             ApiError: ``ValidationException``, ``ResourceInUse`` or ``ResourceLimitExceeded``,
@@ -123,7 +123,7 @@ class Tunings:
         return [uri for r in self.find(name).results() for uri in self._jobs.outputs(r.name)]
 
     def close(self) -> None:
-        """Starts no further training job."""
+        """Start no further training job."""
         with self._lock:
             self._closed = True
             running = [job for job in self._all.values() if job.status not in JOB_ENDED]
@@ -131,7 +131,7 @@ class Tunings:
             job.stop()
 
     def join(self) -> None:
-        """Waits for those that run; their training jobs must be stopped, too."""
+        """Wait for those that run; their training jobs must be stopped, too."""
         for job in list(self._all.values()):
             if job.status not in JOB_ENDED:
                 job.wait()

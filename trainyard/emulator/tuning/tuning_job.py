@@ -111,7 +111,7 @@ class TuningJob:
         Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Starts no further training job, and stops those that run."""
+        """Start no further training job, and stops those that run."""
         with self.lock:
             if self.status in JOB_ENDED or self._stop.is_set():
                 return
@@ -252,7 +252,7 @@ class TuningJob:
         return index, STRATEGIES[strategy](question)
 
     def _spare(self) -> None:
-        """Stops the jobs that the rule says, by what they have printed."""
+        """Stop the jobs that the rule says, by what they have printed."""
         for index, defined in enumerate(self._defined):
             if defined.rule is None:
                 continue

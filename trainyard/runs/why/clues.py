@@ -149,7 +149,8 @@ def logged(lines: Sequence[Line]) -> list[Clue]:
 
 def _placed(every: list[Raised]) -> list[Raised]:
     """The exceptions; the first of a chain that has frames of libraries alone with the place of the
-    next one that has another, for only that traceback shows who called."""
+    next one that has another, for only that traceback shows who called.
+    """
     calls: dict[int | None, str] = {}
     for one in every:
         if one.place:
@@ -159,7 +160,8 @@ def _placed(every: list[Raised]) -> list[Raised]:
 
 def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
     """The first of a chain where its handling raised another one. That one, if it is known and the
-    first is not, was the failure; else the first was, and nobody can be certain."""
+    first is not, was the failure; else the first was, and nobody can be certain.
+    """
     if first.raised and first.raised.message and first.raised.message in one.message:
         return first
     is_known = isinstance(first.what, Raised) and clue is not None and clue.is_exact
@@ -215,7 +217,8 @@ def _clue(
     exceptions: Mapping[int, Raised],
 ) -> Clue:
     """What a program logs as information, warns of or tries again, it goes on after; of its own
-    files, packages and settings healthy programs warn, too."""
+    files, packages and settings healthy programs warn, too.
+    """
     signature, match, is_exact = found
     level, one = signature.level, exceptions.get(number)
     is_told = line.is_said or bool(one or named(line) or FAILING.search(line.text))
@@ -266,7 +269,8 @@ def _is_specific(first: Clue) -> bool:
 
 def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
     """Whether something else claims to be the cause, too, or a process died without a word: of
-    the program's own death the lines follow at once."""
+    the program's own death the lines follow at once.
+    """
     others = [one for one in clues if one.name != first.name]
     near = range(first.number, first.number + AT_ONCE)
     died = any(one.name in _DEATH and one.number not in near for one in others)

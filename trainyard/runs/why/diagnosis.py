@@ -104,7 +104,8 @@ def diagnose(evidence: Evidence) -> Cause:
 
 def _first_error(evidence: Evidence) -> Cause | None:
     """The first line that calls itself an error; else the first that states a failure, or at least
-    speaks of one."""
+    speaks of one.
+    """
     last = [one for one in evidence.lines[-SURVIVED:] if not HARMLESS.search(one.text)]
     if line := next((one for one in last if one.error and tells(one.error)), None):
         return _said(evidence, line, f"the first error that was logged: {line.error}", "likely")
@@ -138,7 +139,8 @@ def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -
 def _quoted(evidence: Evidence, reason: str) -> Cause:
     """A step's own word (a Fail step's, a callback's) is certain. Of what the service quotes the
     cause may lie deeper, and an error that was logged may be what it followed from. What the
-    sentence says already is no evidence beside it."""
+    sentence says already is no evidence beside it.
+    """
     is_quoted = _PREFIX.match(evidence.reason) or _QUOTED.search(evidence.reason)
     is_later = any(line.error for line in evidence.lines[-SURVIVED:])
     return Cause(
@@ -204,7 +206,8 @@ def _own_reason(reason: str) -> str:
 
 def _shown(evidence: Evidence, line: Line, cause: Cause) -> Cause:
     """The cause with the line and its neighbours in its machine's log; alone where the service
-    said it."""
+    said it.
+    """
     mine = [each for each in evidence.lines if each.host == line.host]
     at = next((n for n, each in enumerate(mine) if each is line), None)
     near = [line] if at is None else mine[max(0, at - NEARBY) : at + NEARBY + 1]

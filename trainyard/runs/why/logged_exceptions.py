@@ -148,7 +148,8 @@ class Raised:
     @property
     def is_of_a_launcher(self) -> bool:
         """Also a bare Exception, by which torch.multiprocessing.spawn raises a process's again, and
-        whatever says that another process has ended."""
+        whatever says that another process has ended.
+        """
         is_bare = self.kind == "Exception" and not self.message
         is_named = self.kind.rpartition(".")[2] in _LAUNCHERS
         return is_bare or is_named or _OF_ANOTHER.search(self.message) is not None
@@ -197,7 +198,8 @@ class _Reading:
 
 def raised(lines: Sequence[Line]) -> Iterator[Raised]:
     """The exceptions that ended a rank's tracebacks, in the order of the lines. One that followed
-    from another ``follows`` it."""
+    from another ``follows`` it.
+    """
     readings: dict[tuple[str, int | None], _Reading] = {}
     for number, each in enumerate(lines):
         reading = readings.setdefault((each.host, each.rank), _Reading())

@@ -28,7 +28,8 @@ LARGEST_VOLUME = 16384
 
 def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
     """S3 locations with their paths, and whether that is all of it: of a join, the part before the
-    first expression."""
+    first expression.
+    """
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _locations(item, f"{path}[{index}]")

@@ -53,7 +53,7 @@ class JobRunner(Runner):
 
 
 def see_through(job: Job) -> None:
-    """Waits for the job's end. Raises StepFailed, StepStopped as it ended.
+    """Wait for the job's end. Raises StepFailed, StepStopped as it ended.
 
     A step calls what its script did wrong a ClientError: AlgorithmError, as AWS's own integration
     tests of the SDK expect (tests/integ/sagemaker/workflow/test_step_decorator.py).

@@ -78,7 +78,8 @@ class TuningRunner(Runner):
 
 def _name(attempt: Attempt) -> str:
     """``<execution>-<step, 7>-<10 random>`` of ``pipelines-<execution>-<step>-<10 random>``: a
-    tuning job's name has at most 32 characters."""
+    tuning job's name has at most 32 characters.
+    """
     _, execution, rest = attempt.name.split("-", 2)
     step, _, chance = rest.rpartition("-")
     return f"{execution}-{step[:7].strip('-')}-{chance}"

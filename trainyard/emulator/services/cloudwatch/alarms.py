@@ -147,7 +147,7 @@ class Alarms:
         self._thread = Thread(target=self._watch, name="alarms", daemon=True)
 
     def begin(self) -> None:
-        """Evaluates from now on."""
+        """Evaluate from now on."""
         self._thread.start()
 
     def close(self) -> None:

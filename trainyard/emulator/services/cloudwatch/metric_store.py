@@ -159,7 +159,8 @@ def known(statistic: str) -> bool:
 
 def computed(statistic: str, points: Sequence[Point]) -> float | None:
     """The statistic of a period's data; None without data, as for a percentile of sets of
-    statistics, whose single values are not known."""
+    statistics, whose single values are not known.
+    """
     found = [point for point in points if point.count > 0]
     if not found:
         return None

@@ -1,5 +1,6 @@
 """EventBridge as a whole: what answers its requests, one thread that delivers, one that watches
-the clock."""
+the clock.
+"""
 
 import functools
 import json

@@ -171,7 +171,8 @@ def _next(schedule: dict, now: float) -> float | None:
 
 def _at_once(schedule: dict, now: float) -> bool:
     """Whether it fires as soon as it is made: a rate whose StartDate, its first occurrence, is not
-    to come or not there ("Schedule types" in EventBridge Scheduler's user guide)."""
+    to come or not there ("Schedule types" in EventBridge Scheduler's user guide).
+    """
     begun = schedule.get("StartDate", now) <= now
     return begun and schedule["ScheduleExpression"].startswith("rate(")
 

@@ -56,7 +56,7 @@ class Invocation:
     _stream: str = ""
 
     def run(self, event: Any) -> Result:
-        """Calls the handler and waits for its answer. Raises ``EmulatorError``, ``OSError``."""
+        """Call the handler and waits for its answer. Raises ``EmulatorError``, ``OSError``."""
         node = Node("function", self.directory / "function", python=self.place.python)
         try:
             self._stage(node, event)

@@ -68,12 +68,12 @@ class Functions:
         shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
 
     def resume(self) -> None:
-        """Calls again for the events that an emulator that was killed had accepted."""
+        """Call again for the events that an emulator that was killed had accepted."""
         for path in sorted(self._root.glob("*/events/*.json")):
             self._later(path)
 
     def close(self) -> None:
-        """Ends every call; returns when no process of theirs is left."""
+        """End every call; returns when no process of theirs is left."""
         self._closing.set()
         for invocation in list(self._running):
             invocation.stop()
@@ -212,7 +212,7 @@ class Functions:
         return self._find({"FunctionName": name})["configuration"]
 
     def call(self, name: str, event: Any) -> Result:
-        """Runs the function to its end, or its time-out. Raises :class:`ApiError`."""
+        """Run the function to its end, or its time-out. Raises :class:`ApiError`."""
         with self._lock:
             record = self._find({"FunctionName": name})
             configuration = record["configuration"]

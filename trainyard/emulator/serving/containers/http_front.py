@@ -88,7 +88,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 def prepare(code: Path) -> None:
     """Installs the requirements.txt of the user's folder ``code``, as AWS's toolkits do. It is
-    first on the path, and the folder of the script that runs is on it no more."""
+    first on the path, and the folder of the script that runs is on it no more.
+    """
     requirements = code / "requirements.txt"
     if requirements.is_file():  # as sagemaker_inference.model_server does
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
@@ -98,7 +99,8 @@ def prepare(code: Path) -> None:
 
 def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
     """Answers requests with ``answer(body, headers)`` on the socket that is the script's argument:
-    only now, when the model is loaded, does /ping answer."""
+    only now, when the model is loaded, does /ping answer.
+    """
     Handler.answer = staticmethod(answer)
     with Server(sys.argv[1], Handler) as server:
         server.serve_forever()

@@ -33,7 +33,7 @@ class Context:
 
 
 def serve(service: Any) -> None:
-    """Serves one of the toolkit's handler services."""
+    """Serve one of the toolkit's handler services."""
     service.initialize(Context({}))  # loads the model
 
     def answer(body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:

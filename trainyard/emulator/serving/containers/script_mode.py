@@ -29,12 +29,12 @@ PARTS = ("input_fn", "predict_fn", "output_fn")
 
 
 def default_output_fn(prediction: Any, accept: str) -> Any:
-    """Encodes the prediction. Raises UnsupportedFormatError."""
+    """Encode the prediction. Raises UnsupportedFormatError."""
     return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
 
 
 def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
-    """Serves the module that SAGEMAKER_PROGRAM names; the arguments are the image's defaults."""
+    """Serve the module that SAGEMAKER_PROGRAM names; the arguments are the image's defaults."""
     http_front.prepare(CODE if CODE.is_dir() else CODE.parent / "model/code")
     program = os.environ.get("SAGEMAKER_PROGRAM", "")
     if not program:
@@ -50,7 +50,7 @@ def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
 def answerer(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
 ) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
-    """Loads the model; returns what answers a request's body and headers."""
+    """Load the model; returns what answers a request's body and headers."""
     transform = _transform(module, defaults)
     if not hasattr(module, "model_fn"):
         raise NotImplementedError(
