@@ -6,12 +6,7 @@ from typing import Any
 
 from conditions.alpha_spending import spent
 from conditions.gate_check import Direction
-
-NONE = "none"
-"""The model package group has no Approved package."""
-
-UNRESOLVED = "unresolved"
-"""Nobody has looked for one: the run was started without being told."""
+from conditions.no_champion import UNRESOLVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

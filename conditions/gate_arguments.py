@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from conditions.check_table import SETTINGS, Field, Values, compared_metrics, declared, fields
-from conditions.demands import UNRESOLVED, Demands
+from conditions.demands import Demands
 from conditions.gate_check import Direction
+from conditions.no_champion import UNRESOLVED
 from trainyard.common.errors import GateError
 
 BOUNDS: dict[str, Direction] = {"max": "lower", "min": "higher"}

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from conditions.check_table import GateCheck, compared_metrics, rows_of
-from conditions.demands import NONE, UNRESOLVED, Demands
+from conditions.demands import Demands
 from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, measured, number
 from conditions.gate_evidence import Compared, Evidence
 from conditions.group_sums import BASELINE, GroupSums, Wanted
 from conditions.groups import likeness
+from conditions.no_champion import NONE, UNRESOLVED
 from conditions.paired import improvement
 from conditions.score_reader import read
 from trainyard.common.errors import GateError

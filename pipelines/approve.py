@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from conditions.demands import NONE
+from conditions.no_champion import NONE
 from pipelines.recipe.cli_options import SetOption
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (

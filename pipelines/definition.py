@@ -23,7 +23,7 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
-from conditions.demands import UNRESOLVED
+from conditions.no_champion import UNRESOLVED
 from conditions.step import verdict_condition
 from pipelines.compile.compilation import CompiledPipeline, step_code
 from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies

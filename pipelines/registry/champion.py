@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from conditions.demands import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED
 from pipelines.registry.model_data import uri_of
 from pipelines.registry.package_evidence import Absent, Evidence
 from training.starting_weights import read_start

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 
 from conditions.alpha_spending import spent
-from conditions.demands import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED
 from pipelines.deploy.upsert_lock import LOST_RACE, whoami
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence

@@ -7,7 +7,7 @@ a run that used it is approved for a stated reason, or not at all.
 from collections.abc import Iterator
 from typing import Any
 
-from conditions.demands import NONE
+from conditions.no_champion import NONE
 from pipelines.advice.capacity_fallback import TYPE, fallbacks
 from pipelines.registry.ledger import FOUND
 from pipelines.registry.package_evidence import Evidence

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from conditions.check_table import GateCheck, checks
-from conditions.demands import NONE
 from conditions.gate_documents import Gate
+from conditions.no_champion import NONE
 from steps.evaluate.evaluation_document import Evaluation
 from trainyard.runs.execution import Execution
 from trainyard.runs.metric_lines import definitions, found

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from conditions.demands import UNRESOLVED
+from conditions.no_champion import UNRESOLVED
 from steps.evaluate import evaluation_document
 from steps.evaluate.baseline_scores import TrainSplit, baselines, scored
 from steps.evaluate.evaluation_document import Champion, Evaluation

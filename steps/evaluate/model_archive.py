@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from conditions.demands import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED
 from steps.evaluate.evaluation_document import Artifact
 from steps.evaluate.model_folder import evidence, files_of
 from training.export.artifact import open_artifact

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.demands import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED
 from steps.evaluate import evaluation_document
 from steps.evaluate.evaluation_document import (
     Champion,

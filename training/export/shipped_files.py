@@ -32,14 +32,14 @@ ROOMS = {
         "steps/evaluate/",
         "training/",
         "conditions/__init__.py",
-        "conditions/demands.py",
+        "conditions/no_champion.py",
     ),
     "evaluate_script": (
         "steps/evaluate_script/",
         *(f"steps/evaluate/{name}.py" for name in _EVALUATE_PARTS),
         "training/",
         "conditions/__init__.py",
-        "conditions/demands.py",
+        "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
 }
@@ -52,7 +52,7 @@ STAYING = frozenset(
     {
         *(f"steps/{step}/{name}.py" for step in ROOMS for name in ("step", "config")),
         "conditions/step.py",
-        *("steps/shard/inspect.py", "steps/shard/inspect.py"),  # people look at shards with them
+        "steps/shard/inspect.py",  # people look at shards with it
         *("training/scaling.py", "training/try.py", "training/contract_tests/"),  # they start jobs
         *("training/simulate.py", "training/simulation/"),
     }

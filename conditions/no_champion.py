@@ -1,0 +1,7 @@
+"""Words in place of the champion's ARN. They travel with the gate and with the evaluation."""
+
+NONE = "none"
+"""The model package group has no Approved package."""
+
+UNRESOLVED = "unresolved"
+"""Nobody has looked for a champion: the run was started without naming one."""
