@@ -71,7 +71,8 @@ def _torch() -> None:
 
 def _chosen(lock: Path, folder: Path) -> Path:
     """Download into ``folder`` the wheel that pip finds for the only package of ``lock``. Given
-    hashes, pip prefers an index, so the folders of its configuration are asked first."""
+    hashes, pip prefers an index, so the folders of its configuration are asked first.
+    """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
     if "UV_FIND_LINKS" not in _told() or not _pip(*command, "--no-index", may_fail=True):
         print(f"no folder of pip's configuration has a wheel of {lock.name}: asking the index")
@@ -118,7 +119,7 @@ def _uv(verb: str, *words: str, said: str | None = None) -> None:
 
 @lru_cache(maxsize=1)
 def _told() -> dict[str, str]:
-    """pip's configuration in uv's variables."""
+    """Pip's configuration in uv's variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     said = dict(line.split("=", 1) for line in listed.splitlines())

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _install(python: Path, *words: str) -> None:
-    """uv is .venv's: ``make .venv/installed`` brought it."""
+    """Uv is .venv's: ``make .venv/installed`` brought it."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", "install", "--quiet", f"--python={python}", BEST, *words]
     subprocess.run(command, check=True, env={**_told(), **os.environ})

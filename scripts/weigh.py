@@ -17,6 +17,10 @@ PRODUCT = ("trainyard", "pipelines", "steps", "training", "conditions")
 OTHERS = ("benchmarks", "tests", "scripts", "examples", "templates")
 LONG = 95  # characters
 SMALL = 60  # lines
+FRAGMENT = re.compile(
+    r"(Of|Those|That|The same|Which|Who|Whose|Than|What|Whether|Where|As|In which|So|Not|Nobody)\b"
+)
+"""How a docstring begins that is not understood without its neighbour."""
 LOADED = {
     "a rank": "import steps.train.job, training.strategies.ddp, training.workloads; "
     "from training.workloads import load; load('language_model', {})",
@@ -49,6 +53,19 @@ def functions(paths: list[Path]) -> list[int]:
     trees = (ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
     nodes = (node for tree in trees for node in tree if isinstance(node, ast.FunctionDef))
     return sorted((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
+
+
+def docstrings(paths: list[Path]) -> list[str]:
+    """Return every docstring, those under fields and constants included."""
+    bodies = (
+        node.body
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    )
+    values = (one.value for body in bodies for one in body if isinstance(one, ast.Expr))
+    return [one.value.strip() for one in values
+            if isinstance(one, ast.Constant) and isinstance(one.value, str)]  # fmt: skip
 
 
 def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
@@ -108,6 +125,11 @@ def report(checkout: Path) -> Iterator[str]:
     yield f"modules with one importer: {len(single):,}"
     bases = collections.Counter(path.name for path in product if path.stem[:2] != "__")
     yield f"basenames used twice or more: {sum(number > 1 for number in bases.values()):,}"
+    written = docstrings(product)
+    fragments = sum(bool(FRAGMENT.match(text)) for text in written)
+    yield f"docstrings: {len(written):,}, fragments: {100 * fragments / len(written):.0f} %"
+    odd = sum(len(re.findall(r"\b(?:is|are) no [a-z]", line)) for line in every)
+    yield f'lines with "is no …": {odd:,}'
     documents = tracked(checkout, "*.md")
     words = sum(len(path.read_text(encoding="utf-8").split()) for path in documents)
     yield f"documents: {words:,} words"

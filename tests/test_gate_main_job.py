@@ -141,7 +141,8 @@ class Run:
 
     def approve(self, overridden: str | None = None) -> str:
         """The ARN of the package that it registered, which is the champion from now on: by itself
-        where nothing was overridden; else that is refused, and takes a reason."""
+        where nothing was overridden; else that is refused, and takes a reason.
+        """
         arn = self.steps["Register"].metadata["RegisterModel"]["Arn"]
         if overridden:
             with pytest.raises(GateError, match=overridden):
@@ -246,7 +247,8 @@ def test_another_seed_is_as_good_and_no_better(other_seed, longer):
 
 def test_who_tries_again_counts_as_trying_again(longer, slice_broken, other_seed, cloud):
     """Whatever a run is told. A champion has looks of its own, and so has other raw data, as far as
-    a start can know; an approval sees that both were judged on the same test split."""
+    a start can know; an approval sees that both were judged on the same test split.
+    """
     assert [run.gate["look"] for run in (slice_broken, longer, other_seed)] == [1, 1, 1]
     split = longer.gate["test_fingerprint"]
     assert split == slice_broken.gate["test_fingerprint"] == other_seed.gate["test_fingerprint"]

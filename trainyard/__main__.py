@@ -5,8 +5,10 @@ only the one that is asked for is imported.
 """
 
 import sys
+import tomllib
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -18,7 +20,9 @@ def main() -> None:
     """Run the verb that the first argument names."""
     program = "trainyard" if Path(sys.argv[0]).name != "__main__.py" else "python -m trainyard"
     verb, *rest = sys.argv[1:] or ["--help"]
-    if verb in ("--help", "-h"):
+    if verb == "--version":
+        print(f"trainyard {_version()}")
+    elif verb in ("--help", "-h"):
         list_verbs(f"{program} VERB", {name: _file(name) for name in verbs()})
     elif verb in verbs():
         module = import_module(f"{commands.__name__}.{verb}")
@@ -28,6 +32,15 @@ def main() -> None:
         hint = f"did you mean {close[0]}?" if close else f"{program} lists them"
         errors.print(f"error: there is no verb {verb!r}; {hint}", markup=False, highlight=False)
         sys.exit(2)
+
+
+def _version() -> str:
+    """Return the version of the installed distribution; in a checkout that of pyproject.toml."""
+    try:
+        return version("sagemaker-trainyard")
+    except PackageNotFoundError:
+        project = Path(__file__).parents[1] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def verbs() -> list[str]:

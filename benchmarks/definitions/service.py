@@ -91,7 +91,8 @@ class Service:
     @contextlib.contextmanager
     def answering(self, queue: str) -> Iterator[dict[str, bool]]:
         """Callbacks are answered as their arguments ask; token → whether it succeeded, of those
-        whose answer was acknowledged."""
+        whose answer was acknowledged.
+        """
         stop, answered = threading.Event(), dict[str, bool]()
         thread = threading.Thread(target=self._answer, args=(queue, stop, answered), daemon=True)
         thread.start()

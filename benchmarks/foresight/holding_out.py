@@ -121,7 +121,8 @@ def inside(of: Sequence[Case], off: Floats, fold: str, unseen: Mapping[str, Floa
 
 def constant_mfu(of: Sequence[Case], group: Callable[[Case], str]) -> Floats:
     """The errors of one MFU for each GPU and precision: the median of the other groups' rows, of
-    all other rows where there is none."""
+    all other rows where there is none.
+    """
     names = [group(case) for case in of]
     rates = np.array([_rate(case) for case in of])
     kinds = [(case.setting.gpu, case.setting.precision) for case in of]

@@ -78,7 +78,8 @@ def promoted(
     examples: Ints | None = None,
 ) -> bool:
     """Whether the gate's lower limit is above the bound. The bootstrap, which takes the time, can
-    only lower it: so it is asked where the others agree."""
+    only lower it: so it is asked where the others agree.
+    """
     for resamples in (0, RESAMPLES):
         found = improvement(
             difference,

@@ -81,7 +81,8 @@ def pair(world: World, seed: int) -> Batch:
 
 def _loss(world: World, source: np.random.Generator) -> Batch:
     """Both models find the same groups and examples hard; each has luck of its own, in groups and
-    in examples."""
+    in examples.
+    """
     groups = _groups(world, source)
     units = source.integers(1, 60, len(groups)).astype(float)
     hard = source.gamma(4, 0.25, world.groups)[groups] * source.gamma(4, 0.25, len(groups))
@@ -122,7 +123,8 @@ def _log_normal(world: World, source: np.random.Generator) -> Batch:
 
 def _lengths(world: World, source: np.random.Generator) -> Batch:
     """A unit of length is worse by the length of its group, less what makes the whole equal:
-    E[length²] / E[length]; with noise of the groups, and of the units of each."""
+    E[length²] / E[length]; with noise of the groups, and of the units of each.
+    """
     length = source.lognormal(0, 1, world.groups)
     noise = source.normal(0, 0.5, world.groups) + source.normal(0, 1, world.groups) / np.sqrt(
         MEAN_GROUP * length

@@ -99,7 +99,8 @@ class Bench:
 
     def processes(self, task: str) -> dict[str, Process]:
         """The contenders of a task by module, each in its process, its own copy of the corpus
-        written and compared. One that fails is left out from then on, and reported."""
+        written and compared. One that fails is left out from then on, and reported.
+        """
         chosen = [e for e in self.entries if task in e.tasks and e.module not in self.failed]
         bar = self.progress.add_task(f"{task}: every contender's own format", total=len(chosen))
         for entry in chosen:

@@ -72,7 +72,8 @@ def test_the_intervals_are_those_of_the_rows(unseen):
 
 def test_a_group_that_is_yet_to_come_lies_within_reach_eight_times_of_ten():
     """Though what a group's rows have in common is more than what they differ by, and some groups
-    have fifty rows and some one."""
+    have fifty rows and some one.
+    """
     draws = np.random.default_rng(1)
     sizes = (1, 50, 2, 20, 5, 1, 10, 3, 7)
     found = []

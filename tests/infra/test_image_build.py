@@ -19,7 +19,7 @@ BASE = "public.ecr.aws/docker/library/python@sha256:" + "ab" * 32
 
 @pytest.fixture(scope="module")
 def ecr():
-    """moto's ECR, with the repository, and its URL."""
+    """Moto's ECR, with the repository, and its URL."""
     server = ThreadedMotoServer("127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()

@@ -16,7 +16,7 @@ from scripts.install import _told
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip is told of a mirror, in its file and in the environment."""
+    """Pip is told of a mirror, in its file and in the environment."""
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://mirror.example/simple\ncert = /etc/of-the-file.pem\n"

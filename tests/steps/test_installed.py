@@ -45,7 +45,7 @@ def test_pip_is_spared_only_when_everything_is_there(tmp_path: Path, lines: str,
 def test_a_container_runs_with_what_the_lock_says_or_names_what_is_not(
     tmp_path: Path, changed: bool
 ):
-    """pip is given no index: it could install nothing."""
+    """Pip is given no index: it could install nothing."""
     for name, content in step_code(CHECKOUT, "gate", None, PACKAGES).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)

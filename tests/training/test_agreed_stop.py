@@ -42,7 +42,8 @@ class Memory:
 
 class Ranks:
     """Ranks whose step ends when all of them have begun it, as with a collective in it, or which
-    only queue it (``free``), as far as ``ahead`` steps beyond the slowest."""
+    only queue it (``free``), as far as ``ahead`` steps beyond the slowest.
+    """
 
     def __init__(self, world: int, *, free: int = 0) -> None:
         self.store, self.free, self.now = Memory(), free, 0.0
@@ -115,7 +116,8 @@ def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
 
 def _late(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
     """A rank that hears late that the last checkpoint is whole; rank 0, which knows it first, keeps
-    the store that it asks."""
+    the store that it asks.
+    """
     from training.checkpoint import rendezvous
 
     rendezvous.SOON = rendezvous.LATER = 2.0 * rank or rendezvous.SOON

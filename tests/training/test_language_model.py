@@ -272,7 +272,8 @@ def test_an_impossible_model_is_refused(fields):
 )
 def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, count):
     """Each token costs what it and the token before it say, so the sums are known; and it is one
-    share's alone, in whose process the model sees whole batches of the split."""
+    share's alone, in whose process the model sees whole batches of the split.
+    """
     batches = []
     workload = load("language_model", SMALL | {"context_length": context})
 

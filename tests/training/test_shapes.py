@@ -57,7 +57,8 @@ def test_the_language_models_are_those_of_the_formulas(tied: bool):
 
 def test_a_block_keeps_what_the_formula_says_and_what_this_model_copies():
     """Attention's result is put in order for the product after it; queries, keys and values are one
-    product, so selective keeps the keys, too; each norm keeps a number a row."""
+    product, so selective keeps the keys, too; each norm keeps a number a row.
+    """
     block, expected = (one.units[1].kept for one in (language_model(), by_formula()))
     more = {"none": 2 * 64 + 2 * 4, "selective": 2 * 64, "full": 0}
     for policy, copied in more.items():

@@ -1,9 +1,11 @@
 """``trainyard``, and what it says of its verbs."""
 
+import tomllib
 from pkgutil import iter_modules
 
 import pytest
 
+from tests.conftest import CHECKOUT
 from trainyard import commands
 
 VERBS = [module.name for module in iter_modules(commands.__path__)]
@@ -13,6 +15,11 @@ def test_alone_it_lists_every_verb_in_one_line(run_python):
     listed = run_python("-m", "trainyard").stdout.splitlines()[2:]
     assert [line.split()[0] for line in listed] == sorted(VERBS)
     assert all(line.endswith(".") and len(line) < 100 for line in listed), listed
+
+
+def test_it_says_its_version(run_python):
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert run_python("-m", "trainyard", "--version").stdout == f"trainyard {project['version']}\n"
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("prun", "mean prune?"), ("qqq", "lists them")])

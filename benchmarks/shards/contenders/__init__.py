@@ -38,7 +38,8 @@ class Contender(Protocol):
 
     def write(self, samples: "np.ndarray", folder: Path) -> None:
         """Keep the samples, uint16 of shape (n, 2049), in the library's format; the folder is
-        empty."""
+        empty.
+        """
 
     def batches(self, folder: Path, shuffled: bool) -> "Iterable[Tensor]":
         """Open the folder. Each iteration over what comes back is one epoch of whole batches."""

@@ -124,7 +124,7 @@ def every_wish() -> set[str]:
 
 @pytest.mark.parametrize("step", ["shard", "train", "evaluate", "gate"])
 def test_a_job_installs_all_that_it_needs_from_the_lock_but_torch(step: str):
-    """pip refuses what is not in the file, since hashes are; torch it finds in the image."""
+    """Pip refuses what is not in the file, since hashes are; torch it finds in the image."""
     wished = {"train": sorted(every_wish()), "gate": OF_GATE}.get(step, ())
     text = step_code(CHECKOUT, step, None, wished)["requirements.txt"].decode()
     entries = list(read(text, step))

@@ -1,5 +1,6 @@
 """The dataset depends on the distinct records and the settings, not on how they lie in files, on
-instances, processes or order."""
+instances, processes or order.
+"""
 
 import json
 import random

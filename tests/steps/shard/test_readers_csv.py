@@ -135,7 +135,7 @@ def test_header_only_and_blank_lines(tmp_path: Path):
 
 @pytest.mark.parametrize("rest", ["", "x,1\n" * 30])
 def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path, rest: str):
-    """pyarrow and Python's ``csv`` take the whole rest of the file for its field."""
+    """Pyarrow and Python's ``csv`` take the whole rest of the file for its field."""
     content = f'text,z\na,1\n"b,1\nc,2\n{rest}d,3'
     rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
     extra = rest.count("\n")

@@ -57,7 +57,7 @@ def test_a_bad_line_costs_only_itself(tmp_path: Path, line: bytes):
 
 
 def test_an_object_over_two_lines_is_two_bad_lines(tmp_path: Path):
-    """pyarrow alone takes it, and two objects in one line, so that the count is right again."""
+    """Pyarrow alone takes it, and two objects in one line, so that the count is right again."""
     path = write(tmp_path, "a.jsonl", b'{"text": "a"}{"text": "b"}\n{"text":\n"c"}\n')
     rows, _, bad = read_all(path)
     assert rows == []

@@ -21,8 +21,9 @@ class Workload:
 
 
 def test_nothing_of_ddp_outlives_the_process_group(monkeypatch):
-    """torch's Reducer ends with Python's lock held; the last one to have the group waits so for
-    threads of gloo that may want it: torch alone hung within 40 to 60 partings, twice."""
+    """Torch's Reducer ends with Python's lock held; the last one to have the group waits so for
+    threads of gloo that may want it: torch alone hung within 40 to 60 partings, twice.
+    """
     port = free_port()
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0",
                         "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():  # fmt: skip

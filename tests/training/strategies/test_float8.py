@@ -181,7 +181,8 @@ def gathered(**settings) -> Counter[torch.dtype]:
 @pytest.mark.slow
 def test_weights_that_are_cast_before_they_are_gathered_have_the_scales_of_whole_ones(tmp_path):
     """In the first step all is the same but the order of sums; in the second a sum's last digit may
-    have put some weight on the other side of a rounding to 8 bits."""
+    have put some weight on the other side of a rounding to 8 bits.
+    """
     write_data(tmp_path / "data")
     steps = SETTINGS | {"max_steps": 2, "precision": "float32", "float8": "tensorwise"}
     steps |= {

@@ -70,7 +70,8 @@ def test_gloos_collectives_are_kept_to_be_read(alone, tmp_path: Path):
 @pytest.fixture
 def nccl(alone, cuda, monkeypatch) -> SimpleNamespace:
     """NCCL's recorder, played by gloo's with the groups that NCCL's names; ``ahead``: what this
-    rank has done more often than the others."""
+    rank has done more often than the others.
+    """
     played = SimpleNamespace(ahead=0)
 
     def trace() -> bytes:

@@ -228,7 +228,8 @@ def run_until_step_20(root: Path, **settings) -> list:
 
 def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):
     """Rank 0 waits for rank 2, which is killed, and rank 1 for rank 0: in groups of two, as those
-    of tensor parallelism. Rank 0 keeps the store, and ends first where it does not wait."""
+    of tensor parallelism. Rank 0 keeps the store, and ends first where it does not wait.
+    """
     worlds.finish(worlds.start(tmp_path, 3, target=wait_in_pairs))
     for rank in (0, 1):
         said = (tmp_path / f"said-{rank}").read_text()

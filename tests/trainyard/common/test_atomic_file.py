@@ -73,7 +73,7 @@ def test_the_longest_name_that_a_file_system_takes(tmp_path: Path):
 
 
 def test_a_library_may_write_the_draft_under_its_name_and_replace_it(tmp_path: Path, monkeypatch):
-    """safetensors from 0.8 on writes a file of its own and renames it."""
+    """Safetensors from 0.8 on writes a file of its own and renames it."""
     path, synced, sync = tmp_path / "model.safetensors", [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda d: (synced.append(os.fstat(d).st_ino), sync(d)))
     draft = atomic_file.Draft(path)

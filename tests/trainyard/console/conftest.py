@@ -60,7 +60,8 @@ def chromium():
 @pytest.fixture
 def page(chromium, console: str):
     """A tab that has the key and shows the list of runs. What its console or a page complains of
-    is an error of the test."""
+    is an error of the test.
+    """
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     tab, complaints = context.new_page(), []
     tab.set_default_timeout(PATIENCE * 1000)

@@ -1,5 +1,6 @@
 """What the tests of the emulator's edge put in the place of pipelines and jobs, which have their
-own tests."""
+own tests.
+"""
 
 import boto3
 from botocore.auth import S3SigV4Auth, SigV4Auth

@@ -92,7 +92,8 @@ T5_3B = Shapes(units=(bare(32_000_000, 2), bare(2_819_000_000, 0)), sequence=1, 
 )
 def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: int, gib: float):
     """t5-3b on 8 GPUs, the docs' page on memory, largest layer 32M. ``beside``: DeepSpeed
-    has 16-bit weights next to the float32 ones, where FSDP has none."""
+    has 16-bit weights next to the float32 ones, where FSDP has none.
+    """
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "full", "offload": offload}
     setting = Setting.model_validate({"gpu": "A100-80"} | given)
     states = resident(setting, stages_of(setting, T5_3B)[0])

@@ -92,7 +92,8 @@ def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(sub
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
     """The reference's dependent actions: AddTags and PassRole are asked for inside a Create, and
-    appear in no log of their own (aws/aws-cdk#32294)."""
+    appear in no log of their own (aws/aws-cdk#32294).
+    """
     for role in ROLES:
         found = {a: s["Resource"] for s in derive(subject(name), role)["Statement"]
                  for a in s["Action"]}  # fmt: skip

@@ -128,7 +128,7 @@ def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypa
 
 
 def test_a_botocore_older_than_a_step_type_is_said_and_refuses_nothing(monkeypatch):
-    """botocore 1.40 has no CreateJob: validate ended with a KeyError."""
+    """Botocore 1.40 has no CreateJob: validate ended with a KeyError."""
     newer = ("CreateJobRequest", "DescribeJobResponse")
     known = {k: v for k, v in botocore_shapes.service_shapes("sagemaker").items() if k not in newer}
     monkeypatch.setattr(botocore_shapes, "service_shapes", lambda service: known)

@@ -20,7 +20,7 @@ class Block(nn.Module):
         self.p = config.dropout if config.kind == "functional" else 0.0
 
     def forward(self, x, *, scale):
-        """x and the result: (n, places, dim)."""
+        """X and the result: (n, places, dim)."""
         y = self.norm(x.flatten(0, 1)).view_as(x)
         y = self.dropout(self.down(F.gelu(self.up(y))))
         if self.p:

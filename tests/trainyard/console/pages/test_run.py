@@ -1,5 +1,6 @@
 """The page of a run in a real browser: it follows the run, leads to its steps, says why it failed,
-and is the report."""
+and is the report.
+"""
 
 from pathlib import Path
 

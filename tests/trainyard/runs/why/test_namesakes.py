@@ -1,5 +1,6 @@
 """Texts that look like a cause's and have another: of thousands of messages that libraries raise
-(torch, transformers, DeepSpeed, NCCL, …), those that a signature took for its own."""
+(torch, transformers, DeepSpeed, NCCL, …), those that a signature took for its own.
+"""
 
 import pytest
 

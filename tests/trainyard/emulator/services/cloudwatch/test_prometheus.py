@@ -53,7 +53,8 @@ def cloud(tmp_path_factory) -> Iterator[Cloud]:
 @pytest.fixture(scope="module")
 def told(cloud: Cloud) -> str:
     """After one execution that succeeded and one that failed, and requests to two variants: as they
-    are measured, since a model server takes seconds to begin."""
+    are measured, since a model server takes seconds to begin.
+    """
     [store] = cloud.endpoint.app.worlds.metrics
     for variant, status, count in (("A", 200, 2), ("A", 400, 2), ("B", 500, 1)):
         own_metrics.invocation(store, ("shop", variant, "config"), status, (0.25, 0.05), count)
