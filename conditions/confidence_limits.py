@@ -52,7 +52,8 @@ class Student:
     bend: float = 0.0
 
     def reach(self, confidence: float) -> float:
-        """Return the distance that the true value exceeds with chance 1 - confidence; may be inf."""
+        """Return the distance that the true value exceeds with chance 1 - confidence; may be
+        inf."""
         return self.error * _stretched(float(stdtrit(self.freedom, confidence)), self.bend)
 
     def chance(self, distance: float) -> float:
@@ -75,7 +76,8 @@ class Sized:
     """Uncertainty of |slope| × Σ weight² / Σ weight."""
 
     def reach(self, confidence: float) -> float:
-        """Return the distance, see ``Student``; the parts are independent, so their squares add up."""
+        """Return the distance, see ``Student``; the parts are independent, so their squares add
+        up."""
         student = float(stdtrit(self.weights.freedom, confidence))
         return float(np.hypot(self.rest * student, self.weights.reach(confidence)))
 
@@ -185,7 +187,8 @@ def bend(tail: float, effective: float) -> float:
 
 
 def tails(*samples: Floats) -> tuple[float, float]:
-    """Return the lengths of the tails below and above: the largest τ₃ to either side, 0 for none."""
+    """Return the lengths of the tails below and above: the largest τ₃ to either side, 0 for
+    none."""
     found = [l_skewness(sample) for sample in samples]
     return max(0.0, -min(found)), max(0.0, max(found))
 

@@ -11,7 +11,8 @@ Outcome = Literal["pass", "reject", "none"]
 
 
 class Known(TypedDict, total=False):
-    """Facts in gate.json beside the checks, from the scores; null in a gate that reads no scores."""
+    """Facts in gate.json beside the checks, from the scores; null in a gate that reads no
+    scores."""
 
     champion: str | None
     """ARN of the compared model package; ``none`` or ``unresolved``."""

@@ -147,7 +147,8 @@ def _refuse_type(name: str, found: pa.DataType) -> None:
 
 
 def _rows(file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Iterate over the row groups one by one: over the whole file, pyarrow 25 keeps all in memory."""
+    """Iterate over the row groups one by one: over the whole file, pyarrow 25 keeps all in
+    memory."""
     for number in range(file.num_row_groups):
         for batch in file.iter_batches(BATCH, row_groups=[number], columns=columns):
             for name in columns:

@@ -57,7 +57,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of one series at one time; for a summary, ``value`` is the sum, ``count`` the number."""
+    """A value of one series at one time; for a summary, ``value`` is the sum, ``count`` the
+    number."""
 
     labels: Labels
     value: float

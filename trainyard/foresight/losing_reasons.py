@@ -38,7 +38,8 @@ def misses(other: Candidate, question: Question) -> str | None:
 
 
 def _slower(other: Candidate, best: Candidate) -> str:
-    """Compare on the same machines, where price and interruptions are equal: only the step differs."""
+    """Compare on the same machines, where price and interruptions are equal: only the step
+    differs."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
     if abs(slower) < EQUAL:
