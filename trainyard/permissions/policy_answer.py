@@ -128,7 +128,7 @@ _NARROWING = {"stringlike", "arnlike", "bool", "foranyvalue:stringequals", "null
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One action on one resource that only one of the two policies allows."""
+    """An action on a resource that only one of the two policies allows."""
 
     kind: Literal["shortage", "excess"]
     sid: str

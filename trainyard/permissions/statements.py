@@ -62,9 +62,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What a role needs besides, and no definition tells: it names the step, the field, the reason.
+    """A further need of a role that no definition contains: it names the step, the field, the
+    reason.
 
-    A policy with a gap is to be completed by hand.
+    A policy with a gap must be completed by hand.
     """
 
     says: str

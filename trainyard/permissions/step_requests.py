@@ -198,7 +198,7 @@ def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a step asks the service for, and the role that does the work."""
+    """A step's request to the service, and the role that does the work."""
 
     role: Any
     """Role in the definition, or None: the definition does not name it."""

@@ -18,7 +18,7 @@ NOT_OURS = ("aws:", "sagemaker:")
 
 @dataclass(frozen=True)
 class State:
-    """All of a pipeline that an upsert sets: the whole request."""
+    """Everything of a pipeline that an upsert sets: the whole request."""
 
     name: str
     definition: str
