@@ -37,7 +37,7 @@ aws-samples/sagemaker-ssh-helper, Sample_Costs.md."""
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD, and whether it was derived and not read from AWS's list."""
+    """A price in USD; ``estimated`` if it was derived and not read from AWS's list."""
 
     usd: float
     estimated: bool

@@ -205,7 +205,7 @@ def estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The machines of a step, and how long they may run."""
+    """The machines of a step, and their limits."""
 
     kind: Kind
     instance_type: str
