@@ -87,12 +87,12 @@ def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
 def of_package(
     package: Mapping[str, Any], report: Callable[[str], Mapping[str, float]]
 ) -> dict[str, float]:
-    """Numbers that a package comes with: of its customer metadata, then of its ModelQuality report
+    """Return the numbers of a package: of its customer metadata, then of its ModelQuality report
     in S3, by the path in it.
 
     Args:
         package: DescribeModelPackage's answer.
-        report: what reads the numbers of the report at a URI.
+        report: reads the numbers of the report at a URI.
     """
     found: dict[str, float] = {}
     for name, text in (package.get("CustomerMetadataProperties") or {}).items():

@@ -107,8 +107,8 @@ def given(step: Step, known: Mapping[str, Any], job: Mapping[str, Any]) -> Given
         value = evaluate(field.raw, scope, lenient=True)
         name = label(path)
         if WIRE in (marked := _text(value)) or OWN in marked:
-            told = _job_fields(job) if told is None else told
-            actual = told.get(name)
+            described = _job_fields(job) if described is None else described
+            actual = described.get(name)
             if isinstance(actual, str) and _is_uri(actual):
                 uris[name] = actual.strip('"')
             elif actual is not None and WIRE in marked:

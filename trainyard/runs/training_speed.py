@@ -34,7 +34,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What steps take, beside what they should."""
+    """Measured time of steps, beside the expected one."""
 
     found: Seconds
     expected: tuple[Expected, ...] = field(default=())
