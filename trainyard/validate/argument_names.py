@@ -64,7 +64,7 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
 def _loop(
     step: Step, steps: dict[str, Step], place: Place, document: Document
 ) -> Iterator[Finding]:
-    """Items are a list of scalars, or what becomes one; the selector compares a body's output."""
+    """Check a loop: items are a list of scalars or become one; the selector compares an output."""
     items = step.arguments.get("IterableItems")
     found = (
         typed(items, document, steps) if isinstance(items, dict) and is_expression(items) else None

@@ -47,7 +47,7 @@ class Shape:
 
     @property
     def members(self) -> Mapping[str, Any]:
-        """A structure's members: name → shape."""
+        """Members of a structure: name → shape."""
         return self.body.get("members", {})
 
     def member(self, key: str) -> "Shape":

@@ -51,7 +51,7 @@ def show(findings: Sequence[Finding], checked: str) -> None:
 
 
 def line(finding: Finding) -> str:
-    """A finding in one line, for an error's message."""
+    """Return a finding in one line, for an error's message."""
     return f"{finding.path}: {finding.problem}; {finding.fix} ({finding.source})"
 
 

@@ -56,7 +56,7 @@ _QUOTED = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a step failed."""
+    """The cause of a step's failure."""
 
     step: str
     name: str

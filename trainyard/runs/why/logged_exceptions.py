@@ -174,7 +174,7 @@ class _Reading:
 
     is_waiting: bool = False
     is_library: bool = False
-    """Whether the innermost frame is a library's."""
+    """True if the innermost frame is a library's."""
 
     code: str = ""
     """Line of code of the innermost frame."""

@@ -29,7 +29,7 @@ def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
 @rule(
     "error",
     over=whole,
-    why="KMS does not know such a key: the job fails before it starts, or when it writes its outputs",
+    why="KMS has no such key: the job fails before it starts, or when it writes its outputs",
     fix="write arn:aws:kms:<region>:<account>:key/<id>, the key's id, or alias/<name>",
     source="KMS developer guide, Key identifiers (KeyId)",
 )

@@ -1,4 +1,4 @@
-"""Spot, checkpoints, warm pools, time limits, quotas."""
+"""Check spot, checkpoints, warm pools, time limits, quotas."""
 
 from collections.abc import Iterator
 
