@@ -96,7 +96,7 @@ class GateCheck:
     def __post_init__(self) -> None:
         if "scores" in self.needs and self.expected is None:
             raise GateError(
-                f"gate check {self.kind}: needs scores and has no expected: bad scores would pass"
+                f"gate check {self.kind}: needs scores, has no expected: bad scores would pass"
             )
 
     def made(self, evidence: Evidence, demands: Demands) -> list[Check]:
@@ -108,7 +108,9 @@ class GateCheck:
         rows = list(self.judge(evidence, demands))
         if not rows or any(row.kind != self.kind for row in rows):
             kinds = [row.kind for row in rows]
-            raise GateError(f"gate check {self.kind}: made rows of kinds {kinds}; expected its own")
+            raise GateError(
+                f"gate check {self.kind}: returned rows of kinds {kinds}; expected its own"
+            )
         return rows
 
     def unmade(self, demands: Demands, *, passed: bool, reason: str) -> list[Check]:

@@ -104,12 +104,12 @@ def _undecided(demands: Demands, reason: str) -> ScoreChecks:
 
 
 UNRESOLVED_CHAMPION = (
-    "nobody looked for the champion in the registry: start the run with "
+    "the champion was not looked up in the registry: start the run with "
     "`python -m pipelines.start`, or give the parameters ChampionArn and ChampionModelUri"
 )
 UNCOUNTED = (
-    "nobody counted the looks at this test split: start the run with `python -m pipelines.start`, "
-    "which counts them in the ledger, or give the parameter Look"
+    "the looks at this test split were not counted: start the run with "
+    "`python -m pipelines.start`, which counts them in the ledger, or give the parameter Look"
 )
 COLD_START = (
     "there is no champion to compare with, so nothing was compared; the recipe's gate.cold_start "

@@ -117,7 +117,7 @@ def test_a_gate_that_compares_nothing_judges_the_scores_beside_a_champion_too(ro
 
 def test_nobody_counted_the_looks(root: Path):
     found = gate(root, *COMPARED, "--look", "0")
-    assert found["verdict"] == "reject" and "nobody counted the looks" in found["reason"]
+    assert found["verdict"] == "reject" and "the looks at this test split were not counted" in found["reason"]
 
 
 def test_a_later_look_has_wider_limits_and_says_which_it_is(root: Path):

@@ -70,7 +70,7 @@ def _unknown_role(collector: Collector, request: Request) -> str:
         if places
     ]
     whose = (
-        f"of the model {collector.text(request.model, 'ModelName')}, which no step makes"
+        f"of the model {collector.text(request.model, 'ModelName')}, which no step creates"
         if request.model
         else "that a run decides"
     )

@@ -212,8 +212,8 @@ def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
         sid = statement.get("Sid", f"statement {number}")
         if not {"Action", "Resource"} <= set(statement):
             raise DefinitionError(
-                f"{sid}: has no Action or no Resource; NotAction and NotResource allow what nobody "
-                "listed, so they cannot be compared: list what is meant"
+                f"{sid}: has no Action or no Resource; NotAction and NotResource allow more "
+                "than they list, so they cannot be compared: list all actions and resources"
             )
         conditions = dict(_conditions(statement.get("Condition") or {}))
         for action in _listed(statement["Action"]):

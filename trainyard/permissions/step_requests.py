@@ -150,8 +150,8 @@ def _auto(c: Collector, a: Mapping[str, Any]) -> None:
     c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     c.key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
     c.needs.gaps.append(
-        f"step {c.step.name}: AutoML makes jobs and models of its own with this role, from images "
-        "that no request names"
+        f"step {c.step.name}: AutoML creates jobs and models of its own with this role, from "
+        "images that no request names"
     )
 
 

@@ -111,4 +111,4 @@ def _who(answer: Mapping[str, Any]) -> str:
     caller."""
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")
-    return user.get("UserProfileName") or identity or "somebody whom the service does not name"
+    return user.get("UserProfileName") or identity or "an author whom the service does not name"

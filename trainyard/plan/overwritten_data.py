@@ -50,7 +50,7 @@ class Overwritten:
     def __str__(self) -> str:
         if self.refused:
             return (
-                f"{self.step} is cached, and nobody can tell whether {self.uri} is still what run "
+                f"{self.step} is cached, and it is not known whether {self.uri} is still what run "
                 f"{self.run} read: it cannot be listed ({self.refused})"
             )
         of = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"

@@ -164,7 +164,7 @@ def _drift(drift: Drift) -> Iterator[Text]:
         "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
         "edited": f"drift: {drift.by} edited the pipeline at {when}; upserting undoes this:",
         "interrupted": f"an upsert by {drift.by} is under way since {when}, or was interrupted: "
-        "what is deployed is none of the recorded states",
+        "the deployed pipeline is not one of the recorded states",
     }
     style = "dim" if drift.kind == "unknown" else COLOURS["!"]
     yield _line(("! ", style), (said[drift.kind], style))

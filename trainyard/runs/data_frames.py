@@ -105,13 +105,13 @@ def executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:
 
 
 def records(
-    sagemaker: Any, told: list[dict[str, Any]], arn: str | None = None
+    sagemaker: Any, summaries: list[dict[str, Any]], arn: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """Iterate over Search's record of each listed execution; over Describe's answer if it lacks
     one.
 
     Args:
-        told: ListPipelineExecutions' summaries.
+        summaries: ListPipelineExecutions' summaries.
         arn: ARN of their pipeline, if they have only one.
 
     Raises:
@@ -119,7 +119,7 @@ def records(
     """
     with service_errors("reading the executions"):
         known = {one.get("PipelineExecutionArn"): one for one in _searched(sagemaker, arn)}
-        for summary in told:
+        for summary in summaries:
             record = known.get(summary["PipelineExecutionArn"])
             status = summary.get("PipelineExecutionStatus")
             if record is None or record.get("PipelineExecutionStatus") != status:
@@ -179,16 +179,16 @@ def frame(pipeline: str | None = None, region: str | None = None) -> "DataFrame"
     installed()
     sagemaker, now = client("sagemaker", region), datetime.now(UTC)
     found = pipelines(sagemaker, pipeline)
-    told: list[dict[str, Any]] = []
+    summaries: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for one in found:
         own = executions(sagemaker, one["PipelineName"])
         names |= {each["PipelineExecutionArn"]: one["PipelineName"] for each in own}
-        told += own
+        summaries += own
     arn = found[0].get("PipelineArn") if pipeline else None
     rows = [
         _run(names[record["PipelineExecutionArn"]], record, now)
-        for record in (records(sagemaker, told, arn) if told else ())
+        for record in (records(sagemaker, summaries, arn) if summaries else ())
     ]
     rows.sort(key=lambda row: (row["started"] is not None, row["started"]), reverse=True)
     return table(rows, RUNS | _parameters(found, rows))

@@ -84,7 +84,7 @@ def plan(
     runs = _runs(step, steps)
     reused = _reused(step, runs, steps, Execution(source, region))
     parameters = _parameters(source, definition, region)
-    told = {r.name for n in reused for r in known_references(steps[n].document)}
+    references = {r.name for n in reused for r in known_references(steps[n].document)}
     return Again(
         pipeline=name,
         source=source,
@@ -92,7 +92,7 @@ def plan(
         reused=reused,
         left=tuple(n for n in steps if n not in runs and n not in reused),
         parameters=parameters,
-        held={k: value for k, value in parameters.items() if k in told},
+        held={k: value for k, value in parameters.items() if k in references},
     )
 
 
