@@ -1,4 +1,4 @@
-"""Answer a callback step, such as a human approval; without a token, list those that wait.
+"""Answer a callback step, such as a human approval; without a token, list the waiting ones.
 
 trainyard callback                                   list the waiting steps
 trainyard callback TOKEN --succeed [--output k=v]    it succeeded, with these output parameters
