@@ -1,4 +1,4 @@
-"""Answer a callback step, such as a human approval; without a token, list the waiting ones.
+"""Answer a waiting callback step, e.g. an approval; without a token, list them.
 
 trainyard callback                                   list the waiting steps
 trainyard callback TOKEN --succeed [--output k=v]    it succeeded, with these output parameters
@@ -28,7 +28,7 @@ def main(
         typer.Option(metavar="NAME=VALUE", help="An output parameter, with --succeed."),
     ] = None,
 ) -> None:
-    """Answer a callback step, such as a human approval; without a token, list those that wait."""
+    """Answer a waiting callback step, e.g. an approval; without a token, list them."""
     if token is None:
         if succeed or fail is not None or output:
             raise RecipeError("which callback? give its token; trainyard callback lists them")
