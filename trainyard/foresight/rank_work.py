@@ -1,9 +1,9 @@
 """Compute one rank's work in an optimizer step, in seconds of an ideal device.
 
-``of`` counts operations, bytes and messages (``traffic.py``) along the longest path through a step:
-m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where stages are
-interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2). ``time.py`` knows which
-share of its ideal a device reaches.
+``of`` counts operations, bytes and messages (``step_traffic.py``) along the longest path through a
+step: m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where
+stages are interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2). ``step_time.py``
+knows which share of its ideal a device reaches.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The setting of a training: the model's shape, the machines, and the layout of the work on them.
 
 A setting is a row of ``trainyard advise --rows``; fields that a row leaves out have their default.
-Other words for fields and values are in ``aliases.py``.
+Other words for fields and values are in ``field_aliases.py``.
 """
 
 from collections.abc import Mapping

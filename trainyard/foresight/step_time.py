@@ -1,4 +1,4 @@
-"""Predict the time of an optimizer step: the work of ``work.py`` on devices that fall short of
+"""Predict the time of an optimizer step: the work of ``rank_work.py`` on devices that fall short of
 ideal.
 
 By how much they fall short is in ``constants.json``, which ``python -m benchmarks.foresight --fit``
