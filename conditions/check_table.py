@@ -62,7 +62,7 @@ def _first_is_given(check: "GateCheck", values: Values) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One entry of the table: a check of the gate."""
+    """A check of the gate: an entry of the table."""
 
     kind: str
     """Name of the kind in gate.json; several entries may be of one kind."""

@@ -11,7 +11,7 @@ NONE = "none"
 """The model package group has no Approved package."""
 
 UNRESOLVED = "unresolved"
-"""No champion was looked for: the run was started without one being named."""
+"""The champion was not looked up: the run was started without naming one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

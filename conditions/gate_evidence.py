@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One metric of the two models on the same examples."""
+    """A metric of the two models on the same examples."""
 
     metric: str
     challenger: float

@@ -147,7 +147,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Sums:
-    """One metric, added up over bins of examples: group bins, or (slice, block) pairs."""
+    """A metric, added up over bins of examples: group bins, or (slice, block) pairs."""
 
     difference: Floats
     """The challenger's improvement of the sum."""

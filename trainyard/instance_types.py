@@ -18,7 +18,7 @@ NEURON = ("trainium", "trainium2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One SageMaker instance type."""
+    """A SageMaker instance type."""
 
     name: str
     """Name, such as ``ml.p4d.24xlarge``."""

@@ -13,7 +13,7 @@ from trainyard.common.errors import EmulatorError, ServiceError
 from trainyard.terminal import errors
 
 STATE = Path(".trainyard/aws")
-"""Where trainyard run and trainyard emulator keep everything, by default."""
+"""Default folder in which trainyard run and trainyard emulator keep all state."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from trainyard.instance_types import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One device, and the node that it usually comes in."""
+    """A device, and the node that it usually comes in."""
 
     name: str
     """Label's memory included, as in ``H100-80``, and the power limit where it is unusual."""

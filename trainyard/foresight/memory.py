@@ -72,7 +72,7 @@ class Memory:
     """Pipeline rank that the peak is on."""
 
     fits: Literal["yes", "no", "unsure"]
-    """Whether it fits. yes: even with the worst error seen of a published peak; no: not even at
+    """Fit on the device. yes: even with the worst error seen of a published peak; no: not even at
     p10."""
 
     host_gib: float

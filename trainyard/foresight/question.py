@@ -80,7 +80,7 @@ class Question:
     """The model's shapes; None: by formula from the model's fields."""
 
     learned: str = ""
-    """What corrects the constants, in words; empty if nothing does."""
+    """Source of corrections of the constants, in words; empty without corrections."""
 
     time: Callable[[Setting, Shapes | None], Time] = time.foresee
     """Predicts a step's time: by the constants as they were fitted, or corrected by your own

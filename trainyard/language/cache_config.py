@@ -1,4 +1,4 @@
-"""Whether SageMaker answers a step from the step cache, and for how long.
+"""Determine whether SageMaker answers a step from the step cache, and for how long.
 
 Attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
 cache key attributes by pipeline step type".

@@ -110,7 +110,7 @@ class Collector:
 
 def key_arn(subject: Subject, key: str) -> str:
     """Return a key's ARN from its ARN or its id; an alias' ARN stays one (see
-    :func:`key_statement`)."""
+    ``job_role.key_statements``)."""
     if key.startswith("arn:"):
         return key
     return subject.arn("kms", key if key.startswith("alias/") else f"key/{key}")

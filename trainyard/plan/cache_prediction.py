@@ -266,7 +266,7 @@ def ordered(document: Mapping[str, Any]) -> list[Step]:
 
 
 class _Question:
-    """Whether one step would be taken from the cache."""
+    """Question whether a step would be taken from the cache."""
 
     def __init__(
         self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime

@@ -364,7 +364,7 @@ def _path(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a budget holds, with a text about it; empty without a budget."""
+    """Verdict on a budget, with a text about it; empty without a budget."""
 
     holds: bool
     text: str = ""

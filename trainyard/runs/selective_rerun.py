@@ -38,7 +38,7 @@ class Again:
     """Parameters of the source, as far as the pipeline still has them."""
 
     held: Mapping[str, str]
-    """Those of ``parameters`` that reused steps were given."""
+    """Entries of ``parameters`` that reused steps were given."""
 
     @property
     def config(self) -> dict[str, Any]:
