@@ -114,8 +114,7 @@ class GateCheck:
         return rows
 
     def unmade(self, demands: Demands, *, passed: bool, reason: str) -> list[Check]:
-        """Return the check's rows where the scores are missing, bad, or have nothing to compare
-        with."""
+        """Return the check's rows where the scores are missing, bad, or not comparable."""
         expected = self.expected(demands) if self.expected else ()
         return [
             self.row(metric, threshold, value=None, passed=passed, reason=reason)

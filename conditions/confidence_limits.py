@@ -52,8 +52,7 @@ class Student:
     bend: float = 0.0
 
     def reach(self, confidence: float) -> float:
-        """Return the distance that the true value exceeds with chance 1 - confidence; may be
-        inf."""
+        """Return the distance that the truth exceeds with chance 1 - confidence; may be inf."""
         return self.error * _stretched(float(stdtrit(self.freedom, confidence)), self.bend)
 
     def chance(self, distance: float) -> float:
@@ -76,14 +75,12 @@ class Sized:
     """Uncertainty of |slope| × Σ weight² / Σ weight."""
 
     def reach(self, confidence: float) -> float:
-        """Return the distance, see ``Student``; the parts are independent, so their squares add
-        up."""
+        """Return the distance, see ``Student``; the parts are independent: their squares add up."""
         student = float(stdtrit(self.weights.freedom, confidence))
         return float(np.hypot(self.rest * student, self.weights.reach(confidence)))
 
     def chance(self, distance: float) -> float:
-        """Return the p-value, see ``Student``: ``reach`` inverted, by halving the quantile of
-        Student's t."""
+        """Return the p-value, see ``Student``: ``reach`` inverted, by halving the quantile of t."""
         low, high = 0.0, _shrunk(max(distance, 0.0) / self.weights.error, self.weights.bend)
         for _ in range(60):
             middle = (low + high) / 2
@@ -111,8 +108,7 @@ class Differing:
     """The improvement; negated in the limit above it."""
 
     def reach(self, confidence: float) -> float:
-        """Return the distance, see ``Student``; inf where so few groups differ that any share is
-        possible."""
+        """Return the distance, see ``Student``; inf if so few groups differ that any share fits."""
         rest = 1 - self.share * float(ndtri(confidence)) ** 2
         own = self.own.reach(confidence)
         if rest <= 0 or own == np.inf:
@@ -181,21 +177,18 @@ def freedom(effective: float) -> float:
 
 
 def bend(tail: float, effective: float) -> float:
-    """Return b for this many effective groups and this tail length on the side of the danger; see
-    above."""
+    """Return b for so many effective groups and this tail on the side of the danger; see above."""
     return min(MOST, STEEPNESS * max(tail, 0.0) ** 3 / np.sqrt(effective))
 
 
 def tails(*samples: Floats) -> tuple[float, float]:
-    """Return the lengths of the tails below and above: the largest τ₃ to either side, 0 for
-    none."""
+    """Return the lengths of the tails below and above: the largest τ₃ to either side, or 0."""
     found = [l_skewness(sample) for sample in samples]
     return max(0.0, -min(found)), max(0.0, max(found))
 
 
 def l_skewness(values: Floats) -> float:
-    """Return τ₃ of (n,) values, from -1 (long tail below) to 1; 0 for fewer than three or equal
-    ones."""
+    """Return τ₃ of (n,) values, from -1 (long tail below) to 1; 0 for under three or equal ones."""
     n = len(values)
     if n < 3:
         return 0.0
@@ -254,8 +247,7 @@ def sized(residual: Floats, weight: Floats, effective: float) -> tuple[Sized | N
 
 
 def of_differing(difference: Floats, weight: Floats, every: Floats) -> tuple[Differing, Differing]:
-    """Return (below, above) the improvement of all groups, of which only some, at least one,
-    differ.
+    """Return (below, above) the improvement of all groups, of which only some differ, at least one.
 
     ``difference``, ``weight``: of the groups that differ; ``every``: the weights of all groups.
     """

@@ -66,8 +66,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstBaseline:
-    """A comparison of the model with a baseline on the same examples. For gate.json; decides
-    nothing."""
+    """A comparison of the model with a baseline on the same examples, for gate.json only."""
 
     baseline: str
     metric: str

@@ -11,8 +11,7 @@ Outcome = Literal["pass", "reject", "none"]
 
 
 class Known(TypedDict, total=False):
-    """Facts in gate.json beside the checks, from the scores; null in a gate that reads no
-    scores."""
+    """Facts in gate.json beside the checks, from the scores; null if no scores are read."""
 
     champion: str | None
     """ARN of the compared model package; ``none`` or ``unresolved``."""

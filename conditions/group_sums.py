@@ -98,8 +98,7 @@ def _fine(probability: Floats) -> NDArray[np.int64]:
 
 
 def _parts(examples: Floats) -> NDArray[np.int64]:
-    """Return the start of each of at most ``PARTS`` parts, which hold about as many examples
-    each."""
+    """Return the start of each of at most ``PARTS`` parts, with about as many examples each."""
     below = np.cumsum(examples) - examples
     part = (below * PARTS / examples.sum()).astype(np.int64)
     return np.flatnonzero(np.diff(part, prepend=-1))
@@ -311,8 +310,7 @@ class Batch:
 
 
 def hashed(groups: Ints) -> Ints:
-    """Return the bin of each group: the top bits of its id × 2⁶⁴ ÷ the golden ratio (Knuth,
-    6.4)."""
+    """Return each group's bin: the top bits of its id × 2⁶⁴ ÷ the golden ratio (Knuth, 6.4)."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     mixed = groups.view(np.uint64) * golden
     mixed ^= mixed >> np.uint64(32)

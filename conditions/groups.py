@@ -21,8 +21,7 @@ ALIKE = 2.33
 
 
 def effective_groups(weight: Floats) -> float:
-    """Return (Σ weight)² / Σ weight² (Kish): exactly G for G equal weights; 0 without any
-    weight."""
+    """Return (Σ weight)² / Σ weight² (Kish): exactly G for G equal weights; 0 without weight."""
     if not weight.any():
         return 0.0
     weight = weight / weight.max()

@@ -61,8 +61,7 @@ class Improvement:
     """One-sided upper limit; may be inf."""
     standard_error: float
     effective_groups: float
-    """(Σ weight)² / Σ weight² over groups (Kish): as informative as this many groups of equal
-    weight."""
+    """(Σ weight)² / Σ weight² over groups (Kish): as informative as so many equal groups."""
     differing_groups: float
     """Effective groups among those that do not tie."""
     copies: int
@@ -73,8 +72,7 @@ class Improvement:
     """Limits of how far the truth may lie above the value; without the bootstrap."""
 
     def chance_below(self, bound: float) -> float:
-        """Return the one-sided p-value of "the improvement is at least ``bound``", without the
-        bootstrap."""
+        """Return the one-sided p-value of "the improvement is at least ``bound``"; no bootstrap."""
         if self.standard_error == 0:
             return float(self.value >= bound)
         return max(limit.chance(bound - self.value) for limit in self.above)
@@ -85,7 +83,7 @@ class Improvement:
         return freedom(self.differing_groups)
 
     def detectable(self, power: float) -> float:
-        """Return the smallest true improvement with a lower limit above 0 with this power; may be
+        """Return the smallest true improvement whose lower limit is above 0 with this power, or
         inf.
 
         The limit's distance + t₁₋β × the standard error: Bloom, Evaluation Review 19, 1995, who has
@@ -218,8 +216,7 @@ def _limits(
 def _of_some(
     error: float, differ: tuple[Floats, Floats], known: Many, moved: Floats, in_order: bool
 ) -> tuple[Limits, Limits]:
-    """Return the limits of a few groups: longer tails than all groups have may be chance, 1 /
-    √groups.
+    """Return the limits of a few groups, whose longer tails may be chance, of about 1 / √groups.
 
     ``differ``: (difference, weight) of the groups that do not tie.
     """
@@ -244,8 +241,7 @@ def _waves(moved: Floats, error: float, in_order: bool) -> list[Student]:
 def bootstrap_t(
     residual: Floats, share: Floats, confidence: float, resamples: int
 ) -> tuple[float, float]:
-    """Return the studentised improvement's quantiles at 1 - confidence and confidence; may be
-    infinite.
+    """Return the studentised improvement's quantiles at 1 - confidence and confidence, maybe inf.
 
     The sums that a resample needs are linear in how often it took each group: one product of
     matrices gives them all.

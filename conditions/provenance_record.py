@@ -129,8 +129,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _at(value: Any, *path: str) -> Any:
-    """Return the string or number at ``path``; None for anything else, which could not be
-    compared."""
+    """Return the string or number at ``path``; None for anything else: not comparable."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, str | int) else None

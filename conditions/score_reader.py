@@ -113,8 +113,7 @@ def _batches(
 def _columns(
     file: parquet.ParquetFile, wanted: Wanted | None, metrics: Mapping[str, Direction]
 ) -> list[str]:
-    """Return the columns to read; ``wanted``: of the challenger, whose slices and predictions
-    count."""
+    """Return the columns to read; ``wanted``: the challenger's, with slices and predictions."""
     names = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
     present = file.schema_arrow.names
     if wanted and wanted.slices:
@@ -147,8 +146,7 @@ def _refuse_type(name: str, found: pa.DataType) -> None:
 
 
 def _rows(file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Iterate over the row groups one by one: over the whole file, pyarrow 25 keeps all in
-    memory."""
+    """Iterate over the row groups one by one: else pyarrow 25 keeps the whole file in memory."""
     for number in range(file.num_row_groups):
         for batch in file.iter_batches(BATCH, row_groups=[number], columns=columns):
             for name in columns:

@@ -12,8 +12,7 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 def verdict_condition(
     gate: ProcessingStep, register: Step, visible: Sequence[str] = ()
 ) -> ConditionStep:
-    """Return the condition: ``register`` if gate.json says ``pass``, else fail with the gate's
-    reason.
+    """Return the condition: ``register`` if gate.json says ``pass``, else fail with its reason.
 
     Only words are compared: ``conditions.verdict`` has turned anything missing, not finite or
     malformed into ``reject`` with a reason. ``visible``: kinds of checks that get a condition of

@@ -13,8 +13,7 @@ REASON_LENGTH = 700
 
 
 def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) -> Gate:
-    """Return the content of gate.json: every key always there; ``pass`` only when every check
-    passed.
+    """Return gate.json's content: every key always there; ``pass`` only if every check passed.
 
     An evaluation without a dataset fingerprint, and a gate without checks, reject.
     """

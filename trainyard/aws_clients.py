@@ -20,8 +20,7 @@ from trainyard.common.errors import ServiceError
 
 
 def client(service: str, region: str | None = None) -> Any:
-    """Return a boto3 client; region and credentials come from the AWS environment when not
-    given."""
+    """Return a boto3 client; region and credentials are the AWS environment's unless given."""
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
         where = region or os.environ.get("AWS_REGION")  # boto3 alone reads AWS_DEFAULT_REGION only

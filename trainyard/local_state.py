@@ -1,5 +1,4 @@
-"""The state that trainyard run left in this folder, for reading verbs where no AWS is
-configured."""
+"""The state that trainyard run left here, for reading verbs where no AWS is configured."""
 
 import os
 from collections.abc import Iterator

@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # a session that uses none of this does not pay for the impor
 
 @pytest.fixture(scope="session")
 def sagemaker_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """Serve an AWS for the session. Its ``env`` points a process at it; this process stays as it
-    is."""
+    """Serve an AWS for the session. Its ``env`` points a process at it; this one is untouched."""
     from trainyard.emulator.server import serve
 
     with serve(tmp_path_factory.mktemp("sagemaker")) as endpoint:

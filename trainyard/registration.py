@@ -6,8 +6,7 @@ from pkgutil import iter_modules
 
 
 def import_modules(package: str, path: Iterable[str], first: Sequence[str] = ()) -> None:
-    """Import every module of ``package``, which lies at ``path``: ``first``, then the others by
-    name.
+    """Import every module of ``package``, which lies at ``path``: ``first``, then by name.
 
     Raises:
         ModuleNotFoundError: a name in ``first`` is not a module.

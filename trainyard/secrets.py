@@ -31,8 +31,7 @@ _NO_TOKEN = re.compile(r"(?i)true|false|none|null|auto|[-+.\d]*")
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether ``value``, called ``name``, looks like a secret itself, not a reference to
-    one."""
+    """Return whether ``value``, called ``name``, looks like a secret itself."""
     if not value or value.startswith("arn:") or _PLACEHOLDER.fullmatch(value) or name == OF_SDK:
         return False
     words = [word.lower() for word in WORDS.findall(name)]

@@ -156,8 +156,7 @@ def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
 def _trained(
     fields: Mapping[str, Any], known: Model | None, read: Shapes | None, gpu: str
 ) -> Setting:
-    """Return the setting of the training, from a published model's shape, from shapes or from
-    fields.
+    """Return the training's setting, from a published model's shape, from shapes or fields.
 
     Raises:
         RecipeError: a field is missing, unknown or wrong.

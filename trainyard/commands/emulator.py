@@ -82,8 +82,7 @@ def main(
 
 @contextlib.contextmanager
 def _console(endpoint: Endpoint) -> Iterator[None]:
-    """Run the console in a process of its own, which prints its address on stderr, during the
-    block."""
+    """Run the console in its own process, which prints its address on stderr, in the block."""
     kept = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
     command = [sys.executable, "-m", "trainyard", "console"]
     with subprocess.Popen(command, env=kept | endpoint.env, stdout=sys.stderr) as process:

@@ -59,8 +59,7 @@ def main(
 
 
 def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
-    """Return the plan of a pipeline that gets the definition ``body``, and keeps everything
-    else."""
+    """Return the plan of a pipeline that only gets the definition ``body``."""
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
         there = deployed.describe(sagemaker, name) if is_known else None

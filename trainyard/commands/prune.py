@@ -35,8 +35,7 @@ def main(
         bool, typer.Option(help="Print what would be removed, and remove nothing.")
     ] = False,
 ) -> None:
-    """Remove old executions and print their size; exit 1 when an emulator has the directory
-    open."""
+    """Remove old executions and print their size; exit 1 if an emulator has it open."""
     console = Console(highlight=False, soft_wrap=True)
     if not (state / "s3").is_dir():
         console.print(f"{state}: there is nothing")

@@ -102,8 +102,7 @@ def _run(command: list[str]) -> int:
 
 
 def _pass_signals(child: subprocess.Popen) -> None:
-    """Pass signals to the child: Ctrl-C in a terminal reaches it anyway, a signal to us alone does
-    not."""
+    """Pass signals to the child: Ctrl-C in a terminal reaches it anyway, others do not."""
 
     def pass_on(number: int, _: object) -> None:
         if number == signal.SIGTERM or not sys.stdin.isatty():
@@ -130,8 +129,7 @@ def _conclude(begun: datetime) -> int:
 
 
 def _tell(begun: datetime) -> None:
-    """Print why executions since ``begun`` failed: a command that failed with one often does not
-    say."""
+    """Print why executions since ``begun`` failed: the failed command often does not say."""
     for found in _executions(client("sagemaker")):
         if found["StartTime"] >= begun and found["PipelineExecutionStatus"] == "Failed":
             reason = found.get("PipelineExecutionFailureReason", "")

@@ -57,8 +57,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of one series at one time; for a summary, ``value`` is the sum, ``count`` the
-    number."""
+    """A value of one series at one time; of a summary, ``value`` is the sum of ``count``."""
 
     labels: Labels
     value: float
@@ -104,8 +103,7 @@ OF_SERVICE = (
 
 
 def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "") -> Measure:
-    """Return a measure of a training's metric line; of several keys the part before ``_`` is a
-    label."""
+    """Return a measure of a metric line; of several keys, the part before ``_`` is a label."""
     sources = tuple(
         Source(TRAINING, metric or f"train:{key}", scale,
                {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {}, key)

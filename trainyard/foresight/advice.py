@@ -232,8 +232,7 @@ def guessed(advice: Advice) -> list[str]:
 
 
 def shown(advice: Advice, most: int = 8) -> list[Candidate]:
-    """Return the best layout, up to three others on the same machines, and the best of other
-    machines."""
+    """Return the best layout, up to three on the same machines, and the best of others."""
     best: list[Candidate] = []
     seen: set[Any] = set()
     for one in advice.ranked:

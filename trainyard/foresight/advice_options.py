@@ -266,8 +266,7 @@ def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offe
 
 
 def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: B008
-    """Return the layouts to choose from: those of ``within``, with the given fields (``4,8``)
-    replaced.
+    """Return the layouts to choose from: ``within``, with the given fields (``4,8``) replaced.
 
     Raises:
         RecipeError: a value is invalid.

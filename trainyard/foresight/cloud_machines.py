@@ -79,8 +79,7 @@ def wait(market: str) -> Spread:
 
 
 def start() -> Spread:
-    """Return the seconds from the machines to the first step, without the checkpoint's load: a
-    guess."""
+    """Return the seconds from machines to first step, without a checkpoint's load: a guess."""
     return _three(TABLE["starts"])
 
 

@@ -51,8 +51,7 @@ class Gpu:
     """Bandwidth of the memory, in 10¹² bytes per second."""
 
     link_gb_s: float
-    """Bandwidth of NVLink in one direction, in 10⁹ bytes per second; 0 where only PCIe joins
-    devices."""
+    """Bandwidth of NVLink in one direction, in 10⁹ bytes per second; 0 if there is only PCIe."""
 
     watts: float
     node_gbps: float

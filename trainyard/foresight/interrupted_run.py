@@ -274,8 +274,7 @@ def _progress(up: Array, left: Array, saving: Saving) -> tuple[Array, Array]:
 def _first(
     leaves: NDArray[np.bool_], ends: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return where each row leaves or ends first (its length if neither), and which of both it
-    does."""
+    """Return where each row leaves or ends first (or its length), and which of both it does."""
     either = leaves | ends
     some, first = either.any(axis=1), either.argmax(axis=1)
     leaving = some & leaves[np.arange(len(first)), first]

@@ -94,8 +94,7 @@ class Count:
 
 
 def node_counts(most: int) -> list[int]:
-    """Return the counts of nodes to try: powers of two, one and a half times them, and ``most``
-    itself."""
+    """Return the counts of nodes to try: powers of two, 1.5 times them, and ``most`` itself."""
     powers = [2**exponent for exponent in range(most.bit_length())]
     return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
 
@@ -109,8 +108,7 @@ def fitting(
     remember: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
-    """Iterate over the layouts of ``model`` on ``nodes`` machines that fit, or may fit, and their
-    memory.
+    """Iterate over the layouts of ``model`` on ``nodes`` machines that fit or may, with memory.
 
     Of layouts that differ in recomputation alone, the least that surely fits is given, and those
     that may fit with less: more only takes longer.
@@ -144,8 +142,7 @@ def fitting(
 
 
 def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
-    """Iterate over (what is shared, by how many ranks), from the least memory to the most; 0: all
-    ranks."""
+    """Iterate over (what is shared, by how many ranks), least memory first; 0: all ranks."""
     data, context = degrees["data"], degrees["context"]
     within = base.node_size // (degrees["tensor"] * context)
     for shard in reversed(space.shard):
@@ -158,8 +155,7 @@ def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[
 def _degrees(
     base: Setting, global_batch: int, space: Space
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Iterate over (degrees and precision, samples of a data-parallel rank) of all possible
-    layouts."""
+    """Iterate over (degrees and precision, samples per data-parallel rank) of all layouts."""
     gpus, node = base.gpus, base.node_size
     for tensor in space.tensor:
         if node % tensor or not _splits(base, tensor):

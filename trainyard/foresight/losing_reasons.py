@@ -38,8 +38,7 @@ def misses(other: Candidate, question: Question) -> str | None:
 
 
 def _slower(other: Candidate, best: Candidate) -> str:
-    """Compare on the same machines, where price and interruptions are equal: only the step
-    differs."""
+    """Compare on the same machines, with equal price and interruptions: only steps differ."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
     if abs(slower) < EQUAL:
@@ -139,8 +138,7 @@ def _is(setting: Setting, layout: Mapping[str, Any]) -> bool:
 
 
 def _lacks(best: Candidate, layout: Mapping[str, Any], question: Question) -> str | None:
-    """Return what a layout lacks with the smallest micro-batch; None if memory is not what it
-    lacks."""
+    """Return what a layout lacks with the smallest micro-batch; None if it is not memory."""
     least = {"micro_batch": 1, "sequence_parallel": False, "recompute": "full"}
     setting = best.setting.model_copy(update={**least, **layout})
     needs = question.ask(setting)

@@ -72,8 +72,7 @@ class Memory:
     """Pipeline rank that the peak is on."""
 
     fits: Literal["yes", "no", "unsure"]
-    """Fit on the device. yes: even with the worst error seen of a published peak; no: not even at
-    p10."""
+    """Fit on the device. yes: even with the worst error of a published peak; no: not at p10."""
 
     host_gib: float
     """Memory used on each node's host, in GiB."""
@@ -208,8 +207,7 @@ def _recomputed(setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def _sharded(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Iterate over changes to sharing instead of copying, then to sharing by all data-parallel
-    ranks."""
+    """Iterate over changes from copying to sharing, then to sharing by all data ranks."""
     if setting.sharded_over > 1:
         for shard in SHARDS[SHARDS.index(setting.shard) + 1 :]:
             yield {"shard": shard}

@@ -21,8 +21,7 @@ _TREE = TypeAdapter(Shapes)
 
 
 def read(tree: Mapping[str, Any]) -> Shapes:
-    """Return shapes from JSON with the fields of ``Shapes`` and ``Unit``; the totals may be left
-    out.
+    """Return shapes from JSON with the fields of ``Shapes`` and ``Unit``; totals are optional.
 
     A field ``of``, which names the model, is ignored.
 
@@ -47,8 +46,7 @@ def widths(read: Shapes) -> dict[str, Any]:
 
 
 def megatron(setting: Setting) -> bool:
-    """Return whether the layout is one of Megatron's, whose operators are fused otherwise than
-    torch's."""
+    """Return whether the layout is Megatron's, whose operators are fused unlike torch's."""
     split = setting.tensor * setting.pipeline * setting.context > 1
     return split and setting.shard != "full"
 

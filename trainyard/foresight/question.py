@@ -43,8 +43,7 @@ class Question:
     """The training to advise on, and its limits."""
 
     model: Setting
-    """Setting whose fields say what is trained, and how it is computed; the layout's are
-    replaced."""
+    """Setting whose fields say what is trained and how; the layout's fields are replaced."""
 
     tokens: float
     """Tokens of the whole training."""
@@ -83,8 +82,7 @@ class Question:
     """Source of corrections of the constants, in words; empty without corrections."""
 
     time: Callable[[Setting, Shapes | None], Time] = time.foresee
-    """Predicts a step's time: by the constants as they were fitted, or corrected by your own
-    runs."""
+    """Predicts a step's time: by the fitted constants, or corrected by your own runs."""
 
     def __post_init__(self) -> None:
         step = self.global_batch * self.model.sequence

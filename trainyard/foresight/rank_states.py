@@ -31,8 +31,7 @@ class Stage:
 
 
 def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
-    """Return the stages that may be the fullest: the first, the second for those between, the
-    last."""
+    """Return the stages that may be the fullest: first, second (for inner ones), last."""
     ranks = setting.pipeline
     if ranks == 1:
         units = tuple((unit, float(unit.count)) for unit in model.units)
@@ -175,8 +174,7 @@ def _trained(unit: Unit) -> float:
 
 
 def _frozen(setting: Setting, unit: Unit) -> float:
-    """Return the bytes of a frozen weight; libraries quantize matrices of products, except the
-    head's."""
+    """Return the bytes of a frozen weight; libraries quantize products, except the head's."""
     width = float(WIDTH[setting.precision])
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 

@@ -44,8 +44,7 @@ ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
 
 @dataclass(slots=True)
 class Work:
-    """Seconds of ideal devices and links, or counts where a field says so; for one optimizer
-    step."""
+    """Seconds of ideal devices and links, or counts if a field says so, per optimizer step."""
 
     matmul: float = 0.0
     """Products with weights on Ampere (and all without a constant of their own), at the best

@@ -125,8 +125,7 @@ class Setting(BaseModel):
     ("paged_adamw_8bit"), momentum for those with one ("lion")."""
 
     optimizer_in_backward: bool = False
-    """True if each weight is updated, and its gradient freed, as soon as the gradient is
-    computed."""
+    """True if each weight is updated, and its gradient freed, once that is computed."""
 
     offload: Literal["none", "optimizer", "all"] = "none"
     """State that lies in the host's memory between its uses; optimizer includes the gradients. A

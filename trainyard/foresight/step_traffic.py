@@ -61,8 +61,7 @@ def tensor(setting: Setting, block: Unit, times: float) -> float:
 
 
 def context(setting: Setting, block: Unit, times: float) -> float:
-    """Return the seconds in which every rank gets all others' keys and values: once forward, twice
-    backward."""
+    """Return the seconds to send all keys and values: once forward, twice backward."""
     c = setting.context
     if c == 1:
         return 0.0

@@ -166,8 +166,7 @@ def embedding(w: Widths, vocab: int, learned: bool) -> Unit:
 
 
 def head(w: Widths, vocab: int, tied: bool) -> Unit:
-    """Return the last norm and the product with the vocabulary; memory counts the logits
-    themselves."""
+    """Return the last norm and the product with the vocabulary; memory counts the logits."""
     norm = w.hidden * (1 + w.biased)
     parameters = norm + (0 if tied else vocab * w.hidden)
     kept = Kept(w.bytes * w.hidden * (1 if w.compiled else 2), 0)

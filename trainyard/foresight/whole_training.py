@@ -14,8 +14,7 @@ class Whole:
 
     outcome: Outcome
     saving: Saving
-    """How the training saves: at the given interval, or at the best one for the machines'
-    median."""
+    """Saving at the given interval, or at the best one for the machines' median."""
 
     start_seconds: Spread
     """Seconds from the machines to the first new step, the checkpoint's load included."""

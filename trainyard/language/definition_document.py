@@ -1,5 +1,4 @@
-"""A definition in the form that the checks read: a list of steps with JSON paths, and
-parameters."""
+"""A definition in the checks' form: a list of steps with JSON paths, and parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

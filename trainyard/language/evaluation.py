@@ -60,8 +60,7 @@ class Scope(Protocol):
         ...
 
     def property(self, step: str, path: str) -> Any:
-        """Return the value at ``path`` in the service's Describe answer for what the step
-        created."""
+        """Return the value at ``path`` in the Describe answer for what the step created."""
         ...
 
     def property_file(self, step: str, name: str, path: str) -> Any:
@@ -201,8 +200,7 @@ def unknowns(value: Any) -> Iterator[Unknown]:
 
 
 def read_json(data: bytes, path: str, where: str) -> Any:
-    """Return the value at ``path`` in a JSON file whose content is ``data``; ``where`` names the
-    file.
+    """Return the value at ``path`` in the JSON file ``data``, which ``where`` names.
 
     Raises:
         ExpressionError: it is not valid JSON, or has no value there.

@@ -55,8 +55,7 @@ def declared(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameter → its value: of ``given``, which are texts, else its default; None without
-    one.
+    """Return parameter → its value: from ``given`` texts, else its default, else None.
 
     Raises:
         ValueError: a given value is not of the parameter's type.

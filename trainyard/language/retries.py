@@ -22,12 +22,10 @@ class RetryCause:
     """Word for it in a recipe."""
 
     failures: tuple[str, ...]
-    """Beginnings of the FailureReason of such a failure. An AlgorithmError begins with none of
-    them."""
+    """Beginnings of the FailureReason of such a failure; never those of an AlgorithmError."""
 
     without_effect: tuple[str, ...] = ()
-    """Step types whose jobs are retried by themselves after it, so that a policy does
-    nothing."""
+    """Step types whose jobs are retried anyway after it, so that a policy does nothing."""
 
     @property
     def of_job(self) -> bool:

@@ -76,8 +76,7 @@ def entries(
     branch: tuple[str, bool] | None = None,
     loop: str | None = None,
 ) -> Iterator[Entry]:
-    """Iterate over everything in a definition's ``Steps``; nested items follow the step that
-    holds them."""
+    """Iterate over a definition's ``Steps``; nested items follow the step that holds them."""
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
         here = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
         yield here
@@ -90,8 +89,7 @@ def entries(
 
 
 def steps_of(documents: Any) -> Iterator[Step]:
-    """Iterate over every step of a definition's ``Steps``; nested ones follow the step that holds
-    them.
+    """Iterate over the steps in a definition's ``Steps``; nested ones follow their holder.
 
     Items that are not a step (not an object, no Name, no Type, Arguments not an object) are left
     out.

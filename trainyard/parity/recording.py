@@ -75,8 +75,7 @@ class Run:
             self.later("delete_pipeline", **named)
 
     def executed(self, name: str, parameters: list[dict] | None = None) -> str | None:
-        """Return the ARN of an execution that has ended; its description and its steps are
-        recorded."""
+        """Return the ARN of an execution that has ended; its description and steps are recorded."""
         started = self.call(
             "start_pipeline_execution", PipelineName=self.name(name),
             PipelineParameters=parameters or [],
@@ -134,8 +133,7 @@ _DROPPED = {"ResponseMetadata", "CreatedBy", "LastModifiedBy"}
 
 
 class Scrubber:
-    """Replaces the run's own names: of the account, the region, the role, the bucket, the
-    prefix."""
+    """Replaces the run's own names: account, region, role, bucket, prefix."""
 
     def __init__(self, own: dict[str, str]) -> None:
         """``own``: text in answers → its replacement, e.g. the account's number."""

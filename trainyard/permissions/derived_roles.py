@@ -25,8 +25,7 @@ def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str
 
 
 def missing(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
-    """Return what the role needs beside :func:`derive`'s policy and no definition contains, by
-    step.
+    """Return the role's needs beyond :func:`derive`'s policy that no definition has, by step.
 
     Raises:
         DefinitionError: see :func:`derive`.

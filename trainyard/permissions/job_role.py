@@ -138,8 +138,7 @@ def storage(
 
 
 def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statement]:
-    """Iterate over ListBucket, one statement per bucket: its condition names the bucket's own
-    prefixes."""
+    """Iterate over ListBucket, one per bucket; its condition names the bucket's prefixes."""
     for number, bucket in enumerate(sorted({bucket for bucket, _ in patterns})):
         prefixes = minimal(key for owner, key in patterns if owner == bucket)
         yield Statement(
@@ -153,8 +152,7 @@ def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statemen
 def containers(
     subject: Subject, repositories: set[str], log_groups: set[str]
 ) -> Iterator[Statement]:
-    """Iterate over rights for images from ECR, logs and metrics in CloudWatch. ``repositories``:
-    ARNs."""
+    """Iterate over rights on ECR images, logs and metrics. ``repositories``: ARNs."""
     yield Statement(
         sid="RegistryLogin",
         actions=("ecr:GetAuthorizationToken",),

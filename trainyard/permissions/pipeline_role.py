@@ -122,8 +122,7 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _made(subject: Subject) -> Iterator[Statement]:
-    """Iterate over statements for tuning jobs, models, endpoints and all else but jobs of a
-    single kind."""
+    """Iterate over statements for all but jobs of a single kind: tuning jobs, models, …"""
     for type_, several in MADE.items():
         steps = [step for step in subject.values.steps if step.type == type_]
         for sid, resource, actions in several:
@@ -235,8 +234,7 @@ def _text(subject: Subject, value: Any, where: str) -> str | Gap:
 
 
 def _reads(subject: Subject) -> Iterator[Statement | Gap]:
-    """Iterate over rights to read single objects: property files, and the models that are
-    registered."""
+    """Iterate over rights to read single objects: property files, and registered models."""
     objects = set()
     for where, uri in [*_json_files(subject), *_model_data(subject)]:
         try:

@@ -101,8 +101,7 @@ def from_file(
     root: str | None = None,
     asked: str | None = None,
 ) -> Subject:
-    """Return the subject of a definition's file; the caller gives name, region and role if the file
-    does not.
+    """Return the subject of a definition's file; the caller gives what the file lacks.
 
     The policies of jobs and pipeline (``asked``) need a name only if the definition uses it, and
     only the account of the pipeline's role, which the steps' roles contain, too. Images and ARNs

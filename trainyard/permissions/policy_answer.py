@@ -84,8 +84,7 @@ def _tell(gaps: Mapping[str, list[str]]) -> bool:
 
 
 def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
-    """Print every difference; return the exit status. An excess over a policy with gaps may fill
-    them."""
+    """Print every difference; return the exit status. An excess may fill a policy's gaps."""
     try:
         document = read(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:

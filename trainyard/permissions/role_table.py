@@ -1,5 +1,4 @@
-"""The roles whose policies can be derived; each registers itself, as do an application's own
-roles."""
+"""The roles whose policies can be derived; all register themselves, an application's, too."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

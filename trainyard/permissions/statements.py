@@ -62,8 +62,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A further need of a role that no definition contains: it names the step, the field, the
-    reason.
+    """A role's further need that no definition contains: it names step, field and reason.
 
     A policy with a gap must be completed by hand.
     """
@@ -94,8 +93,7 @@ def forced_wildcards(document: Mapping) -> dict[str, str]:
 
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return an expression that matches other patterns: their ``*`` only by ``*``, ``?`` by
-    either."""
+    """Return an expression for other patterns: matches their ``*`` by ``*``, ``?`` by either."""
     parts = {"*": ".*", "?": "[^*]"}
     return re.compile("".join(parts.get(char, re.escape(char)) for char in pattern), re.DOTALL)
 
@@ -106,8 +104,7 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns, sorted, without those that another one covers; of equals the first
-    stays."""
+    """Return the patterns, sorted, without those that others cover; of equals the first stays."""
     kept: list[str] = []
     for pattern in sorted(set(patterns)):
         if not any(covers(other, pattern) for other in kept):
@@ -160,8 +157,7 @@ class Values(Start):
         return self.name if name == "PipelineName" and self.name else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
-        """Return the step's own argument, or what the service derives from it; else a run
-        decides."""
+        """Return the step's own argument, or what the service makes of it; else a run decides."""
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)

@@ -85,8 +85,7 @@ def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
 
 
 def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
-    """Read the archive of code that toolkits of SDK 2's frameworks download; it may be in
-    quotes."""
+    """Read the archive of code that SDK 2's toolkits download; it may be in quotes."""
     with c.or_gap():
         uri = c.text((values or {}).get(name, ""), name).strip('"')
         if uri.startswith("s3://"):
@@ -225,8 +224,7 @@ def requests(subject: Subject, step: Step) -> Iterator[Request]:
 
 
 def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
-    """Return a request whose work is done with the role of a model, which a step may have
-    created."""
+    """Return a request whose work uses a model's role; a step may have created the model."""
     match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", str(name.get(GET))) if _got(name) else None
     if not match:
         return Request(None, arguments, name)

@@ -107,8 +107,7 @@ def _tags(sagemaker: Any, arn: str) -> dict[str, str]:
 
 
 def _who(answer: Mapping[str, Any]) -> str:
-    """Return the author: UserContext names a Studio user, or the IAM identity of any other
-    caller."""
+    """Return the author: UserContext names a Studio user, or another caller's IAM identity."""
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")
     return user.get("UserProfileName") or identity or "an author whom the service does not name"

@@ -78,8 +78,7 @@ def overwritten(
 
 
 def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over URIs that people write to: neither another step's output nor code, named by
-    content."""
+    """Iterate over URIs that people write to: no step's output, and no code named by content."""
     arguments = step.get("Arguments") or {}
     sources = [each.get("S3Input") for each in arguments.get("ProcessingInputs") or ()]
     sources += [

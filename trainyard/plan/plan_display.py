@@ -30,8 +30,7 @@ Cell = tuple[str, str]  # text, style
 
 
 def picture(plan: Plan, width: int | None = None) -> list[Text]:
-    """Return the lines of a plan; ``width``: columns of the terminal, None for lines of any
-    length."""
+    """Return the lines of a plan; ``width``: the terminal's columns, None for any length."""
     lines = [
         Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"),
         Text(),
@@ -75,8 +74,7 @@ def _count(count: int, what: str) -> str:
 
 
 def differences(diff: Diff) -> Iterator[Text]:
-    """Iterate over settings, parameters, then the steps; steps with equal changes stand
-    together."""
+    """Iterate over settings, parameters, then steps; steps with equal changes are together."""
     for title, changes in (("pipeline", diff.pipeline), ("parameters", diff.parameters)):
         if changes:
             yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))

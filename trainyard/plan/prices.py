@@ -99,8 +99,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
 
 
 def _listed(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
-    """Iterate over (section of the table, name in it, USD) of all that the region offers on
-    demand."""
+    """Iterate over (table's section, name in it, USD) of the region's offers on demand."""
     where = {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region}
     pages = pricing.get_paginator("get_products")
     for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[where]):

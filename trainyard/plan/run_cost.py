@@ -295,8 +295,7 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
 
 
 def usd_of(job: Work, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
-    """Return USD for machines and their disks for ``seconds``, at ``share`` of the price on
-    demand."""
+    """Return USD of machines and disks for ``seconds``, at ``share`` of the on-demand price."""
     hours = seconds / 3600 * job.count
     disks = storage.usd * job.volume_gb * hours / HOURS_A_MONTH if storage else 0.0
     return hourly.usd * hours * share + disks

@@ -51,8 +51,7 @@ Fields = dict[str, Field]
 
 
 def fields(step: Mapping[str, Any]) -> Fields:
-    """Return all fields of a step without its name and its nested steps, which are steps of
-    their own."""
+    """Return all fields of a step without its name and its nested steps."""
     outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
     arguments = dict(step.get("Arguments") or {})
     for branch in NESTED:
@@ -80,8 +79,7 @@ def top(document: Mapping[str, Any]) -> Fields:
 
 
 def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return every step by its name, in the definition's order, nested ones after their
-    condition."""
+    """Return every step by its name, in the definition's order, nested ones after their holder."""
     return {step.name: dict(step.document) for step in steps_of(document["Steps"])}
 
 
@@ -146,8 +144,7 @@ def _nameless(item: dict) -> Any:
 
 
 def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
-    """Iterate over ``--flag value``. ``--flag name value`` is named by both, since it may come
-    again."""
+    """Iterate over ``--flag value``; ``--flag name value`` is named by both, as it may repeat."""
     seen: set[str] = set()
     for position, group in _groups(items):
         name = " ".join(str(item) for item in group[: max(1, len(group) - 1)])

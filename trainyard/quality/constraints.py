@@ -173,8 +173,7 @@ def _numbers_apart(now: dict[str, Any], then: dict[str, Any], robust: bool) -> f
 
 
 def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
-    """Return LInfinity: the largest difference between two values' shares; 0 if one has no
-    buckets."""
+    """Return LInfinity: the largest difference of two values' shares; 0 without buckets."""
     if not now or not then:
         return 0.0
     shares = []

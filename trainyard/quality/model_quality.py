@@ -14,8 +14,7 @@ import numpy as np
 from trainyard.quality.tables import Cells, DataError, Table, numbers
 
 LEAST, PARTS, SHARE = 200, 5, 0.8
-"""A standard deviation needs ``LEAST`` rows: it is that over ``PARTS`` subsamples of this
-``SHARE``."""
+"""Rows that a standard deviation needs; it is that over ``PARTS`` subsamples of ``SHARE``."""
 GREATER, LESS = "GreaterThanThreshold", "LessThanThreshold"
 KINDS = {
     "Regression": "regression",
@@ -29,8 +28,7 @@ Measure = Callable[[np.ndarray], Measures]
 
 
 def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, Any]:
-    """Return statistics.json of model quality. ``columns``: the environment's ``*_attribute``
-    values.
+    """Return statistics.json of model quality. ``columns``: the ``*_attribute`` variables.
 
     Raises :class:`DataError`.
     """

@@ -58,8 +58,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _from_csv(files: list[Path], header: bool) -> Table:
-    """Read CSV; without a header the columns are ``_c0``, ``_c1``, … as AWS's analyser names
-    them."""
+    """Read CSV; without a header the columns are ``_c0``, ``_c1``, … as with AWS's analyser."""
     names: list[str] = []
     rows: list[Cells] = []
     for path in files:

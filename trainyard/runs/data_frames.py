@@ -107,8 +107,7 @@ def executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:
 def records(
     sagemaker: Any, summaries: list[dict[str, Any]], arn: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Iterate over Search's record of each listed execution; over Describe's answer if it lacks
-    one.
+    """Iterate over each listed execution's record from Search, or else from Describe.
 
     Args:
         summaries: ListPipelineExecutions' summaries.
@@ -213,8 +212,7 @@ def steps(which: Which, region: str | None = None) -> "DataFrame":
 
 
 def metrics(which: Which, region: str | None = None, *, series: bool = False) -> "DataFrame":
-    """Return a row for each metric of each training job: its latest value; with ``series`` each
-    value.
+    """Return a row per metric of each training job: the latest value, or all with ``series``.
 
     The latest values are DescribeTrainingJob's. The series is what MetricDefinitions find in the
     log of the job's first instance, beside the step, epoch or round that its line names

@@ -61,8 +61,7 @@ def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]
 
 
 def message(execution: Execution, status: str, console: str = "") -> str:
-    """Return pipeline, run and status; for each failed step the cause and the fix; where to
-    look."""
+    """Return pipeline, run and status; the cause and fix of each failed step; where to look."""
     pipeline, _, run = execution.arn.rpartition(":pipeline/")[2].partition("/execution/")
     lines = [f"{pipeline}: run {run} {status}"]
     for cause in causes_of(execution) if status == "Failed" else ():

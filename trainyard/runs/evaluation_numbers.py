@@ -44,8 +44,7 @@ def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
 
 
 def got(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
-    """Return the time at which an object was written, and its content; only the start of a large
-    one.
+    """Return the time at which an object was written, and its content, cut if it is large.
 
     Raises:
         ClientError: the object does not exist, or S3 refuses.

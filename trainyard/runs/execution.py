@@ -141,8 +141,7 @@ class Execution:
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
     def definition(self) -> dict[str, Any]:
-        """Return the definition that it runs, which may differ from its pipeline's; empty if AWS
-        gives none.
+        """Return its definition, perhaps no longer its pipeline's; empty if AWS gives none.
 
         Raises:
             ServiceError: the execution does not exist, or AWS cannot be reached.
@@ -192,8 +191,7 @@ class Execution:
         }
 
     def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
-        """Return host → the last ``count`` events of its log, each with ``timestamp`` and
-        ``message``."""
+        """Return host → its log's last ``count`` events, with ``timestamp`` and ``message``."""
         found = {}
         for stream in self._log_streams(step):
             host = stream.partition("/")[2]  # a transform also has <host>/data-log

@@ -73,8 +73,7 @@ ALL = "all"
 def calibrate(
     which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
 ) -> Iterator[str]:
-    """Add the trainings of an execution, or of ``all``, to the calibration; yield lines that say
-    so.
+    """Add the trainings of an execution, or of ``all``, to the calibration; yield a report.
 
     The file is written before the first line is yielded.
 

@@ -42,8 +42,7 @@ class Definition:
 
 
 def definitions(job: Mapping[str, Any]) -> list[Definition]:
-    """Return the definitions in DescribeTrainingJob's answer, without invalid expressions or
-    groups."""
+    """Return the definitions in DescribeTrainingJob's answer that are valid, with a group."""
     found = (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
     return [one for one in map(_definition, found) if one is not None]
 
@@ -64,8 +63,7 @@ def given_up(known: Iterable[Definition]) -> list[str]:
 
 
 def hint(regex: str) -> str:
-    """Return the literal text with which a regular expression begins, after a possible word
-    boundary.
+    """Return the literal text at the start of a regular expression, after a word boundary.
 
     A line without it is skipped in a fraction of the time that the expression takes.
     """

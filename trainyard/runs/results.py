@@ -71,8 +71,7 @@ class Made:
                     }
 
     def _series(self, step: Step, job: Mapping[str, Any]) -> tuple[str, list[tuple[str, Sample]]]:
-        """Return the log's values; CloudWatch's if the log has none; the latest if there is
-        nothing else."""
+        """Return the log's values; else CloudWatch's; else the latest."""
         if logged := list(self._logged(step, job)):
             return "log", logged
         assert step.job is not None

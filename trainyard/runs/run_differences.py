@@ -73,8 +73,7 @@ def key(value: Any, own: Mapping[str, str]) -> str:
 
 
 def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameter → the value that it had in the run; ``given`` are those that the service
-    lists."""
+    """Return parameter → its value in the run; ``given`` are those that the service lists."""
     try:
         return values(document, given)
     except ValueError:  # the service reads the type otherwise: then as it is listed

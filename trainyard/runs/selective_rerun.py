@@ -129,8 +129,7 @@ def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
 def _reused(
     step: str, runs: Iterable[str], steps: Mapping[str, Step], execution: Execution
 ) -> dict[str, str]:
-    """Return all steps that the running steps depend on. Raises RecipeError: one has not
-    succeeded."""
+    """Return all steps that running steps need. Raises RecipeError: one has not succeeded."""
     status = execution.describe()["PipelineExecutionStatus"]
     if status not in ENDED:
         message = f"--execution {execution.arn}: is {status}; only what has ended is reused"

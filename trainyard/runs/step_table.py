@@ -26,8 +26,7 @@ def steps_table(steps: list[Step]) -> Table:
 
 
 def status_text(step: Step) -> Text:
-    """Return the step's status in its colour; with a note on an earlier result or a waiting
-    callback."""
+    """Return the step's status in its colour, noting an earlier result or a waiting callback."""
     return Text(f"{step.status}{_aside(step)}", style=COLOURS.get(step.status, ""))
 
 

@@ -53,8 +53,7 @@ class Pace:
         return max(known, key=lambda part: self.found[part] - should[part], default=STEP)
 
     def said(self) -> str:
-        """Return ``slow: a step takes 2.31 s, and 1.53 s by 3 earlier runs; most of that is data
-        …``."""
+        """Return ``slow: a step takes 2.31 s, and 1.53 s by 3 earlier runs; most of that is …``."""
         if not self.is_slow:
             return ""
         expected, part = self.expected[0], self.slowest

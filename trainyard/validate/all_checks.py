@@ -54,8 +54,7 @@ def refuse_errors(body: str, source: str) -> None:
 
 
 def _well_formed(document: Document, found: list[Finding]) -> Document:
-    """Return ``document`` without steps whose values have wrong types: the rules table reads
-    values."""
+    """Return ``document`` without steps whose values have wrong types, which rules can't read."""
     broken = {finding.step for finding in found if finding.rule in MALFORMED}
     return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
 

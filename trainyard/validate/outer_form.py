@@ -21,8 +21,7 @@ ROOT = Place(None, "$")
 
 
 def read(body: str) -> tuple[Document | None, list[Finding]]:
-    """Return the definition in ``body``, None if it cannot be read, and the findings in its
-    form."""
+    """Return the definition in ``body``, or None if unreadable, and the findings in its form."""
     findings: list[Finding] = []
     try:
         document = json.loads(

@@ -1,5 +1,4 @@
-"""Check a value against a shape: members, types, enums, patterns, lengths, ranges, at every
-depth."""
+"""Check a value at every depth against a shape: members, types, enums, patterns, limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

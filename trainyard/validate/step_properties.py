@@ -108,8 +108,7 @@ def _root(step: Step) -> Shape | None:
 
 
 def _outputs(step: Step) -> dict[str, Any]:
-    """Return ``OutputParameters['x']`` of a Lambda or callback step, each with its declared
-    type."""
+    """Return ``OutputParameters['x']`` of a Lambda or callback step, with declared types."""
     declared = step.document.get("OutputParameters")
     members = {
         output["OutputName"]: {"type": OUTPUT_TYPES.get(str(output.get("OutputType")), "any")}

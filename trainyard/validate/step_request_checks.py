@@ -148,8 +148,7 @@ def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
 
 
 def _at(value: Any, where: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
-    """Iterate over the values at ``where``; 0 stands for every item of a list. Absent ones are
-    left out."""
+    """Iterate over the present values at ``where``; 0 stands for every item of a list."""
     if not where:
         yield value, place
     elif where[0] == 0:

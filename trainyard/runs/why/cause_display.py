@@ -46,8 +46,7 @@ def _safe(line: str) -> str:
 
 
 def add_to_summary(causes: Iterable[Cause]) -> None:
-    """Append the causes to the job's summary; does nothing outside GitHub Actions, or without
-    causes.
+    """Append the causes to the job's summary; no effect without causes or GitHub Actions.
 
     Raises:
         TrainyardError: the file cannot be written.

@@ -17,8 +17,7 @@ SURVIVED = 200
 """Ordinary further lines of its machine after which an exception, or a text, was not fatal."""
 
 AFTERMATH = 2_000
-"""Largest number of a machine's last lines that are examined: lines about a failure are not
-work."""
+"""Largest number of a machine's last lines to examine; lines about a failure don't count."""
 
 AFTERWARDS = 30
 """Ordinary lines that may follow the exception of a program that ends: summaries, clean-up."""

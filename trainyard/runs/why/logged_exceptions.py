@@ -96,8 +96,7 @@ class Raised:
 
     line: Line
     kind: str
-    """Name of the exception, such as ``ValueError``, with its module where the traceback has
-    one."""
+    """Name of the exception, such as ``ValueError``, with its module if the traceback has it."""
 
     message: str
     place: str = ""
@@ -192,8 +191,7 @@ class _Reading:
     is_survivable: bool = False
 
     def without(self, text: str) -> str:
-        """Return the line without the prefix of the traceback's first line, also if times in it
-        differ."""
+        """Return the line without the prefix of the traceback's first line, whatever its times."""
         head = text[: len(self.before)]
         is_same = _DIGIT.sub("0", head) == _DIGIT.sub("0", self.before)
         return text[len(self.before) :] if is_same else text
@@ -267,8 +265,7 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
 
 
 def _completed(one: Raised, lines: Sequence[Line]) -> Raised:
-    """Return the exception with the next line of its rank, if its own line only introduces the
-    message."""
+    """Return the exception with its rank's next line, if its own only introduces the message."""
     if one.is_of_a_launcher or not one.line.text.rstrip().endswith(":"):
         return one
     who = (one.line.host, one.line.rank)
@@ -293,16 +290,14 @@ def named(line: Line) -> Raised | None:
 
 
 def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
-    """Iterate over exceptions that a line names without a traceback, usually in a piece of a
-    log."""
+    """Iterate over exceptions that a line names without a traceback, usually in part of a log."""
     for number, each in enumerate(lines):
         if one := named(each):
             yield _completed(replace(one, number=number), lines)
 
 
 def tells(text: str) -> bool:
-    """Return whether a message says what failed, and not only that another process, or a step,
-    has."""
+    """Return whether a message says what failed, not only that a process or step has."""
     summary = _SUMMARY.search(text)
     is_more = summary is None or len(text) - summary.end() > 30
     return is_more and _OF_ANOTHER.search(text) is None

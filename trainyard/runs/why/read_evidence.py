@@ -1,5 +1,4 @@
-"""Read the evidence of a failed step from the service: its message about the job, and the job's
-logs."""
+"""Read the evidence of a failed step from the service: its reason, and the job's logs."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -18,8 +18,7 @@ QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
 
 def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
-    """Iterate over every text in a step's arguments, parameters at their defaults, with its
-    path."""
+    """Iterate over every text in a step's arguments, with its path; parameters at defaults."""
     for step in document.steps:
         known: Any = document.value(step.own_arguments)
         for path, text in strings(known, f"{step.path}.Arguments"):

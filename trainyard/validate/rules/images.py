@@ -137,8 +137,7 @@ def regions_differ(document: Document) -> Iterator[Violation]:
 
 
 def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
-    """Iterate over (step, path, region, whether it is an image) of every image and ARN with a
-    region."""
+    """Iterate over (step, path, region, whether an image) of each image and ARN with a region."""
     for step in document.steps:
         for path, text in strings(document.value(step.own_arguments), f"{step.path}.Arguments"):
             if found := IMAGE.fullmatch(text) or _ARN_REGION.match(text):

@@ -61,8 +61,7 @@ class Job:
         return known_text(self.get(where))
 
     def items(self, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Iterate over the objects of the list at a path, with their positions; members
-        unresolved."""
+        """Iterate over the objects of the list at a path, with positions; members unresolved."""
         for index, item in enumerate(as_list(self.raw(where))):
             if isinstance(item, Mapping):
                 yield index, item

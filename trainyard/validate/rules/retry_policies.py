@@ -1,5 +1,4 @@
-"""Check RetryPolicies: step types that may have them, causes and limits that the service
-accepts."""
+"""Check RetryPolicies: step types, causes and limits that the service accepts."""
 
 from collections.abc import Iterator
 from typing import Any

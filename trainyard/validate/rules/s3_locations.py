@@ -89,8 +89,7 @@ def empty_key_part(step: Step) -> Iterator[Violation]:
 
 
 def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
-    """Iterate over the outputs of processing and transform jobs. Training jobs add their own
-    name."""
+    """Iterate over outputs of processing and transform jobs; training jobs add their own name."""
     for job in jobs(document):
         for index, item in job.items("ProcessingOutputConfig.Outputs"):
             s3 = item.get("S3Output")

@@ -73,8 +73,7 @@ def _ranges(job: Job, where: str) -> Iterator[Range]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a range's bound, which is text, as a number; None if it is not one, or only a run
-    knows it."""
+    """Return a range's bound, which is text, as a number; None if invalid, or not yet known."""
     try:
         return float(value) if isinstance(value, str | int | float) else None
     except ValueError:
@@ -135,8 +134,7 @@ MOST_SUMMARIES = 50
 
 
 def references(document: Document) -> Iterator[tuple[Document, Step | None, str, Reference]]:
-    """Iterate, for ``over``, over every reference to another step's property, its step and JSON
-    path."""
+    """Iterate, for ``over``, over each reference to a step's property, with step and path."""
     for expression, place, step in everywhere(document):
         with suppress(ExpressionError):
             found = parse_get(expression[GET]) if GET in expression else None

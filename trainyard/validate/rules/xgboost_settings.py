@@ -143,8 +143,7 @@ def xgboost_not_tunable(searched: tuple[Job, Range]) -> Iterator[Violation]:
 
 
 def _values(found: Range) -> Iterator[tuple[str, str]]:
-    """Iterate over (place, text) of values that may be drawn: both ends, or each category, if
-    known."""
+    """Iterate over (place, text) of known values that may be drawn: both ends, or categories."""
     for place, end in (("MinValue", found.low), ("MaxValue", found.high)):
         if end is not None and math.isfinite(end):
             yield place, str(int(end)) if end == int(end) else str(end)
