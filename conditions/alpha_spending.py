@@ -1,6 +1,6 @@
-"""The level that is left for another look at the same test split and champion.
+"""The significance level that is left for another look at the same test split and champion.
 
-Whoever tries often enough wins: an equal challenger passes one test of level α with α, but the best
+Enough tries always win: an equal challenger passes one test of level α with chance α, but the best
 of fifty such challengers passes it every second time. So the looks share one α (α-spending: Lan &
 DeMets, Biometrika 70, 1983; α-investing that earns nothing back: Foster & Stine, Journal of the
 Royal Statistical Society B 70, 2008). Of k looks at most
@@ -24,10 +24,10 @@ REST = 0.1
 
 
 def spent(alpha: float, look: int) -> float:
-    """The level of the ``look``-th test, the first being 1; over all looks they add up to α.
+    """Return the level of the ``look``-th test, counted from 1; the levels of all looks sum to α.
 
     Raises:
-        GateError: ``alpha`` is no probability, or ``look`` is below 1.
+        GateError: ``alpha`` is not between 0 and 1, or ``look`` is below 1.
     """
     if not 0 < alpha < 1:
         raise GateError(f"alpha is {alpha}; expected a number between 0 and 1")

@@ -1,4 +1,4 @@
-"""What the checks against the champion have in common: their field, their rows.
+"""Field and rows that the checks against the champion have in common.
 
 ``improvement`` is positive where the challenger is better, in the metric's own unit, whichever
 values of the metric are better. A limit that is infinite is None in a check, and never passes.
@@ -13,16 +13,16 @@ from conditions.gate_check import Check, number, reaches
 from conditions.gate_evidence import Compared
 
 SOME = 0.5
-"""Where a smaller share of the groups differs, the reason says so."""
+"""The reason says so where a smaller share of the groups than this differs."""
 
 
 def margins(name: str, doc: str, *, gt: float | None = None, ge: float | None = None) -> Field:
-    """The field of a comparison: metric → margin, above ``gt`` or at least ``ge``."""
+    """Return the field of a comparison: metric → margin, above ``gt`` or at least ``ge``."""
     return Field(name=name, form="margins", doc=doc, gt=gt, ge=ge)
 
 
 def row(check: GateCheck, of: Compared, threshold: float, **found: Any) -> Check:
-    """A row of ``check`` on one metric."""
+    """Return a row of ``check`` on one metric."""
     return check.row(
         of.metric,
         threshold,
@@ -34,7 +34,7 @@ def row(check: GateCheck, of: Compared, threshold: float, **found: Any) -> Check
 
 
 def above(check: GateCheck, of: Compared, bound: float) -> Check:
-    """The lower limit of the improvement is above ``bound``."""
+    """Check that the lower limit of the improvement is above ``bound``."""
     found = of.improvement
     low = number(found.low)
     shown = "without limit: too few groups differ" if low is None else f"{low:+.4g}"
@@ -56,7 +56,7 @@ def above(check: GateCheck, of: Compared, bound: float) -> Check:
 
 
 def _notes(of: Compared) -> Iterator[str]:
-    """What a reader of the limits should know of the groups."""
+    """Iterate over remarks on the groups that a reader of the limits should know."""
     found = of.improvement
     if not reaches(found.differing_groups, SOME * found.effective_groups):
         yield (
@@ -74,5 +74,5 @@ def _notes(of: Compared) -> Iterator[str]:
 
 
 def signed(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:
-    """(metric, threshold) of what the recipe says of each metric."""
+    """Iterate over (metric, ``sign`` × margin) of the check's first field."""
     return ((metric, sign * margin) for metric, margin in demands[check.fields[0].name].items())

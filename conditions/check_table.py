@@ -1,9 +1,9 @@
 """The table of the gate's checks: what a check's module in ``conditions.checks`` declares.
 
-From it derive the recipe's fields (``steps.gate.config``), the job's arguments
-(``conditions.gate_arguments``), what the gate has to read, the kinds in gate.json, the words of
-summary and report (``pipelines.run_report.run_documents``) and the picture that shows a check.
-Without numpy, pydantic and the SDK: every gate reads it, and what shows a verdict does.
+The recipe's fields (``steps.gate.config``), the job's arguments (``conditions.gate_arguments``),
+the files that the gate reads, the kinds in gate.json, the words of summary and report
+(``pipelines.run_report.run_documents``) and the picture that shows a check derive from it. It
+imports neither numpy, pydantic nor the SDK: every gate reads it, and so does what shows a verdict.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,17 +20,19 @@ from conditions.gate_evidence import Evidence
 from trainyard.common.errors import GateError
 
 Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates"]
-"""What a check takes beside evaluation.json's own numbers. ``champion``: its scores, too, and
-``slices``, their columns, include ``scores``; ``near_duplicates`` are for Evaluate to look for."""
+"""Input of a check beside evaluation.json's own numbers.
+
+``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``. Evaluate looks
+for ``near_duplicates``."""
 Limit = Literal["low above", "high above", "high at most"]
-"""The limit of a value that is compared with the threshold, and how."""
+"""Limit of a value that is compared with the threshold, and how it is compared."""
 Picture = Literal["metrics", "champion", "budgets"]
 LAST = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of the recipe's section ``gate``, and the argument of the gate's job that tells it.
+    """A field of the recipe's section ``gate``, and the argument that passes it to the gate's job.
 
     ``value``: one value of the type ``of``. ``margins``: metric → margin in the metric's own unit,
     of a comparison with the champion. ``thresholds``: name → threshold of all ``max_<metric>`` and
@@ -42,7 +44,7 @@ class Field:
     form: Literal["value", "margins", "thresholds"] = "value"
     of: type[float] | type[int] | type[str] = float
     default: Any = None
-    """None: the field may be left out, and nothing is demanded then."""
+    """Value where a recipe leaves the field out; None: nothing is demanded then."""
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
@@ -60,55 +62,59 @@ def _first_is_given(check: "GateCheck", values: Values) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One entry of the table."""
+    """A check of the gate: an entry of the table."""
 
     kind: str
-    """As gate.json names it; several entries may be of one kind."""
+    """Name of the kind in gate.json; several entries may be of one kind."""
     judge: Callable[[Evidence, Demands], Iterable[Check]]
-    """Its rows in gate.json, made when it is declared and its needs are met."""
+    """Return the check's rows in gate.json; called when it is declared and its needs are met."""
     fields: tuple[Field, ...] = ()
-    """The first one declares the check."""
+    """Recipe fields of the check; the first one declares it."""
     declared: Callable[["GateCheck", Values], bool] = _first_is_given
     refuse: Callable[[Values], str | None] = lambda values: None
-    """What is wrong with the recipe's values together; None for nothing."""
+    """Return why the recipe's values do not fit together; None if they do."""
     needs: frozenset[Need] = frozenset()
     expected: Callable[[Demands], Iterable[tuple[str, float]]] | None = None
-    """(metric, threshold) of each of its rows, for scores that are missing or bad, when no row can
-    be made: then they reject. Each check that needs scores has it."""
+    """Return (metric, threshold) of each row. Every check that needs scores has it: where the
+    scores are missing or bad, no row can be computed, and rejecting rows are written from these
+    instead.
+    """
     direction: Direction = "lower"
-    """Which values are better, in the rows that ``row`` makes."""
+    """Better values, in the rows that ``row`` creates."""
     name: str = "max_{metric}"
-    """The name of these rows."""
+    """Name of these rows."""
     limit: Limit | None = None
-    """None: the value itself is compared, by its direction."""
+    """Limit that is compared; None: the value itself is compared, by its direction."""
     picture: Picture | None = None
     label: str = "{metric}"
-    """How the picture of the budgets names it."""
+    """Name in the picture of the budgets."""
     order: int = LAST
-    """Place among the rows of gate.json, within what has equal needs, and among the arguments."""
+    """Place among the rows of gate.json, within checks of equal needs, and among the arguments."""
     shown: int = LAST
     """Place of the kind in gate.json and in the Verdict step."""
 
     def __post_init__(self) -> None:
         if "scores" in self.needs and self.expected is None:
             raise GateError(
-                f"gate check {self.kind}: needs scores and has no expected: bad scores would pass"
+                f"gate check {self.kind}: needs scores, has no expected: bad scores would pass"
             )
 
     def made(self, evidence: Evidence, demands: Demands) -> list[Check]:
-        """Its rows.
+        """Return the check's rows.
 
         Raises:
-            GateError: it makes none, which nothing could reject, or one of another kind.
+            GateError: it returns no row, so nothing could reject, or one of another kind.
         """
         rows = list(self.judge(evidence, demands))
         if not rows or any(row.kind != self.kind for row in rows):
             kinds = [row.kind for row in rows]
-            raise GateError(f"gate check {self.kind}: made rows of kinds {kinds}; expected its own")
+            raise GateError(
+                f"gate check {self.kind}: returned rows of kinds {kinds}; expected its own"
+            )
         return rows
 
     def unmade(self, demands: Demands, *, passed: bool, reason: str) -> list[Check]:
-        """Its rows where the scores are missing, bad, or nothing to compare with."""
+        """Return the check's rows where the scores are missing, bad, or not comparable."""
         expected = self.expected(demands) if self.expected else ()
         return [
             self.row(metric, threshold, value=None, passed=passed, reason=reason)
@@ -117,12 +123,12 @@ class GateCheck:
 
     @property
     def stage(self) -> int:
-        """Rows with fewer needs come first."""
+        """Number of needs; rows with fewer needs come first."""
         return sum(need in self.needs for need in ("scores", "champion", "slices"))
 
     @property
     def margins(self) -> Field | None:
-        """The field that says in which metrics the models are compared, and by how much."""
+        """The field that names the compared metrics and their margins; None without one."""
         return next((given for given in self.fields if given.form == "margins"), None)
 
     def row(
@@ -135,7 +141,7 @@ class GateCheck:
         reason: str,
         **more: Any,
     ) -> Check:
-        """A row of this check; ``more``: limits and the like."""
+        """Return a row of this check; ``more``: limits and the like."""
         return Check(
             kind=self.kind,
             name=self.name.format(metric=metric),
@@ -196,12 +202,12 @@ SETTINGS = (
         "with. All other checks are made as ever, and ``pass`` needs some.",
     ),
 )
-"""Fields that no check declares alone; every gate that reads scores is told them."""
+"""Fields that no single check declares; every gate that reads scores gets them as arguments."""
 
 
 @cache
 def checks() -> tuple[GateCheck, ...]:
-    """All entries, in their order; each module of ``conditions.checks`` has some in ``CHECKS``."""
+    """Return all entries in order, from ``CHECKS`` of each module of ``conditions.checks``."""
     modules = (
         import_module(f"{conditions.checks.__name__}.{found.name}")
         for found in iter_modules(conditions.checks.__path__)
@@ -211,8 +217,8 @@ def checks() -> tuple[GateCheck, ...]:
 
 
 def kinds(values: Values | None = None) -> tuple[str, ...]:
-    """The kinds of checks, or of those that the values ask for, in the order in which gate.json and
-    the Verdict step show them.
+    """Return the kinds of checks, or of those that the values ask for, in the order in which
+    gate.json and the Verdict step show them.
     """
     asked = {check.kind for check in (checks() if values is None else declared(values))}
     ordered = sorted(checks(), key=lambda check: check.shown)
@@ -220,26 +226,26 @@ def kinds(values: Values | None = None) -> tuple[str, ...]:
 
 
 def declared(values: Values) -> tuple[GateCheck, ...]:
-    """The checks that the values ask for."""
+    """Return the checks that the values ask for."""
     return tuple(check for check in checks() if check.declared(check, values))
 
 
 def compared_metrics(values: Values) -> list[str]:
-    """The metrics that are compared with the champion's."""
+    """Return the metrics that are compared with the champion's."""
     margins = [check.margins.name for check in checks() if check.margins]
     return list(dict.fromkeys(metric for name in margins for metric in values[name]))
 
 
 def fields() -> tuple[Field, ...]:
-    """Every field of the gate: those of the checks in their order, then the settings."""
+    """Return the gate's fields: those of the checks in their order, then the settings."""
     return (*(given for check in checks() for given in check.fields), *SETTINGS)
 
 
 def defaults() -> dict[str, Any]:
-    """Field → the value of one that a recipe leaves out."""
+    """Return field → value of a field that a recipe leaves out."""
     return {f.name: {} if f.form != "value" else f.default for f in fields()}
 
 
 def rows_of(demands: Demands) -> tuple[GateCheck, ...]:
-    """The checks that are asked for, in the order of their rows in gate.json."""
+    """Return the checks that are asked for, in the order of their rows in gate.json."""
     return tuple(sorted(declared(demands.values), key=lambda check: check.stage))

@@ -25,11 +25,11 @@ Floats = NDArray[np.float64]
 STEEPNESS = 88.0
 """b × √effective groups at |τ₃| = 1."""
 STRAIGHT = 1e-9
-"""A b that is no b: so small a number has no digits left to divide by."""
+"""Below this, b counts as 0: so small a number has no digits left to divide by."""
 MOST = 2.0
 """Largest b: 1.65 standard errors become 13."""
 DOUBT = 2.0
-"""Standard errors by which a slope must differ from 0 to count, and by which it counts less."""
+"""Standard errors by which a slope must differ from 0 to count, and by which it is reduced."""
 FEW, LONGER = 30, 1.25
 """Fewer than ``FEW`` groups that differ do not show how long their tail is: τ₃ counts as longer by
 ``LONGER`` × (1/√groups - 1/√FEW)."""
@@ -39,7 +39,7 @@ TIED = 3.0
 """The b of the groups that differ is multiplied by ``TIED`` × (share of the weight that ties)²,
 at most 1: where few groups tie, all groups show the tail, and with less noise."""
 SMOOTH = 0.4
-"""Cosines of an ordered series of n groups: this × n^(2/3)."""
+"""Number of cosines for an ordered series of n groups: this × n^(2/3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class Student:
     bend: float = 0.0
 
     def reach(self, confidence: float) -> float:
-        """Distance that the true value exceeds with a chance of 1 - confidence; may be inf."""
+        """Return the distance that the truth exceeds with chance 1 - confidence; may be inf."""
         return self.error * _stretched(float(stdtrit(self.freedom, confidence)), self.bend)
 
     def chance(self, distance: float) -> float:
-        """One-sided p-value of a distance."""
+        """Return the one-sided p-value of ``distance``."""
         return float(stdtr(self.freedom, -_shrunk(distance / self.error, self.bend)))
 
 
@@ -70,17 +70,17 @@ class Sized:
     """
 
     rest: float
-    """Standard error of what does not follow the weights."""
+    """Standard error of the part that does not follow the weights."""
     weights: Student
-    """How far |slope| × Σ weight² / Σ weight may lie off."""
+    """Uncertainty of |slope| × Σ weight² / Σ weight."""
 
     def reach(self, confidence: float) -> float:
-        """See ``Student``; the two parts are independent, so their squares add up."""
+        """Return the distance, see ``Student``; the parts are independent: their squares add up."""
         student = float(stdtrit(self.weights.freedom, confidence))
         return float(np.hypot(self.rest * student, self.weights.reach(confidence)))
 
     def chance(self, distance: float) -> float:
-        """See ``Student``; ``reach`` turned round, by halving the quantile of Student's t."""
+        """Return the p-value, see ``Student``: ``reach`` inverted, by halving the quantile of t."""
         low, high = 0.0, _shrunk(max(distance, 0.0) / self.weights.error, self.weights.bend)
         for _ in range(60):
             middle = (low + high) / 2
@@ -101,14 +101,14 @@ class Differing:
     """
 
     own: Student
-    """How far the mean × the share may lie off, were the share known."""
+    """Uncertainty of the mean × the share, if the share were known."""
     share: float
     """Relative variance of the share."""
     value: float
     """The improvement; negated in the limit above it."""
 
     def reach(self, confidence: float) -> float:
-        """See ``Student``; inf where so few groups differ that their share may be any."""
+        """Return the distance, see ``Student``; inf if so few groups differ that any share fits."""
         rest = 1 - self.share * float(ndtri(confidence)) ** 2
         own = self.own.reach(confidence)
         if rest <= 0 or own == np.inf:
@@ -117,7 +117,7 @@ class Differing:
         return self.value - (self.value - float(root)) / rest
 
     def chance(self, distance: float) -> float:
-        """See ``Student``; ``reach`` turned round, by halving."""
+        """Return the p-value, see ``Student``: ``reach`` inverted by halving."""
         low, high = 0.0, 0.5
         for _ in range(60):
             middle = (low + high) / 2
@@ -127,32 +127,34 @@ class Differing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
-    """The limit of a few groups of many. A few that lack what is rare are alike, and their own
-    error is small; but they lie no further off than so many of all groups may.
+    """The limit of a few groups out of many.
+
+    A few groups that lack what is rare are alike, and their own error is small; but they lie no
+    further off than the same number drawn from all groups may.
     """
 
     own: Student
     all_: Student
 
     def reach(self, confidence: float) -> float:
-        """See ``Student``."""
+        """Return the distance, see ``Student``."""
         return min(self.own.reach(confidence), self.all_.reach(confidence))
 
     def chance(self, distance: float) -> float:
-        """See ``Student``."""
+        """Return the p-value, see ``Student``."""
         return min(self.own.chance(distance), self.all_.chance(distance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Many:
-    """What many groups say of the few that are some of them."""
+    """Knowledge from many groups about the few that are some of them."""
 
     effective: float
     """Effective groups of all parts together."""
     tails: tuple[float, float]
-    """See ``tails``."""
+    """Lengths of the tails below and above; see the function ``tails``."""
     spread: float
-    """Standard deviation of what a group moves the value by, whatever the number of groups."""
+    """Standard deviation of a group's effect on the value, whatever the number of groups."""
 
 
 Limit = Student | Sized | Some | Differing
@@ -170,23 +172,23 @@ def _stretched(quantile: float, bent: float) -> float:
 
 
 def freedom(effective: float) -> float:
-    """Degrees of freedom of a standard error over so many effective groups."""
+    """Return the degrees of freedom of a standard error over this many effective groups."""
     return max(effective - 1, 1.0)
 
 
 def bend(tail: float, effective: float) -> float:
-    """B of so many effective groups, whose tail on the side of the danger is so long; see above."""
+    """Return b for so many effective groups and this tail on the side of the danger; see above."""
     return min(MOST, STEEPNESS * max(tail, 0.0) ** 3 / np.sqrt(effective))
 
 
 def tails(*samples: Floats) -> tuple[float, float]:
-    """How long the tails below and above are: the largest τ₃ to either side, 0 for none."""
+    """Return the lengths of the tails below and above: the largest τ₃ to either side, or 0."""
     found = [l_skewness(sample) for sample in samples]
     return max(0.0, -min(found)), max(0.0, max(found))
 
 
 def l_skewness(values: Floats) -> float:
-    """τ₃ of (n,) values, from -1 (a long tail below) to 1; 0 of fewer than three, or equal ones."""
+    """Return τ₃ of (n,) values, from -1 (long tail below) to 1; 0 for under three or equal ones."""
     n = len(values)
     if n < 3:
         return 0.0
@@ -201,7 +203,8 @@ def l_skewness(values: Floats) -> float:
 
 
 def jackknife(residual: Floats, share: Floats) -> tuple[float, Floats]:
-    """(standard error, what the estimate moves by without each group, negated); inf for one group.
+    """Return (standard error, negated change of the estimate without each group); inf for one
+    group.
 
     Without group g a ratio moves by -residual_g / (1 - share_g), exactly.
     """
@@ -212,11 +215,11 @@ def jackknife(residual: Floats, share: Floats) -> tuple[float, Floats]:
 
 
 def sized(residual: Floats, weight: Floats, effective: float) -> tuple[Sized | None, Sized | None]:
-    """(below, above) the value: where large groups are the worse, and where they are the better.
+    """(below, above) the value: where large groups are worse, and where they are better.
 
     ``residual``, ``weight``: (groups,) a ratio's residuals, and their weights. The slope is that of
     least squares through the groups' ratios, its standard error HC3 (MacKinnon & White, Journal of
-    Econometrics 29, 1985). None where it is not clearly above or below 0: a slope that is only
+    Econometrics 29, 1985). None where the slope is not clearly above or below 0: one that is only
     noise, one in forty, would cost a good model its promotion.
     """
     centred = weight - weight.mean()
@@ -244,7 +247,7 @@ def sized(residual: Floats, weight: Floats, effective: float) -> tuple[Sized | N
 
 
 def of_differing(difference: Floats, weight: Floats, every: Floats) -> tuple[Differing, Differing]:
-    """(below, above) the improvement of all groups, of which only some differ, at least one.
+    """Return (below, above) the improvement of all groups, of which only some differ, at least one.
 
     ``difference``, ``weight``: of the groups that differ; ``every``: the weights of all groups.
     """
@@ -273,7 +276,7 @@ def of_differing(difference: Floats, weight: Floats, every: Floats) -> tuple[Dif
 
 
 def ordered(moved: Floats) -> Student:
-    """The limit of groups in an order, whose neighbours are alike: days.
+    """Return the limit of groups in an order, such as days, whose neighbours are alike.
 
     ``moved``: (groups,), not all equal. Equally weighted cosines, as many as pay (Lazarus, Lewis,
     Stock & Watson, Journal of Business & Economic Statistics 36, 2018): each is an independent
@@ -283,6 +286,6 @@ def ordered(moved: Floats) -> Student:
     groups = len(moved)
     count = max(2, int(SMOOTH * groups ** (2 / 3)))
     waves = np.cos(np.pi * np.outer(np.arange(1, count + 1), np.arange(groups) + 0.5) / groups)
-    parts = waves @ moved  # a constant has none
+    parts = waves @ moved  # all 0 for a constant
     error = float(np.sqrt(2 * (parts @ parts) / count))
     return Student(error=max(error, np.finfo(float).tiny), freedom=float(count))

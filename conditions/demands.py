@@ -1,4 +1,4 @@
-"""What a recipe demands of a model, as the gate's job is told. Without numpy, as the table."""
+"""A recipe's demands on a model, as the gate's job gets them. Without numpy, like the table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,23 +11,23 @@ from conditions.no_champion import UNRESOLVED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """The recipe's values, and what else the job is told. ``demands["min_groups"]`` is a value."""
+    """The recipe's values and the job's other inputs. ``demands["min_groups"]`` is a value."""
 
     values: Mapping[str, Any]
     """Field → its value, of every field of the table; margins are in the metric's unit."""
     directions: Mapping[str, Direction] = field(default_factory=dict)
-    """Metric → which values are better, of the primary metric and of all that are compared."""
+    """Metric → better values, for the primary metric and all compared metrics."""
     primary_metric: str = ""
-    """What must beat a baseline, where one is named."""
+    """Metric that must beat a baseline, where one is named."""
     champion: str = UNRESOLVED
     """ARN of the model package to compare with, ``none`` or ``unresolved``."""
     look: int = 0
-    """The how-manieth comparison with this champion on this test split it is; 0: nobody counted."""
+    """Number of this comparison with this champion on this test split, from 1; 0: not counted."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
     @property
     def limits_at(self) -> float:
-        """Confidence of the limits of an improvement: all looks together keep ``confidence``."""
+        """Confidence of an improvement's limits; all looks together keep ``confidence``."""
         return 1 - spent(1 - self["confidence"], self.look)

@@ -1,6 +1,6 @@
-"""What the gate's job is told: the recipe's values as arguments, and the arguments as demands.
+"""Arguments of the gate's job: from the recipe's values, and back to demands.
 
-Both derive from the fields of the table. Without the SDK: an approval makes the arguments again
+Both derive from the fields of the table. Without the SDK: an approval computes the arguments again
 from the recipe in a model's record.
 """
 
@@ -27,16 +27,16 @@ def arguments(
     champion: Any,
     look: Any,
 ) -> list[Any]:
-    """The job's arguments in their order; a pipeline's variables may stand among them.
+    """Return the job's arguments in order; a pipeline's variables may stand among them.
 
-    Each demand has its own short ones: the service takes 100 of 256 characters each.
+    Each demand has its own short arguments: the service takes 100 of 256 characters each.
 
     Args:
-        values: field → value, of all fields; of ``threshold``: name → what stands in its place.
-        directions: metric → ``lower`` or ``higher``, which values are better.
+        values: field → value, of all fields; for ``threshold``: name → its placeholder.
+        directions: metric → better values, ``lower`` or ``higher``.
         champion: ARN of the model package to compare with, ``none`` or ``unresolved``.
         look: the number of this comparison in the ledger (``pipelines.registry.ledger``), 0 for
-            unknown; told to a gate that compares.
+            unknown; passed only to a gate that compares.
     """
     asked = declared(values)
     alone = [given for check in asked if "champion" not in check.needs for given in check.fields]
@@ -51,11 +51,11 @@ def arguments(
     return [*found, "--look", look] if compared_metrics(values) else found
 
 
-def _words(told: Iterable[Field], values: Values, directions: Mapping[str, str]) -> list[Any]:
-    return [word for given in told for word in _told(given, values[given.name], directions)]
+def _words(chosen: Iterable[Field], values: Values, directions: Mapping[str, str]) -> list[Any]:
+    return [word for one in chosen for word in _field_words(one, values[one.name], directions)]
 
 
-def _told(given: Field, value: Any, directions: Mapping[str, str]) -> list[Any]:
+def _field_words(given: Field, value: Any, directions: Mapping[str, str]) -> list[Any]:
     name = f"--{given.name}"
     if given.form == "thresholds":
         return [word for bound, threshold in value.items() for word in (name, bound, threshold)]
@@ -69,7 +69,7 @@ def _told(given: Field, value: Any, directions: Mapping[str, str]) -> list[Any]:
 
 
 def parser(description: str | None = None) -> argparse.ArgumentParser:
-    """What reads the job's arguments."""
+    """Return the parser of the job's arguments."""
     found = argparse.ArgumentParser(description=description)
     found.add_argument("--primary_metric", required=True)
     found.add_argument("--direction", choices=("lower", "higher"), required=True)
@@ -88,11 +88,11 @@ def parser(description: str | None = None) -> argparse.ArgumentParser:
 
 
 def demands(options: argparse.Namespace) -> Demands:
-    """What the arguments demand.
+    """Return the demands in the parsed arguments.
 
     Raises:
         GateError: a threshold is neither ``max_<metric>`` nor ``min_<metric>`` with a number, or a
-            comparison's direction or margin is none.
+            comparison's direction or margin is invalid.
     """
     read = {"margins": _margins, "thresholds": _thresholds, "value": lambda given, value: value}
     found = {given.name: getattr(options, given.name) for given in fields()}

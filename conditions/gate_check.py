@@ -1,6 +1,6 @@
-"""What a check of the gate says: rows of gate.json. No torch, no SDK.
+"""Results of the gate's checks: rows of gate.json. No torch, no SDK.
 
-An evaluation is what ``steps/evaluate/job.py`` writes. It is evidence from outside: whatever is
+An evaluation is what ``steps/evaluate/job.py`` writes. The gate does not trust it: anything that is
 missing, of another type or not finite makes a check fail with a reason, and never raises.
 """
 
@@ -16,27 +16,27 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check's outcome. What is unknown or infinite is None."""
+    """Outcome of one check. None stands for an unknown or infinite number."""
 
     name: str
     kind: str
     metric: str
     direction: Direction
-    """Which values are better: ``lower`` demands at most the threshold, ``higher`` at least."""
+    """Better values: ``lower`` demands at most the threshold, ``higher`` at least."""
     value: float | None
-    """What was measured; None when it is missing or not finite.
-    Of a comparison with the champion: the improvement, in the metric's unit, positive is better."""
+    """Measured value; None when it is missing or not finite. Of a comparison with the champion: the
+    improvement, in the metric's unit, positive is better."""
     threshold: float | None
-    """What was demanded; None when the baseline that it comes from is missing or not finite."""
+    """Demanded value; None when the baseline that it comes from is missing or not finite."""
     passed: bool
     reason: str
-    """One sentence for people, whether it passed or not."""
+    """A sentence for people, whether the check passed or not."""
     low: float | None = None
     """One-sided lower limit of the value at ``confidence``."""
     high: float | None = None
-    """One-sided upper limit."""
+    """One-sided upper limit of the value at ``confidence``."""
     confidence: float | None = None
-    """Each limit alone holds with it; both together with 2 × confidence - 1."""
+    """Confidence of each limit alone; both together hold with 2 × confidence - 1."""
     slice: str | None = None
     """``column=value`` of the slice that the check is about."""
     challenger: float | None = None
@@ -46,7 +46,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """One value of one slice column, and what the two models' scores on it say. For gate.json."""
+    """The two models' scores on one value of one slice column. For gate.json."""
 
     metric: str
     slice: str
@@ -60,32 +60,32 @@ class Slice:
     """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni): where even ``high`` is below
     the threshold, Holm's test finds the regression, too."""
     p_value: float | None
-    """The p-value of "not worse by more than the margin", adjusted by Holm; None: not tested."""
+    """Holm-adjusted p-value of "not worse by more than the margin"; None: not tested."""
     passed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstBaseline:
-    """The model and a baseline on the same examples. For gate.json; it decides nothing."""
+    """A comparison of the model with a baseline on the same examples, for gate.json only."""
 
     baseline: str
     metric: str
     direction: Direction
-    """Which values of the metric are better."""
+    """Better values of the metric."""
     model: float
     other: float
     """The baseline's value."""
     value: float
-    """By how much the model is better, in the metric's unit; negative where it is worse."""
+    """The model's improvement in the metric's unit; negative where it is worse."""
     low: float | None
-    """One-sided limits, each at ``confidence``, as of a comparison with a champion."""
+    """One-sided limits, each at ``confidence``, as in a comparison with a champion."""
     high: float | None
     confidence: float
     effective_groups: float
 
 
 def measured(evaluation: Any, *path: str) -> float | None:
-    """The finite number at ``path``; None when there is none."""
+    """Return the finite number at ``path``; None if there is not one."""
     for key in path:
         if not isinstance(evaluation, dict) or key not in evaluation:
             return None
@@ -94,7 +94,7 @@ def measured(evaluation: Any, *path: str) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """``value`` as a finite float; None for anything else (booleans and strings are no numbers)."""
+    """Return ``value`` as a finite float; None for anything else, booleans and strings included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -105,8 +105,8 @@ def number(value: Any) -> float | None:
 
 
 def reaches(found: float, least: float) -> bool:
-    """Whether a computed number is at least ``least``, but for rounding: 20 groups of 1/20 each
-    may add up to 19.999999999999996.
+    """Return whether a computed number is at least ``least``, apart from rounding: 20 groups of
+    1/20 each may add up to 19.999999999999996.
     """
     return found >= least - ROUNDING * abs(least)
 
@@ -123,7 +123,7 @@ def compare(
     missing: str,
     strict: bool = False,
 ) -> Check:
-    """A value against a threshold; one that is missing fails with ``missing``."""
+    """Check a value against a threshold; a missing one fails with ``missing`` as its reason."""
     if value is None or threshold is None:
         passed, reason = False, missing
     else:
@@ -151,7 +151,7 @@ def at_most(
     demand: str,
     missing: str,
 ) -> Check:
-    """A value that may be at most what the recipe's field ``max_<metric>`` says."""
+    """Check that a value is at most ``most``, the recipe's field ``max_<metric>``."""
     return compare(
         kind=kind,
         name=f"max_{metric}",

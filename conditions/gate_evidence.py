@@ -1,4 +1,4 @@
-"""What the gate's checks look at."""
+"""Evidence that the gate's checks look at."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One metric of the two models on the same examples."""
+    """A metric of the two models on the same examples."""
 
     metric: str
     challenger: float
     champion: float
     improvement: "Improvement"
     confidence: float
-    """Each of the improvement's limits holds with it."""
+    """Confidence of each of the improvement's limits."""
     in_order: bool = False
-    """Whether the groups have an order, and neighbours count as alike."""
+    """True if the groups have an order, and neighbours count as alike."""
     likeness: float = 0.0
     """Correlation of neighbours in the order of the rows, where no order is declared; 0 where it
     may be chance."""
@@ -31,23 +31,23 @@ class Compared:
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """What checks look at, and where they leave what they find beside their rows."""
+    """Inputs of the checks, and the slices that they add beside their rows."""
 
     evaluation: Any
-    """evaluation.json, from outside."""
+    """Content of evaluation.json, unchecked."""
     scores: "GroupSums | None" = None
-    """None where no check needs them."""
+    """Summed scores; None where no check needs them."""
     compared: Mapping[str, Compared] = field(default_factory=dict)
-    """Metric → the two models on it; given to checks that need ``champion``."""
+    """Metric → comparison of the two models; for checks that need ``champion``."""
     slices: list[Slice] = field(default_factory=list)
-    """For gate.json."""
+    """Judged slices, for gate.json."""
 
     @property
     def sums(self) -> "GroupSums":
         """The scores of single examples, added up.
 
         Raises:
-            GateError: the check that asks has not declared that it needs ``scores``.
+            GateError: the asking check has not declared that it needs ``scores``.
         """
         if self.scores is None:
             raise GateError("a check looks at the scores, but its entry does not say so in needs")

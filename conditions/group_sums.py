@@ -29,16 +29,16 @@ from trainyard.common.errors import GateError
 # true probabilities each would lie above the truth, which is 0.
 #
 # Not Spiegelhalter's test nor a slope: with enough examples any model fails the one, and the
-# other is no distance in the probability's own unit, which a recipe could bound.
+# other is not a distance in the probability's own unit, which a recipe could bound.
 
 
 PARTS = 15
 FINE = 1024
 """Parts of the logit's range that are counted, before they are joined to ``PARTS`` equal ones."""
 REACH = 16.0
-"""Logits beyond are counted at it: 1.1e-7, finer than a float32 tells from 1."""
+"""Larger logits count as this: 1.1e-7, finer than a float32 distinguishes from 1."""
 CALIBRATION_BLOCKS = 256
-"""Groups are counted in so many blocks, which are resampled; 6 MB in all."""
+"""Number of blocks of groups, which are resampled; 6 MB in all."""
 RESAMPLES = 999
 SEED = 20261121
 
@@ -60,7 +60,7 @@ class Reliability:
     """Σ label."""
 
     def add(self, bins: NDArray[np.int64], probability: Floats, label: Floats) -> None:
-        """Another batch: (rows,) each; ``bins`` number the examples' groups.
+        """Add a batch: (rows,) each; ``bins`` number the examples' groups.
 
         Raises:
             GateError: a probability is not between 0 and 1, or a label not 0 or 1.
@@ -78,7 +78,7 @@ class Reliability:
             sums += np.bincount(cells, weights, sums.size).reshape(sums.shape)
 
     def error(self, confidence: float) -> tuple[float, float]:
-        """The expected calibration error, and its one-sided upper limit."""
+        """Return the expected calibration error, and its one-sided upper limit."""
         part = _parts(self.examples.sum(axis=0))
         sums = np.stack([self.examples, self.predicted, self.positive])
         sums = np.add.reduceat(sums, part, axis=2)
@@ -98,47 +98,47 @@ def _fine(probability: Floats) -> NDArray[np.int64]:
 
 
 def _parts(examples: Floats) -> NDArray[np.int64]:
-    """The beginning of each of at most ``PARTS`` parts, which hold about as many examples each."""
+    """Return the start of each of at most ``PARTS`` parts, with about as many examples each."""
     below = np.cumsum(examples) - examples
     part = (below * PARTS / examples.sum()).astype(np.int64)
     return np.flatnonzero(np.diff(part, prepend=-1))
 
 
 def _error(sums: Floats) -> float:
-    """(3, parts): examples, Σ probability, Σ label → the error."""
+    """Return the error from (3, parts): examples, Σ probability, Σ label."""
     return float(np.abs(sums[1] - sums[2]).sum() / sums[0].sum())
 
 
 BINS = 2**16
 BLOCKS = 2**10
 SLICE_BLOCKS = 2**9
-"""Each slice's groups are folded into so few: there may be many slices."""
+"""Number of blocks per slice that groups are folded into; small, as there may be many slices."""
 MAX_SLICES = 1000
-"""Values of all slice columns together: 8 KB a metric each."""
+"""Values of all slice columns together, at most: 8 KB each per metric."""
 BASELINE = "baseline-"
-"""How the name of a baseline's table of scores begins."""
+"""Prefix of the name of a baseline's table of scores."""
 NO_VALUE = "(none)"
-"""The slice of the examples without a value."""
+"""Name of the slice of examples without a value."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to read."""
+    """The scores to read."""
 
     metrics: Mapping[str, Direction]
     """Metrics that are compared with the champion's."""
     champion: str | None
-    """ARN of the champion; None where there is none, and only the challenger is read."""
+    """ARN of the champion; None without one: then only the challenger's scores are read."""
     baseline: str | None = None
-    """A baseline's name, whose scores are then read in the place of a champion's."""
+    """Name of the baseline whose scores are read in place of a champion's."""
     slices: bool = False
     calibration: bool = False
 
     @property
     def other(self) -> str | None:
-        """The table of scores that is read beside the challenger's."""
+        """Name of the table of scores that is read beside the challenger's."""
         if self.baseline is not None:
             return f"{BASELINE}{self.baseline}"
         return "champion" if self.champion is not None else None
@@ -146,31 +146,31 @@ class Wanted:
 
 @dataclass(slots=True)
 class Sums:
-    """One metric, added up over bins of examples: group bins, or (slice, block) pairs."""
+    """A metric, added up over bins of examples: group bins, or (slice, block) pairs."""
 
     difference: Floats
-    """By how much the challenger's sum is better."""
+    """The challenger's improvement of the sum."""
     weight: Floats
 
     def add(self, bins: Ints, difference: Floats, weight: Floats) -> None:
-        """Another batch: (rows,) each."""
+        """Add a batch: (rows,) each."""
         self.difference += np.bincount(bins, difference, len(self.difference))
         self.weight += np.bincount(bins, weight, len(self.weight))
 
     def grow(self, bins: int) -> None:
-        """To at least so many bins."""
+        """Grow to at least ``bins`` bins."""
         more = np.zeros(max(0, bins - len(self.weight)))
         self.difference = np.concatenate([self.difference, more])
         self.weight = np.concatenate([self.weight, more])
 
 
 def no_sums(bins: int) -> Sums:
-    """Nothing yet."""
+    """Return sums of ``bins`` bins, all 0."""
     return Sums(np.zeros(bins), np.zeros(bins))
 
 
 def in_order(groups: Iterable[Ints]) -> Ints:
-    """The first group of each bin of ordered groups, ascending; at most ``BINS``."""
+    """Return the first group of each bin of ordered groups, ascending; at most ``BINS``."""
     starts = np.zeros(0, np.int64)
     for batch in groups:
         starts = np.union1d(starts, batch)
@@ -181,28 +181,28 @@ def in_order(groups: Iterable[Ints]) -> Ints:
 
 @dataclass(slots=True)
 class GroupSums:
-    """What the gate keeps of two files of scores."""
+    """The gate's summary of two files of scores."""
 
     wanted: Wanted
     starts: Ints | None = None
-    """The first group of each bin, of groups that have an order; see ``in_order``."""
+    """First group of each bin, for ordered groups; see ``in_order``."""
     examples: int = 0
     per_bin: Ints = field(default_factory=lambda: np.zeros(BINS, np.int64))
     """Examples in each group bin."""
     met: Ints = field(default_factory=lambda: np.full(BINS, -1))
-    """The row at which each group bin was met first; -1: not at all."""
+    """First row with a group of each bin; -1: none."""
     metrics: dict[str, Sums] = field(default_factory=dict)
-    """Over group bins."""
+    """Metric → sums over group bins."""
     totals: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     """Metric → the challenger's sum, the champion's sum, the weight."""
     slices: dict[tuple[str, str], int] = field(default_factory=dict)
     """(column, value) → its number, in the order of appearance."""
     slice_examples: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     slice_metrics: dict[str, Sums] = field(default_factory=dict)
-    """Over slice number × SLICE_BLOCKS + block."""
+    """Metric → sums over slice number × SLICE_BLOCKS + block."""
     calibration: Reliability = field(default_factory=Reliability)
     description: dict[str, Any] = field(default_factory=dict)
-    """What the challenger's file says of itself."""
+    """Metadata of the challenger's file."""
     champion_description: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -211,9 +211,9 @@ class GroupSums:
         return int(np.count_nonzero(self.per_bin))
 
     def of_groups(self, metric: str) -> tuple[Floats, Floats]:
-        """(difference, weight) of each group, or of each block where there are many groups.
+        """Return (difference, weight) of each group, or of each block where there are many groups.
 
-        In their order, if they have one.
+        Ordered groups come in their order.
         """
         if self.starts is not None:
             count, sums = len(self.starts), self.metrics[metric]
@@ -224,7 +224,7 @@ class GroupSums:
         return self._folded(sums.difference), self._folded(sums.weight)
 
     def examples_of_groups(self) -> Ints | None:
-        """(groups,) examples in each of ``of_groups``; None where groups have an order."""
+        """Return (groups,) examples in each of ``of_groups``; None for ordered groups."""
         return None if self.starts is not None else self._folded(self.per_bin)
 
     def _folded(self, bins: NDArray) -> NDArray:
@@ -232,20 +232,20 @@ class GroupSums:
         return bins.reshape(folds, BINS // folds).sum(0)
 
     def as_met(self, metric: str) -> tuple[Floats, Floats]:
-        """(difference, weight) of each group in the order of the rows, neighbours joined."""
+        """Return (difference, weight) of each group in the order of the rows, neighbours joined."""
         sums, bins = self.metrics[metric], np.argsort(self.met)[BINS - self.groups :]
         first = np.unique(np.arange(BLOCKS) * len(bins) // BLOCKS)
         difference = np.add.reduceat(sums.difference[bins], first)
         return difference, np.add.reduceat(sums.weight[bins], first)
 
     def of_slice(self, metric: str, column: str, value: str) -> tuple[Floats, Floats]:
-        """(difference, weight) of each of the slice's own blocks."""
+        """Return (difference, weight) of each of the slice's own blocks."""
         first = self.slices[column, value] * SLICE_BLOCKS
         sums, blocks = self.slice_metrics[metric], slice(first, first + SLICE_BLOCKS)
         return sums.difference[blocks], sums.weight[blocks]
 
     def add(self, batch: "Batch") -> None:
-        """Another batch of examples."""
+        """Add a batch of examples."""
         bins, blocks = self._bins(batch.groups)
         new = np.flatnonzero(self.met[bins] < 0)[::-1]  # the first of several rows is written last
         self.met[bins[new]] = self.examples + new
@@ -267,7 +267,7 @@ class GroupSums:
             self.calibration.add(bins, *batch.predictions)
 
     def _bins(self, groups: Ints) -> tuple[Ints, Ints]:
-        """The bin of each row, and the block of its slice."""
+        """Return the bin of each row, and the block of its slice."""
         if self.starts is None:
             bins = hashed(groups)
             return bins, bins % SLICE_BLOCKS
@@ -275,7 +275,7 @@ class GroupSums:
         return bins, bins * SLICE_BLOCKS // max(len(self.starts), SLICE_BLOCKS)
 
     def _coded(self, name: str, column: pa.DictionaryArray) -> Ints:
-        """The number of each row's slice."""
+        """Return the number of each row's slice."""
         values = [NO_VALUE if value is None else value for value in column.dictionary.to_pylist()]
         numbers = [self._number(name, value) for value in values]
         codes = column.indices
@@ -292,14 +292,14 @@ class GroupSums:
         number = self.slices.setdefault((name, value), len(self.slices))
         if number >= MAX_SLICES:
             raise GateError(
-                f"the slices have more than {MAX_SLICES} values; slice.{name} is no slice but an id"
+                f"the slices have more than {MAX_SLICES} values; slice.{name} is an id, not a slice"
             )
         return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Some examples, the two models' rows side by side."""
+    """A batch of examples, the two models' rows side by side."""
 
     groups: Ints
     metrics: Mapping[str, tuple[Floats, Floats, Floats]]
@@ -310,7 +310,7 @@ class Batch:
 
 
 def hashed(groups: Ints) -> Ints:
-    """The bin of each group: the top bits of its id × 2⁶⁴ ÷ the golden ratio (Knuth, 6.4)."""
+    """Return each group's bin: the top bits of its id × 2⁶⁴ ÷ the golden ratio (Knuth, 6.4)."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     mixed = groups.view(np.uint64) * golden
     mixed ^= mixed >> np.uint64(32)

@@ -9,18 +9,19 @@ TIE = 1e-3
 """A group ties when its difference per unit of weight is smaller than this share of the groups'
 root mean square: zero, or the noise of another order of summation."""
 DIGITS = 12
-"""Copies agree to so many digits of the largest difference; a batch may end inside a group."""
+"""Digits of the largest difference to which copies agree; a batch may end inside a group."""
 SOME = 1 / 3
-"""Ties of a smaller share of the weight are let be: the limits of all groups mind them, and lose
-less power where groups are so small that some tie by chance."""
+"""Ties with a smaller share of the weight stay: the limits of all groups take them into account,
+and lose less power where groups are so small that some tie by chance."""
 COPIED = 5
-"""Groups of fewer examples may agree by chance: rows of a table with few different values do."""
+"""Smaller groups, in examples, may agree by chance: rows of a table with few different values do.
+"""
 ALIKE = 2.33
-"""Standard errors above 0 that make a correlation of neighbours worth a remark: 1 in 100."""
+"""Standard errors above 0 from which a correlation of neighbours is remarked on: 1 in 100."""
 
 
 def effective_groups(weight: Floats) -> float:
-    """(Σ weight)² / Σ weight² (Kish), exactly G for G equal weights; 0 without any weight."""
+    """Return (Σ weight)² / Σ weight² (Kish): exactly G for G equal weights; 0 without weight."""
     if not weight.any():
         return 0.0
     weight = weight / weight.max()
@@ -28,7 +29,7 @@ def effective_groups(weight: Floats) -> float:
 
 
 def differing(difference: Floats, weight: Floats) -> NDArray[np.bool_]:
-    """(groups,): whether the two models differ there; every weight is above 0."""
+    """Return (groups,) whether the two models differ there; every weight is above 0."""
     ratio = np.abs(difference / weight)
     if largest := ratio.max(initial=0.0):
         ratio /= largest  # squares of what is very large or small have no digits
@@ -39,7 +40,7 @@ def differing(difference: Floats, weight: Floats) -> NDArray[np.bool_]:
 def without_copies(
     difference: Floats, weight: Floats, examples: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """The groups, those of several examples with the same difference and weight joined into one.
+    """Return the groups; groups of several examples with equal difference and weight are joined.
 
     ``examples``: (groups,) in each. Independent groups agree so exactly only where they are small,
     where they tie, or where differences are multiples of one step, such as counts of hits: those
@@ -54,7 +55,7 @@ def without_copies(
     if np.abs(steps - np.round(steps)).max() < 1e-3:
         return difference, weight
     chance = (key == 0) | (examples < COPIED)
-    alone = np.where(chance, np.arange(1, len(key) + 1), 0)  # nobody's copy
+    alone = np.where(chance, np.arange(1, len(key) + 1), 0)  # not a copy
     rows = np.stack([key, np.round(weight / weight.max(), DIGITS), alone], axis=1)
     place = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
     if place.max() + 1 == len(key):
@@ -64,7 +65,7 @@ def without_copies(
 
 
 def likeness(difference: Floats, weight: Floats) -> float:
-    """Correlation of neighbours among groups in an order, by ranks; 0 where it may be chance."""
+    """Return the correlation of ordered neighbours, by ranks; 0 where it may be chance."""
     difference, weight = difference[weight > 0], weight[weight > 0]
     if len(weight) < 4:
         return 0.0

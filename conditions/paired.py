@@ -56,34 +56,35 @@ class Improvement:
 
     value: float
     low: float
-    """One-sided lower limit: with the chosen confidence the improvement is larger; may be -inf."""
+    """One-sided lower limit, below the improvement with the chosen confidence; may be -inf."""
     high: float
     """One-sided upper limit; may be inf."""
     standard_error: float
     effective_groups: float
-    """(Σ weight)² / Σ weight² over groups (Kish): as many groups of equal weight tell as much."""
+    """(Σ weight)² / Σ weight² over groups (Kish): as informative as so many equal groups."""
     differing_groups: float
     """Effective groups among those that do not tie."""
     copies: int
-    """Groups that were joined to another, of which they are copies."""
+    """Groups that were joined to another group as its copies."""
     influence: float
-    """Share of the variance that the one group has which moves the value most; 0: none does."""
+    """Share of the variance of the one group that moves the value most; 0: none does."""
     above: tuple[Limit, ...]
-    """What says how far the truth may lie above the value; without the bootstrap."""
+    """Limits of how far the truth may lie above the value; without the bootstrap."""
 
     def chance_below(self, bound: float) -> float:
-        """One-sided p-value of "the improvement is at least ``bound``", without the bootstrap."""
+        """Return the one-sided p-value of "the improvement is at least ``bound``"; no bootstrap."""
         if self.standard_error == 0:
             return float(self.value >= bound)
         return max(limit.chance(bound - self.value) for limit in self.above)
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of its standard error."""
+        """Degrees of freedom of the standard error."""
         return freedom(self.differing_groups)
 
     def detectable(self, power: float) -> float:
-        """The smallest true improvement whose lower limit is above 0 with this power; may be inf.
+        """Return the smallest true improvement whose lower limit is above 0 with this power, or
+        inf.
 
         The limit's distance + t₁₋β × the standard error: Bloom, Evaluation Review 19, 1995, who has
         t₁₋α × the standard error for the distance.
@@ -102,15 +103,15 @@ def improvement(
     known: Many | None = None,
     examples: NDArray[np.int64] | None = None,
 ) -> Improvement:
-    """The improvement and its one-sided limits at ``confidence``.
+    """Return the improvement and its one-sided limits at ``confidence``.
 
     Args:
         difference, weight: (groups,) sums over each group; a group without weight does not count,
             and some group has weight.
-        resamples: of the bootstrap; 0 for none.
-        in_order: neighbours among the groups may be alike.
-        known: of the many groups that these few are some of; None where these are all.
-        examples: (groups,) in each group, which copies are looked for with; None: not looked for.
+        resamples: number of the bootstrap's resamples; 0 for none.
+        in_order: True if neighbours among the groups may be alike.
+        known: knowledge from the many groups that these few belong to; None where these are all.
+        examples: (groups,) number in each group, to look for copies; None: not looked for.
 
     The random numbers are always the same: the same scores give the same verdict.
     """
@@ -149,7 +150,7 @@ def _influence(moved: Floats) -> float:
 
 
 def together(parts: Iterable[tuple[Floats, Floats]]) -> Many:
-    """What all groups of some parts say, each around the improvement of its own part.
+    """Return the knowledge from all groups of some parts, each around its own part's improvement.
 
     ``parts``: (difference, weight) of each. Groups that tie say nothing of the others' tails.
     """
@@ -170,8 +171,8 @@ def _that_differ(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
 
 
 def _deviations(difference: Floats, weight: Floats) -> Floats:
-    """(2, groups): how far each group moves their improvement, whatever their number, and how far
-    its own ratio is from it.
+    """Return (2, groups): how far each group moves the improvement, whatever their number, and how
+    far its own ratio is from it.
     """
     if not len(weight):
         return np.zeros((2, 0))
@@ -191,7 +192,7 @@ def _limits(
     in_order: bool,
     known: Many | None,
 ) -> tuple[Limits, Limits]:
-    """(below, above) the value, of groups that differ."""
+    """Return (below, above) the value, of groups that differ."""
     value = float(difference.sum() / weight.sum())
     residual = (difference - value * weight) / weight.sum()
     differ = _that_differ(difference, weight)
@@ -215,7 +216,7 @@ def _limits(
 def _of_some(
     error: float, differ: tuple[Floats, Floats], known: Many, moved: Floats, in_order: bool
 ) -> tuple[Limits, Limits]:
-    """What their own tails show beyond those of all may be chance, of about 1 / √groups.
+    """Return the limits of a few groups, whose longer tails may be chance, of about 1 / √groups.
 
     ``differ``: (difference, weight) of the groups that do not tie.
     """
@@ -240,7 +241,7 @@ def _waves(moved: Floats, error: float, in_order: bool) -> list[Student]:
 def bootstrap_t(
     residual: Floats, share: Floats, confidence: float, resamples: int
 ) -> tuple[float, float]:
-    """The studentised improvement's quantiles at 1 - confidence and at confidence; may be infinite.
+    """Return the studentised improvement's quantiles at 1 - confidence and confidence, maybe inf.
 
     The sums that a resample needs are linear in how often it took each group: one product of
     matrices gives them all.
@@ -257,7 +258,7 @@ def bootstrap_t(
 
 @lru_cache(maxsize=1)  # the same for every metric; 16 MB for 1,024 groups
 def _times_taken(groups: int, resamples: int) -> Floats:
-    """(resamples, groups): how often each resample took each group, ``groups`` draws in all."""
+    """Return (resamples, groups): draws of each group per resample, ``groups`` draws in all."""
     generator = np.random.default_rng(SEED)
     found = np.empty((resamples, groups))
     size = max(1, CELLS // groups)
@@ -272,7 +273,7 @@ def _times_taken(groups: int, resamples: int) -> Floats:
 def _studentised(
     residual: Floats, share: Floats, squares: Floats, products: Floats, shares: Floats, groups: int
 ) -> Floats:
-    """Each resample's distance from the whole sample's improvement, over its standard error.
+    """Return each resample's distance from the whole sample's improvement, in its standard errors.
 
     Infinite where a resample moved but does not vary: too few groups differ to say how far off.
     """

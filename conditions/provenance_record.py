@@ -1,9 +1,9 @@
-"""What stands behind a verdict, in one record: written beside gate.json, in the same job.
+"""The origin of a verdict, in one record: written beside gate.json, in the same job.
 
-``provenance.json`` is what the definition knew (commit, recipe, code, images: see
+``provenance.json`` holds what the definition knew (commit, recipe, code, images: see
 ``pipelines.compile.provenance_asset``) and what the run adds: the artifact, the data, the evidence,
-the verdict.
-``record.json`` holds of it what Register tells the model registry, all strings. No torch, no SDK.
+the verdict. ``record.json`` holds the part of it that Register gives to the model registry, all
+strings. No torch, no SDK.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from trainyard.common import atomic_file
 from trainyard.common.hashes import file_sha256, file_sha256_or_none
 
 UNKNOWN = "unknown"
-"""In the registry, where a value is a string and never missing."""
+"""Placeholder in the registry, where a value is a string and never missing."""
 
 
 def write(root: Path, gate: Gate) -> None:
@@ -43,8 +43,8 @@ def write(root: Path, gate: Gate) -> None:
     whole = json.dumps(found, indent=1, allow_nan=False)
     output.mkdir(parents=True, exist_ok=True)
     atomic_file.write(output / "provenance.json", whole)
-    told = record(found, hashlib.sha256(whole.encode()).hexdigest())
-    atomic_file.write(output / "record.json", text(told))
+    summary = record(found, hashlib.sha256(whole.encode()).hexdigest())
+    atomic_file.write(output / "record.json", text(summary))
 
 
 def observed(
@@ -54,12 +54,12 @@ def observed(
     gate_sha256: str | None,
     scores_sha256: Mapping[str, str],
 ) -> Observed:
-    """What only the run knows.
+    """Return the half of the record that only the run knows.
 
     Args:
-        evaluation: evaluation.json, evidence from outside.
-        scores_sha256: of the score tables that the gate read; a gate that reads none believes
-            what the evaluation says of them.
+        evaluation: content of evaluation.json, unchecked.
+        scores_sha256: hashes of the score tables that the gate read; a gate that reads none takes
+            the hashes in the evaluation.
     """
     base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
     more: dict[str, Any] = {"base": base} if base["sha256"] else {}
@@ -86,7 +86,7 @@ def observed(
 
 
 def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
-    """What the registry is told, by name."""
+    """Return the registry's metadata, by name."""
     named = (
         "commit",
         "changes_sha256",
@@ -108,14 +108,14 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
 
 
 def text(record: Mapping[str, str]) -> str:
-    """What record.json holds."""
+    """Return the content of record.json."""
     return json.dumps(record, indent=1)
 
 
 def _tables(evaluation: Any) -> dict[str, str]:
-    """Name of a score table → its hash, as the evaluation says."""
-    told = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
-    named = told if isinstance(told, Mapping) else {}
+    """Return name of a score table → its hash, as the evaluation says."""
+    scores = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
+    named = scores if isinstance(scores, Mapping) else {}
     found = {str(name): _at(table, "sha256") for name, table in named.items()}
     return {name: digest for name, digest in found.items() if isinstance(digest, str)}
 
@@ -129,7 +129,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _at(value: Any, *path: str) -> Any:
-    """A string or a number; None for anything else, which nobody could compare."""
+    """Return the string or number at ``path``; None for anything else: not comparable."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, str | int) else None

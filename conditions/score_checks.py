@@ -1,4 +1,4 @@
-"""All checks of the scores of single examples: read them, compare, judge."""
+"""Checks of the scores of single examples: read them, compare, judge."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ AGREEMENT = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreChecks:
-    """What the scores say."""
+    """Results of the checks of the scores."""
 
     checks: list[Check]
     slices: list[Slice] = field(default_factory=list)
@@ -33,9 +33,9 @@ class ScoreChecks:
 
 
 def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
-    """Every check of ``demands`` that needs the scores, which lie in ``folder``.
+    """Judge every check of ``demands`` that needs the scores, which lie in ``folder``.
 
-    Whatever is wrong with the evidence fails every check that needs it, with one reason.
+    Any fault of the evidence fails every check that needs it, with one reason.
     """
     champion, compares = demands.champion, _compares(demands)
     if champion == UNRESOLVED and compares:
@@ -61,7 +61,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
 
 
 def _made(evidence: Evidence, demands: Demands) -> list[Check]:
-    """Each check's rows; without a champion the recipe's policy stands for the comparisons."""
+    """Return each check's rows; without a champion the recipe's policy decides the comparisons."""
     found = of_scores(demands)
     if demands.champion != NONE:
         evidence.compared = {
@@ -78,7 +78,7 @@ def _made(evidence: Evidence, demands: Demands) -> list[Check]:
 
 
 def of_scores(demands: Demands) -> list[GateCheck]:
-    """The checks that need the scores of single examples."""
+    """Return the checks that need the scores of single examples."""
     return [check for check in rows_of(demands) if "scores" in check.needs]
 
 
@@ -87,9 +87,9 @@ def _compares(demands: Demands) -> bool:
 
 
 def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: bool) -> list[Check]:
-    """Every check of the scores, none of which could be made, for one and the same reason.
+    """Return rows of every check of the scores, none of which could be judged, for the same reason.
 
-    ``compared_only``: those against the champion alone. The rows stand in the order that they have
+    ``compared_only``: only checks against the champion. The rows keep the order that they have
     always had in gate.json, those against the champion first.
     """
     asked = of_scores(demands)
@@ -105,15 +105,15 @@ def _undecided(demands: Demands, reason: str) -> ScoreChecks:
 
 
 UNRESOLVED_CHAMPION = (
-    "nobody looked for the champion in the registry: start the run with "
+    "the champion was not looked up in the registry: start the run with "
     "`python -m pipelines.start`, or give the parameters ChampionArn and ChampionModelUri"
 )
 UNCOUNTED = (
-    "nobody counted the looks at this test split: start the run with `python -m pipelines.start`, "
-    "which counts them in the ledger, or give the parameter Look"
+    "the looks at this test split were not counted: start the run with "
+    "`python -m pipelines.start`, which counts them in the ledger, or give the parameter Look"
 )
 COLD_START = (
-    "there is no champion to compare with, so no comparison was made; the recipe's gate.cold_start "
+    "there is no champion to compare with, so nothing was compared; the recipe's gate.cold_start "
     "decides: {}"
 )
 
@@ -131,11 +131,11 @@ def _wanted(demands: Demands) -> Wanted:
 
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
-    """Evaluate and Gate were given the same champion."""
+    """Check that Evaluate and Gate were given the same champion."""
     if not _compares(demands):
         return
-    told = evaluation.get("champion") if isinstance(evaluation, dict) else None
-    known = told if isinstance(told, dict) else {}
+    champion = evaluation.get("champion") if isinstance(evaluation, dict) else None
+    known = champion if isinstance(champion, dict) else {}
     if error := _text(known.get("error")):
         raise GateError(error)
     if known.get("arn") != demands.champion:
@@ -146,7 +146,7 @@ def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
 
 
 def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool) -> None:
-    """The scores are those that evaluation.json sums up.
+    """Check that evaluation.json sums up these scores.
 
     Raises:
         GateError: another test split, another artifact, or other values of a metric.
@@ -157,11 +157,11 @@ def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool
         ("artifact", described.get("artifact_sha256"), "artifact", "sha256"),
     ]
     for what, scored, *path in pairs:
-        told = evaluation
+        stated = evaluation
         for key in path:
-            told = told.get(key) if isinstance(told, dict) else None
-        if _text(scored) is None or scored != told:
-            raise GateError(f"the scores are of {what} {scored}, the evaluation of {told}")
+            stated = stated.get(key) if isinstance(stated, dict) else None
+        if _text(scored) is None or scored != stated:
+            raise GateError(f"the scores are of {what} {scored}, the evaluation of {stated}")
     if has_champion:
         _refuse_other_split("the champion", sums)
     for metric, (challenger, champion, weight) in sums.totals.items():
@@ -178,39 +178,40 @@ def _refuse_other_split(who: str, sums: GroupSums) -> None:
 
 
 def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -> None:
-    told = measured(evaluation, *path)
-    near = told is not None and abs(told - scored) <= AGREEMENT * max(abs(told), abs(scored))
+    stated = measured(evaluation, *path)
+    near = stated is not None and abs(stated - scored) <= AGREEMENT * max(abs(stated), abs(scored))
     if not near:
-        shown = "missing" if told is None else f"{told:.6g}"
+        shown = "missing" if stated is None else f"{stated:.6g}"
         raise GateError(f"{what} is {scored:.6g} by the scores, but {shown} in evaluation.json")
 
 
 def _against_baselines(
     folder: Path, evaluation: Any, scores: GroupSums, confidence: float
 ) -> Iterator[AgainstBaseline]:
-    """The model beside each baseline that has scores, on every metric that they have.
+    """Compare the model with each baseline that has scores, on every metric that they have.
 
-    The limits are those of a comparison with a champion. They are no look: they decide nothing.
+    The limits are those of a comparison with a champion. They do not count as a look: they decide
+    nothing.
 
     Raises:
         GateError: a baseline's scores are damaged, of other examples, or not what the evaluation
             sums up.
     """
     directions = scores.description.get("metrics")
-    told = {
+    stated = {
         metric: direction
         for metric, direction in (directions if isinstance(directions, dict) else {}).items()
         if direction in ("lower", "higher")
     }
     for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
         name = path.stem.removeprefix(BASELINE)
-        sums = read(folder, Wanted(metrics=told, champion=None, baseline=name))
+        sums = read(folder, Wanted(metrics=stated, champion=None, baseline=name))
         _refuse_other_split(f"baseline {name}", sums)
         for metric in sums.metrics:
             found = compared(sums, metric, confidence)
             where = ("baselines", name, metric)
             _refuse_other_value(f"{name}'s {metric}", found.champion, evaluation, *where)
-            yield _against(name, found, told[metric])
+            yield _against(name, found, stated[metric])
 
 
 def _against(name: str, found: Compared, direction: Direction) -> AgainstBaseline:
@@ -229,7 +230,7 @@ def _against(name: str, found: Compared, direction: Direction) -> AgainstBaselin
 
 
 def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
-    """The two models on one metric, as far as the scores know them."""
+    """Return the comparison of the two models on one metric, as far as the scores show it."""
     challenger, champion, weight = sums.totals[metric]
     ordered = sums.starts is not None
     found = improvement(

@@ -1,9 +1,8 @@
 """Read the scores of single examples, as Evaluate wrote them: two Parquet files, side by side.
 
-Beside the challenger's stands the champion's, or a baseline's, which is read in the same way.
-
-They are evidence from outside: whatever is missing, damaged, not finite or not of the same examples
-is a ``GateError``, which becomes a reason. They are read in batches and added up at once.
+The second file is the champion's or a baseline's, which is read in the same way. The files are not
+trusted: anything that is missing, damaged, not finite or not of the same examples is a
+``GateError``, which becomes a reason. They are read in batches and added up at once.
 """
 
 import json
@@ -21,11 +20,11 @@ from conditions.group_sums import Batch, GroupSums, Wanted, in_order
 from trainyard.common.errors import GateError
 
 BATCH = 2**17
-"""Rows at a time."""
+"""Rows per batch."""
 
 
 def read(folder: Path, wanted: Wanted) -> GroupSums:
-    """Read ``challenger.parquet``, and the table of the champion or baseline that is wanted.
+    """Read ``challenger.parquet``, and the table of the wanted champion or baseline.
 
     Raises:
         GateError: a file is missing, damaged or not what ``Wanted`` says; the two hold other
@@ -46,7 +45,7 @@ def read(folder: Path, wanted: Wanted) -> GroupSums:
         )
         scores.champion_description = others[0] if others else {}
         if scores.description.get("groups_ordered") is True:
-            _columns(files[0], None, {})  # the group is what it should be
+            _columns(files[0], None, {})  # checks the group column's type
             columns = (batch.column("group") for batch in _rows(files[0], ["group"]))
             scores.starts = in_order(column.to_numpy() for column in columns)
         # Not in a generator: one that is left half-way is closed by the garbage collector, in
@@ -62,7 +61,7 @@ def read(folder: Path, wanted: Wanted) -> GroupSums:
 
 
 def _refuse_nonsense(scores: GroupSums) -> None:
-    """NaN and infinity in any row have come through to the sums."""
+    """Refuse NaN and infinity, which any row passes on to the sums, and sums without weight."""
     if not scores.examples:
         raise GateError("challenger.parquet: holds no examples")
     for metric, sums in scores.metrics.items():
@@ -73,24 +72,24 @@ def _refuse_nonsense(scores: GroupSums) -> None:
 
 
 def _description(file: parquet.ParquetFile, model: str, wanted: Wanted) -> dict[str, Any]:
-    """What the file says of itself, as far as it is what is wanted."""
+    """Return the file's metadata, after checking that it matches ``wanted``."""
     name = f"{model}.parquet"
     try:
         found = json.loads((file.schema_arrow.metadata or {})[b"trainyard"])
     except (KeyError, ValueError, RecursionError):
         raise GateError(f"{name}: does not say what it is; Evaluate writes its metadata") from None
     if not isinstance(found, dict) or (found.get("format"), found.get("model")) != (1, model):
-        raise GateError(f"{name}: is no scores of the {model} in format 1")
+        raise GateError(f"{name}: is not a table of scores of the {model} in format 1")
     champion = found.get("champion")
     if wanted.champion is not None and champion != wanted.champion:
         raise GateError(f"{name}: is of champion {champion}, the gate was given {wanted.champion}")
     directions = found.get("metrics")
     for metric, direction in wanted.metrics.items():
-        told = directions.get(metric) if isinstance(directions, dict) else None
-        if told != direction:
+        stated = directions.get(metric) if isinstance(directions, dict) else None
+        if stated != direction:
             raise GateError(
-                f"{name}: for {metric}, {told} values are better; the recipe says {direction}; "
-                "a metric that is no mean over examples has no scores"
+                f"{name}: for {metric}, {stated} values are better; the recipe says {direction}; "
+                "a metric that is not a mean over examples has no scores"
             )
     return found
 
@@ -98,7 +97,7 @@ def _description(file: parquet.ParquetFile, model: str, wanted: Wanted) -> dict[
 def _batches(
     files: Sequence[parquet.ParquetFile], wanted: Wanted, threads: ThreadPoolExecutor
 ) -> Iterator[Batch]:
-    """Both files in lockstep.
+    """Iterate over both files in lockstep.
 
     Raises:
         GateError: see ``read``.
@@ -114,7 +113,7 @@ def _batches(
 def _columns(
     file: parquet.ParquetFile, wanted: Wanted | None, metrics: Mapping[str, Direction]
 ) -> list[str]:
-    """The columns to read; ``wanted``: of the challenger, whose slices and predictions count."""
+    """Return the columns to read; ``wanted``: the challenger's, with slices and predictions."""
     names = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
     present = file.schema_arrow.names
     if wanted and wanted.slices:
@@ -147,7 +146,7 @@ def _refuse_type(name: str, found: pa.DataType) -> None:
 
 
 def _rows(file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """One row group after the other: over the whole file, pyarrow 25 keeps all of it in memory."""
+    """Iterate over the row groups one by one: else pyarrow 25 keeps the whole file in memory."""
     for number in range(file.num_row_groups):
         for batch in file.iter_batches(BATCH, row_groups=[number], columns=columns):
             for name in columns:
@@ -159,7 +158,7 @@ def _rows(file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBa
 def _ahead(
     batches: Iterator[pa.RecordBatch], threads: ThreadPoolExecutor
 ) -> Iterator[pa.RecordBatch]:
-    """The next batch is decoded while this one is added up."""
+    """Iterate over the batches; the next one is decoded while the current one is added up."""
     following = threads.submit(next, batches, None)
     while (batch := following.result()) is not None:
         following = threads.submit(next, batches, None)
@@ -169,7 +168,7 @@ def _ahead(
 def _in_step(
     streams: Sequence[Iterator[pa.RecordBatch]], other: str | None
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Batches of equal lengths, however the files are cut.
+    """Iterate over batches of equal lengths, however the files are cut.
 
     Raises:
         GateError: one stream ends before another.

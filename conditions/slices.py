@@ -12,9 +12,9 @@ from conditions.groups import effective_groups
 from conditions.paired import Floats, Improvement, improvement, together
 
 NAMED = 5
-"""Slices that a reason names."""
+"""Slices that a reason names, at most."""
 LISTED = 200
-"""Slices of a metric in gate.json, the worst first; the pipeline reads that file, too."""
+"""Slices of a metric in gate.json, at most, the worst first; the pipeline reads that file, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Part:
 
 
 def parts(sums: GroupSums, metric: str) -> list[Part]:
-    """The two models on each slice, as far as the scores know them."""
+    """Return the two models' sums on each slice, as far as the scores hold them."""
     found = []
     for (column, value), place in sums.slices.items():
         difference, weight = sums.of_slice(metric, column, value)
@@ -55,15 +55,16 @@ def judge_slices(
     min_groups: int,
     in_order: bool = False,
 ) -> tuple[Check, list[Slice]]:
-    """The worst slice is not worse than the champion by more than ``margin``.
+    """Check that no slice is worse than the champion's by more than ``margin``.
 
     Each slice with enough examples and effective groups is tested for H₀ "not worse by more than
-    the margin", with the limits of the whole, less two: the bootstrap knows no chances as small as
-    many slices need, and few groups do not show whether they follow their weights. Nor do they show
-    how skewed they are: so all slices together say it for each. Holm's step-down adjustment
-    (Scandinavian Journal of Statistics 6, 1979) keeps the chance of stopping a model without any
-    such slice at α = 1 - confidence, however many slices there are. That is proof of harm, not of
-    safety: a slice too small to prove anything does not stop a model, and is said to be untested.
+    the margin", with the limits of the whole, less two: the bootstrap cannot give chances as small
+    as many slices need, and few groups do not show whether they follow their weights. Nor do they
+    show how skewed they are, so that is estimated from all slices together. Holm's step-down
+    adjustment (Scandinavian Journal of Statistics 6, 1979) keeps the chance of stopping a model
+    without any such slice at α = 1 - confidence, however many slices there are. A failure is proof
+    of harm; a pass is no proof of safety: a slice too small to prove anything does not stop a
+    model, and is reported as untested.
     """
     tested = [
         part
@@ -93,9 +94,9 @@ def judge_slices(
 
 
 def holm(chances: Floats) -> Floats:
-    """Holm's adjusted p-values, in the order given.
+    """Return Holm's adjusted p-values, in the order given.
 
-    What statsmodels' ``multipletests`` computes (a test holds it to that), without the second that
+    Equal to statsmodels' ``multipletests`` (a test compares them), without the second that
     importing it takes, and the full garbage collection of each of its calls.
     """
     order = np.argsort(chances)

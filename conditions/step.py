@@ -1,4 +1,4 @@
-"""The condition that reads the gate's verdict, and what follows from it."""
+"""The condition that reads the gate's verdict, and the steps that follow from it."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 def verdict_condition(
     gate: ProcessingStep, register: Step, visible: Sequence[str] = ()
 ) -> ConditionStep:
-    """``register`` when gate.json says ``pass``; else the run fails with the gate's own reason.
+    """Return the condition: ``register`` if gate.json says ``pass``, else fail with its reason.
 
-    Only words are compared: whatever is missing, not finite or malformed has become ``reject`` with
-    a reason before it comes here (``conditions.verdict``). ``visible``: kinds of checks that get a
-    condition of their own beside the verdict's, for people who look at the step; they decide
-    nothing more, for the verdict is ``pass`` only when all of them are. They are conditions of one
-    step, since a condition step cannot be nested in another.
+    Only words are compared: ``conditions.verdict`` has turned anything missing, not finite or
+    malformed into ``reject`` with a reason. ``visible``: kinds of checks that get a condition of
+    their own beside the verdict's, for people who look at the step; they decide nothing more, for
+    the verdict is ``pass`` only when all of them are. They are conditions of one step, since a
+    condition step cannot be nested in another.
     """
 
     def read(path: str) -> JsonGet:  # allowed in every type of step since #2506

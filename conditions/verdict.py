@@ -1,4 +1,4 @@
-"""All checks together: gate.json, whose one word the ConditionStep reads."""
+"""The verdict over all checks: gate.json, of which the ConditionStep reads one word."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -9,11 +9,11 @@ from conditions.gate_check import Check, measured
 from conditions.gate_documents import Gate, Known, Outcome
 
 REASON_LENGTH = 700
-"""Characters. A step's FailureReason holds 1,024, with the report's address before it."""
+"""Characters, at most. A step's FailureReason holds 1,024, with the report's address before it."""
 
 
 def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) -> Gate:
-    """gate.json: every key always there; ``pass`` only when every check passed.
+    """Return gate.json's content: every key always there; ``pass`` only if every check passed.
 
     An evaluation without a dataset fingerprint, and a gate without checks, reject.
     """
@@ -51,19 +51,19 @@ def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) ->
 
 
 def _joined(reasons: Iterable[str]) -> str:
-    """Each reason once, and no more than a failure message holds."""
+    """Join the reasons, each once, and cut them to what a failure message holds."""
     text = "; ".join(dict.fromkeys(reasons))
     return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
 
 
 def _outcome(checks: Sequence[Check], kind: str) -> Outcome:
-    """``pass``, ``reject``, or ``none`` where there is no check of this kind."""
+    """Return ``pass``, ``reject``, or ``none`` where there is no check of this kind."""
     found = [check.passed for check in checks if check.kind == kind]
     return ("pass" if all(found) else "reject") if found else "none"
 
 
 def _mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
-    """What stands at ``path`` if it is an object; else nothing."""
+    """Return the object at ``path``; empty if there is not one."""
     for key in path:
         evidence = evidence.get(key) if isinstance(evidence, dict) else None
     return evidence if isinstance(evidence, dict) else {}
@@ -75,5 +75,5 @@ def _text(evidence: Any, *path: str) -> str | None:
 
 
 def _values(evidence: Any, *path: str, inner: tuple[str, ...] = ()) -> dict[str, float | None]:
-    """Name → the finite number at ``path``, name, ``inner``; None for anything else."""
+    """Return name → the finite number at ``path``, name, ``inner``; None for anything else."""
     return {name: measured(evidence, *path, name, *inner) for name in _mapping(evidence, *path)}

@@ -1,1 +1,1 @@
-"""For any SageMaker pipeline: an embedded AWS, and tools over a definition or an execution."""
+"""Tools for any SageMaker pipeline: an embedded AWS, and checks of definitions and executions."""

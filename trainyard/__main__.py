@@ -1,7 +1,7 @@
 """Tools for any SageMaker pipeline: trainyard VERB ..., or python -m trainyard VERB ...
 
-Without a verb it lists them. A verb is a module of :mod:`trainyard.commands`, found by its name;
-only the one that is asked for is imported.
+Without a verb it lists the verbs. Each is a module of :mod:`trainyard.commands`, found by its name;
+only the requested one is imported.
 """
 
 import sys
@@ -44,7 +44,7 @@ def _version() -> str:
 
 
 def verbs() -> list[str]:
-    """The names of all verbs, sorted."""
+    """Return the names of all verbs, sorted."""
     return sorted(module.name for module in iter_modules(commands.__path__))
 
 

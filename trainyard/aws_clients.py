@@ -1,4 +1,4 @@
-"""Clients for AWS, or for whatever AWS_ENDPOINT_URL points at; their errors become ours."""
+"""Clients for AWS, or for the service at AWS_ENDPOINT_URL; botocore's errors become Trainyard's."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from trainyard.common.errors import ServiceError
 
 
 def client(service: str, region: str | None = None) -> Any:
-    """A boto3 client; region and credentials from the ordinary AWS environment when not given."""
+    """Return a boto3 client; region and credentials are the AWS environment's unless given."""
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
         where = region or os.environ.get("AWS_REGION")  # boto3 alone reads AWS_DEFAULT_REGION only
@@ -61,5 +61,5 @@ def service_errors(doing: str) -> Iterator[None]:
 
 
 def error_code(error: ClientError) -> str:
-    """The service's error code, such as ``ResourceNotFound`` or ``404``."""
+    """Return the service's error code, such as ``ResourceNotFound`` or ``404``."""
     return error.response.get("Error", {}).get("Code", "")

@@ -1,4 +1,4 @@
-"""The definition that a command is about: a JSON file, or that of a pipeline in AWS."""
+"""The definition that a command works on: a JSON file, or that of a pipeline in AWS."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,16 +14,16 @@ DefinitionArgument = Annotated[
     Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition, JSON.")
 ]
 PipelineOption = Annotated[
-    str | None, typer.Option("--pipeline", metavar="NAME", help="The pipeline so named, in AWS.")
+    str | None, typer.Option("--pipeline", metavar="NAME", help="A pipeline in AWS, by name.")
 ]
-RegionOption = Annotated[str | None, typer.Option(help="Its region; else the environment's.")]
+RegionOption = Annotated[str | None, typer.Option(help="Region; default: the environment's.")]
 
 
 def read_definition(path: Path) -> str:
-    """The text of a definition's file.
+    """Return the text of a definition's file.
 
     Raises:
-        DefinitionError: it cannot be read.
+        DefinitionError: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -32,10 +32,10 @@ def read_definition(path: Path) -> str:
 
 
 def deployed_pipeline(name: str, region: str | None) -> "Deployed":
-    """The pipeline of that name, as AWS (or what AWS_ENDPOINT_URL points at) describes it.
+    """Return the pipeline of that name, as AWS (or the service at AWS_ENDPOINT_URL) describes it.
 
     Raises:
-        ServiceError: there is none, or AWS refused.
+        ServiceError: there is no such pipeline, or AWS refused.
     """
     from trainyard.aws_clients import client, service_errors
     from trainyard.local_state import served  # with boto3, which a file does not need
@@ -46,12 +46,12 @@ def deployed_pipeline(name: str, region: str | None) -> "Deployed":
         there = describe(sagemaker, name)
     if there is None:
         where = sagemaker.meta.region_name
-        raise ServiceError(f"pipeline {name}: there is none in {where}; see --pipeline, --region")
+        raise ServiceError(f"pipeline {name}: does not exist in {where}; see --pipeline, --region")
     return there
 
 
 def definition_of(definition: Path | None, pipeline: str | None, region: str | None) -> str:
-    """The text of the one definition that the options name.
+    """Return the text of the one definition that the options name.
 
     Raises:
         DefinitionError: they name none, or two.

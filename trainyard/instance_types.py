@@ -1,10 +1,10 @@
-"""The instance types that training and processing jobs can have, and what they are made of.
+"""The instance types that training and processing jobs can have, and their hardware.
 
 ``instance_types.csv`` holds one line for each name in botocore 1.44.5's TrainingInstanceType, which
 includes all of ProcessingInstanceType (column ``processing``). The figures are those of EC2's
 DescribeInstanceTypes as karpenter-provider-aws publishes them (website, reference/
-instance-types.md: commit 1d92708 of 2026-08-21; p2 and p3 in its v1.0). Not from there but from
-memory of AWS's product pages: all of p6e-gb200, and the memory of a Trainium chip.
+instance-types.md: commit 1d92708 of 2026-08-21; p2 and p3 in its v1.0). Two come from
+memory of AWS's product pages instead: all of p6e-gb200, and the memory of a Trainium chip.
 """
 
 import csv
@@ -18,39 +18,39 @@ NEURON = ("trainium", "trainium2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One SageMaker instance type."""
+    """A SageMaker instance type."""
 
     name: str
-    """``ml.p4d.24xlarge``."""
+    """Name, such as ``ml.p4d.24xlarge``."""
 
     vcpus: int
     memory_gib: float
-    """All of it; SageMaker's agents take some."""
+    """Whole memory; SageMaker's agents take some."""
 
     accelerator: str | None
     """GPU or Trainium chip: ``a100``; None for a CPU instance."""
 
     accelerators: int
-    """How many of them; 0 for a CPU instance."""
+    """Number of accelerators; 0 for a CPU instance."""
 
     accelerator_memory_gib: float
-    """Memory of each one."""
+    """Memory of each accelerator, in GiB."""
 
     efa: bool
-    """Whether it has an Elastic Fabric Adapter."""
+    """True if it has an Elastic Fabric Adapter."""
 
     local_storage_gb: int
-    """NVMe disks, which SageMaker uses instead of an EBS volume; 0 for none."""
+    """Size of the NVMe disks, which SageMaker uses instead of an EBS volume; 0 for none."""
 
     network_gbps: float
-    """The baseline, not the "up to"; 0 where AWS states none."""
+    """Baseline of the network, not the "up to"; 0 where AWS states none."""
 
     processing: bool
-    """Whether processing jobs may have it; training jobs may have all."""
+    """True if processing jobs may have it; training jobs may have all."""
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "neuron"]:
-        """What the image must be built for."""
+        """Hardware that the image must be built for."""
         if self.accelerator is None:
             return "cpu"
         return "neuron" if self.accelerator in NEURON else "gpu"

@@ -1,4 +1,4 @@
-"""What trainyard run left in this folder, for verbs that look and where no AWS is configured."""
+"""The state that trainyard run left here, for reading verbs where no AWS is configured."""
 
 import os
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ from trainyard.common.errors import EmulatorError, ServiceError
 from trainyard.terminal import errors
 
 STATE = Path(".trainyard/aws")
-"""Where trainyard run and trainyard emulator keep everything, unless told otherwise."""
+"""Default folder in which trainyard run and trainyard emulator keep all state."""
 
 
 @contextmanager
 def served() -> Iterator[None]:
-    """Serve this folder's state while the block runs, where there is one and no AWS is configured.
+    """Serve this folder's state during the block, if there is one and no AWS is configured.
 
-    It decorates verbs, too, but only those that change nothing: what is meant to change something
-    on AWS must not change something here.
+    It also decorates verbs, but only those that change nothing: a change meant for AWS must not
+    happen here.
 
     Raises:
         ServiceError: the state cannot be served; another emulator may have it.
     """
     with ExitStack() as stack:
         if (STATE / "s3").is_dir() and not _is_configured():
-            # moto and all behind it, which nothing else needs
+            # moto and its dependencies, which nothing else needs
             from trainyard.emulator.client_environment import applied
             from trainyard.emulator.server import serve
 
@@ -44,7 +44,7 @@ def served() -> Iterator[None]:
 
 
 def _is_configured() -> bool:
-    """Whether boto3 knows an endpoint, or has credentials; expired ones count."""
+    """Return whether boto3 knows an endpoint, or has credentials; expired ones count."""
     session = botocore.session.Session()
     try:
         profile = session.get_scoped_config()

@@ -1,7 +1,7 @@
-"""Regular expressions of MetricDefinitions, which anybody writes: each may take only so long.
+"""Regular expressions of MetricDefinitions, from untrusted sources: each gets a time limit.
 
-``re`` has no time limit: one expression such as ``(a|aa)+$`` over one line holds whoever reads the
-log for ever. ``regex`` has one, knows what ``re`` does and of AWS's dialect also ``\\p{L}`` and
+``re`` has no time limit: one expression such as ``(a|aa)+$`` over one line blocks the reader of the
+log for ever. ``regex`` has one, accepts what ``re`` does and of AWS's dialect also ``\\p{L}`` and
 ``(?<name>…)``, and reads ``.*loss=(…).*`` over a long line without going through it at each place.
 """
 
@@ -12,14 +12,14 @@ import time
 import regex
 
 EACH = 0.005
-"""Seconds of a processor that an expression may take for a line, on average."""
+"""Processor seconds that an expression may take per line, on average."""
 
 AHEAD = 0.2
-"""Seconds by which it may be over that."""
+"""Seconds by which it may exceed that."""
 
 
 REPEATED = 1_000_000
-"""The least repetitions of an expression, multiplied, at most: ``regex`` writes them out."""
+"""Largest product of an expression's minimum repetitions: ``regex`` writes them out."""
 
 _LEAST = re.compile(r"\{(\d+)(?:,\d*)?\}")
 
@@ -28,7 +28,7 @@ class Expression:
     """A regular expression for lines of one log. Any thread may search.
 
     Raises:
-        ValueError: it is no regular expression; says why.
+        ValueError: it is not a regular expression; says why.
     """
 
     def __init__(self, text: str) -> None:
@@ -44,11 +44,11 @@ class Expression:
 
     @property
     def is_given_up(self) -> bool:
-        """It took too long, and finds nothing any more."""
+        """True if it took too long, and finds nothing any more."""
         return self._left <= 0
 
     def search(self, line: str) -> "regex.Match[str] | None":
-        """The first match; None without one, and when the expression is given up."""
+        """Return the first match; None without one, and when the expression is given up."""
         if not self.is_given_up:
             self._left = min(AHEAD, self._left + EACH)
         while self._left > 0:
@@ -56,13 +56,13 @@ class Expression:
             try:
                 return self._pattern.search(line, timeout=self._left)
             except TimeoutError:
-                continue  # its clock counts all threads of the process, ours this one
+                continue  # its clock counts all threads of the process, ours only this one
             finally:
                 self._left -= time.thread_time() - began
         return None
 
     def told(self, metric: str) -> str:
-        """What people are told of it once it is given up."""
+        """Return the message for people about an expression that is given up."""
         return (
             f"metric {metric}: its Regex {self.text!r} takes too long on a line of this log and is "
             "not looked for any more; leave out nested repetitions such as (a|aa)+"

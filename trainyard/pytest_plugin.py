@@ -1,4 +1,4 @@
-"""Fixtures for anybody's tests of a SageMaker pipeline: an AWS on this machine that runs it.
+"""Fixtures for tests of any SageMaker pipeline: an AWS on this machine that runs it.
 
     def test_pipeline(sagemaker_endpoint):
         started = my_pipeline.upsert_and_start()  # boto3 or the SageMaker SDK, as against AWS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a session that uses none of this does not pay for the impor
 
 @pytest.fixture(scope="session")
 def sagemaker_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """An AWS for the session. Its ``env`` leads a process there; this one's stays as it is."""
+    """Serve an AWS for the session. Its ``env`` points a process at it; this one is untouched."""
     from trainyard.emulator.server import serve
 
     with serve(tmp_path_factory.mktemp("sagemaker")) as endpoint:
@@ -31,9 +31,9 @@ def sagemaker_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpo
 
 @pytest.fixture
 def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
-    """The session's AWS, which boto3 and the SDK take for the real one as long as the test runs.
+    """Serve the session's AWS, which boto3 and the SDK use instead of the real one during the test.
 
-    What a test made there is there for the next.
+    Resources that a test created are there for the next.
     """
     import boto3
     import botocore.session
@@ -43,6 +43,9 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
 
     hook(botocore.session)
     with applied(sagemaker_server.env):
-        default, boto3.DEFAULT_SESSION = boto3.DEFAULT_SESSION, None  # it remembers credentials
+        default, boto3.DEFAULT_SESSION = (
+            boto3.DEFAULT_SESSION,
+            None,
+        )  # a session remembers credentials
         yield sagemaker_server
         boto3.DEFAULT_SESSION = default

@@ -1,19 +1,19 @@
-"""YAML that somebody wrote, read in bounded time and memory."""
+"""Read YAML from untrusted sources in bounded time and memory."""
 
 from typing import Any
 
 import yaml
 
 LARGEST = 2**18
-"""Characters of a file; the largest here, infra/roles.yaml, has 20,000."""
+"""Characters of a file, at most; the largest here, infra/roles.yaml, has 20,000."""
 DEEPEST = 100
-"""Lists and mappings inside one another; PyYAML recurses at each."""
+"""Largest depth of nested lists and mappings; PyYAML recurses at each."""
 MOST = 20_000
-"""Values, each alias counted as often as it is used."""
+"""Largest number of values, each alias counted as often as it is used."""
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """A SafeLoader that stops where a text is too deep, or its aliases expand too far."""
+    """A SafeLoader that stops if a text is too deep, or its aliases expand too far."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -49,14 +49,14 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def load_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
-    """The value of ``text``.
+    """Parse YAML.
 
     Raises:
-        yaml.YAMLError: it is no YAML, too large or too deep, or a value in it cannot be built.
+        yaml.YAMLError: it is not YAML, too large or too deep, or a value in it cannot be built.
     """
     if len(text) > LARGEST:
         raise yaml.YAMLError(f"has {len(text):,} characters, {LARGEST:,} are read at most")
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 (a SafeLoader)
-    except ValueError as error:  # a date that is none, a number with thousands of digits
+    except ValueError as error:  # an invalid date, a number with thousands of digits
         raise yaml.YAMLError(str(error)) from None

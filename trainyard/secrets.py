@@ -1,4 +1,4 @@
-"""What looks like a secret: by the name of a value, or by a password in a URL.
+"""Recognise secrets: by the name of a value, or by a password in a URL.
 
 A definition, and the record of a recipe, are read by everyone who may describe the pipeline or its
 jobs (API reference, CreateTrainingJob: no security-sensitive information in Environment).
@@ -16,14 +16,14 @@ ABOUT = frozenset(
 )
 """Last words of a name that says where a secret is kept, not what it is."""
 BEHIND_TOKEN = frozenset("key read string value write".split())
-"""Words that may stand behind it; TokenThroughput is another thing."""
+"""Words that may follow ``token``; TokenThroughput is not a secret."""
 OF_LANGUAGE_MODELS = frozenset(
     "additional audio blank bos boundary cls end eos first image last mask max min next num pad "
     "per sep special start stop unk video".split()
 )
 """Words before a token that is a piece of text."""
 OF_SDK = "REMOTE_FUNCTION_SECRET_KEY"
-"""The SDK puts it into the environment of decorated functions itself."""
+"""Variable that the SDK itself puts into the environment of decorated functions."""
 _IN_URL = re.compile(r"(?i)\b[a-z][a-z0-9+.-]*://[^\s/:@?#]*:(?P<value>[^\s/@]+)@")
 _IN_QUERY = re.compile(r"[?&](?P<name>[\w-]+)=(?P<value>[^&\s]+)")
 _PLACEHOLDER = re.compile(r"\$\{.*|\$[A-Z_]+|%\(.*|\{.*\}|<.*>|\*+|\[.*\]")
@@ -31,7 +31,7 @@ _NO_TOKEN = re.compile(r"(?i)true|false|none|null|auto|[-+.\d]*")
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether ``value``, called ``name``, looks like a secret that stands there itself."""
+    """Return whether ``value``, called ``name``, looks like a secret itself."""
     if not value or value.startswith("arn:") or _PLACEHOLDER.fullmatch(value) or name == OF_SDK:
         return False
     words = [word.lower() for word in WORDS.findall(name)]
@@ -49,7 +49,7 @@ def _ends_in_token(words: list[str]) -> bool:
 
 
 def in_url(text: str) -> bool:
-    """Whether a URL in ``text`` carries a password or a token."""
+    """Return whether a URL in ``text`` carries a password or a token."""
     if any(not _PLACEHOLDER.fullmatch(found["value"]) for found in _IN_URL.finditer(text)):
         return True
     queries = _IN_QUERY.finditer(text) if "://" in text else ()
@@ -57,12 +57,12 @@ def in_url(text: str) -> bool:
 
 
 def hidden(name: str, value: Any) -> bool:
-    """Whether ``value`` must not be shown."""
+    """Return whether ``value`` must not be shown."""
     return isinstance(value, str) and (is_secret(name, value) or in_url(value))
 
 
 def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
-    """Paths of what looks like a secret in ``value``, JSON that is called ``name``."""
+    """Iterate over the paths of apparent secrets in ``value``, JSON that is called ``name``."""
     if isinstance(value, str):
         if hidden(name, value):
             yield path
@@ -77,8 +77,8 @@ def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
 
 
 def _option(items: list, index: int) -> str:
-    """The option of a command line that ``items[index]`` is the value of: ``--token x``,
-    ``--token=x``; else nothing.
+    """Return the option of a command line that ``items[index]`` is the value of: ``--token x``,
+    ``--token=x``; else an empty string.
     """
     item = items[index]
     before = items[index - 1] if index else None

@@ -1,4 +1,4 @@
-"""How a command line shows what it does, and the errors that somebody can act on."""
+"""Show a command line's output, and errors that the user can act on."""
 
 import ast
 import os
@@ -17,10 +17,12 @@ ExecutionArgument = Annotated[
     str | None, typer.Argument(metavar="EXECUTION", help="The execution's ARN; else the newest.")
 ]
 NewestOfPipeline = Annotated[
-    str | None, typer.Option("--pipeline", help="The newest execution of the pipeline so named.")
+    str | None, typer.Option("--pipeline", help="The newest execution of this pipeline.")
 ]
 
-LOG_COLUMNS = 160  # a table in a log cuts no name short, as it would at the 80 of no terminal
+LOG_COLUMNS = (
+    160  # a table in a log must not cut names, as it would at 80, the default without a terminal
+)
 console = Console(soft_wrap=True)  # a log keeps an ARN on one line
 if not console.is_terminal and "COLUMNS" not in os.environ:
     console.width = LOG_COLUMNS
@@ -33,12 +35,12 @@ def run(
     arguments: Sequence[str] | None = None,
     settings: dict[str, Any] | None = None,
 ) -> None:
-    """Run a verb: an error of ours is shown as its message alone, with exit status 1.
+    """Run a verb; a Trainyard error is shown as its message alone, with exit status 1.
 
     ``name`` and ``arguments`` are those of the process when not given; ``settings`` are click's
     of the command's context.
     """
-    for stream in (sys.stdout, sys.stderr):  # what somebody gave us may be no text: show it still
+    for stream in (sys.stdout, sys.stderr):  # arguments may not be valid text: show them anyway
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -51,7 +53,7 @@ def run(
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """What a repeated option ``NAME=VALUE`` says.
+    """Parse a repeated option ``NAME=VALUE``.
 
     Raises:
         RecipeError: one is not of that form.
@@ -66,7 +68,7 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def list_verbs(call: str, files: Mapping[str, Path]) -> None:
-    """Print each verb with the first line of its module, which is not imported for that.
+    """Print each verb with the first line of its module, without importing the module.
 
     ``call`` is how a verb is run; ``files`` are the verbs' modules.
     """
@@ -79,16 +81,16 @@ def list_verbs(call: str, files: Mapping[str, Path]) -> None:
 
 
 def refuse_place(out: Path) -> None:
-    """Look whether a file can be written there, before what takes its time.
+    """Check that a file can be written there, before the work that takes time.
 
     Raises:
-        RecipeError: it cannot.
+        RecipeError: it cannot be written.
     """
     try:
         wrong = "it is a folder" if out.is_dir() else ""
         if not out.parent.is_dir():
             wrong = f"there is no folder {out.parent}"
-    except (OSError, ValueError) as error:  # a name that is too long, or none
+    except (OSError, ValueError) as error:  # a name that is too long, or invalid
         wrong = str(error)
     if wrong:
         raise RecipeError(f"--out {out}: {wrong}; name a file in a folder that exists")

@@ -7,7 +7,7 @@ from conditions.gate_check import Check, at_most, measured
 
 
 def within_size(evaluation: Any, budget_mb: float) -> Check:
-    """model.tar.gz is at most so large, in MB of 10⁶ bytes."""
+    """Check that model.tar.gz has at most ``budget_mb`` MB of 10⁶ bytes."""
     size = measured(evaluation, "artifact", "bytes")
     return at_most(
         kind="artifact_size",

@@ -11,7 +11,7 @@ from conditions.gate_evidence import Evidence
 def against_baseline(
     evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
 ) -> Check:
-    """The metric beats the baseline's by ``margin``, in the metric's unit."""
+    """Check that the metric beats the baseline's by ``margin``, in the metric's unit."""
     reference = measured(evaluation, "baselines", baseline, metric)
     sign = -1 if direction == "lower" else 1
     threshold = None if reference is None else number(reference + sign * margin)

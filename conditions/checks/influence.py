@@ -7,9 +7,9 @@ from conditions.gate_evidence import Compared
 
 
 def widespread(found: Compared, most: float) -> Check:
-    """No single group has more than this share of the improvement's variance.
+    """Check that no single group has more than ``most`` of the improvement's variance.
 
-    Where one has, the limits rest on what is hardly known: how often such groups come.
+    Where one has, the limits depend on something hardly known: how often such groups occur.
     """
     share = found.improvement.influence
     return row(

@@ -7,11 +7,11 @@ from conditions.gate_check import Check, at_most, measured
 
 
 def within_latency(evaluation: Any, budget_ms: float) -> Check:
-    """95 of 100 single-example requests are answered within the budget, in milliseconds.
+    """Check that 95 of 100 single-example requests are answered within the budget, in milliseconds.
 
-    On the machine that evaluated; another instance type than the endpoint's is another latency.
-    A machine that was busy answers later, never sooner: within the budget is within it, and beyond
-    it the model is rejected, with the neighbour as a possible cause.
+    The latency is that of the evaluating machine; the endpoint's instance type may have another
+    one. A busy machine answers later, never sooner: a latency within the budget is certain, and one
+    beyond it rejects the model, with other processes named as a possible cause.
     """
     return at_most(
         kind="latency",
@@ -24,7 +24,7 @@ def within_latency(evaluation: Any, budget_ms: float) -> Check:
 
 
 def _disturbed(evaluation: Any) -> str:
-    """What to say of a machine that something else used, too."""
+    """Return a remark on a machine that other processes used, too; empty for a quiet one."""
     waited = measured(evaluation, "latency", "waited_share")
     if waited is None or evaluation["latency"].get("busy") is not True:
         return ""

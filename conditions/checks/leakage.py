@@ -1,4 +1,4 @@
-"""``max_leaked_…``, ``max_near_duplicates``: what is tested was not trained on."""
+"""``max_leaked_…``, ``max_near_duplicates``: the test examples were not trained on."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from conditions.gate_check import Check, at_most, measured
 
 
 def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
-    """At most so large a share of the test split's ``what`` is also in the train split.
+    """Check that at most ``allowed`` (a share) of the test split's ``what`` is in the train split.
 
     ``what``: ``examples``, found by the hash of their content, or ``groups``, found by their key. A
-    metric on examples that were trained on says nothing of new ones.
+    metric on examples that were trained on says nothing about new ones.
     """
     found = measured(evaluation, "leakage", what)
     looked_at = measured(evaluation, "leakage", f"checked_{what}")
@@ -26,7 +26,7 @@ def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
 
 
 def without_near_duplicates(evaluation: Any, allowed: float) -> Check:
-    """Nearly the same as a test example stands in train for at most so large a share of them.
+    """Check that at most ``allowed`` (a share) of the test examples have a near copy in train.
 
     ``steps.evaluate.near_duplicates`` says what is near, and how sure that is.
     """

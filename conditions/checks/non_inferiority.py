@@ -7,7 +7,7 @@ from conditions.gate_evidence import Compared
 
 
 def non_inferior(compared: Compared, margin: float) -> Check:
-    """The challenger is not worse than the champion by ``margin`` or more.
+    """Check that the challenger is not worse than the champion by ``margin`` or more.
 
     Passes when the lower limit is above -margin: a one-sided test of H₀ "worse by the margin" at
     α = 1 - confidence (Piaggio et al., CONSORT for non-inferiority trials, JAMA 308, 2012).

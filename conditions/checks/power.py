@@ -7,7 +7,7 @@ from conditions.gate_evidence import Compared
 
 
 def powerful(compared: Compared, power: float, effect: float) -> Check:
-    """The test split is large enough to find an improvement of ``effect``.
+    """Check that the test split is large enough to find an improvement of ``effect``.
 
     The smallest improvement that superiority would find with this power is at most ``effect``.
     """

@@ -18,12 +18,12 @@ def _at_least(check: GateCheck, what: str, found: float, least: float) -> Check:
 
 
 def _examples(evidence: Evidence, demands: Demands) -> list[Check]:
-    """The test split has so many examples."""
+    """Check the number of examples in the test split."""
     return [_at_least(EXAMPLES, "examples", evidence.sums.examples, demands["min_examples"])]
 
 
 def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
-    """On each metric that is compared the test split has so many effective groups."""
+    """Check the number of effective groups in the test split, on each metric that is compared."""
     least = min(found.improvement.effective_groups for found in evidence.compared.values())
     return [_at_least(GROUPS, "effective_groups", least, demands["min_groups"])]
 

@@ -7,7 +7,7 @@ from conditions.gate_evidence import Compared
 
 
 def superior(compared: Compared, margin: float) -> Check:
-    """The challenger is better than the champion by more than ``margin``; 0 for better at all."""
+    """Check that the challenger beats the champion by more than ``margin``; 0: better at all."""
     return above(SUPERIORITY, compared, margin)
 
 

@@ -13,7 +13,7 @@ from conditions.gate_evidence import Evidence
 def against_threshold(
     evaluation: Any, metric: str, direction: Direction, threshold: float
 ) -> Check:
-    """The metric is at most (lower) or at least (higher) the recipe's threshold."""
+    """Check that the metric is at most (lower) or at least (higher) the recipe's threshold."""
     demand = "at most" if direction == "lower" else "at least"
     return compare(
         kind="threshold",

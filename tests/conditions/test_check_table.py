@@ -126,10 +126,10 @@ def test_entries_agree_with_each_other():
 
 
 def test_a_check_that_nothing_could_reject_is_refused():
-    with pytest.raises(GateError, match="toy: needs scores and has no expected"):
+    with pytest.raises(GateError, match="toy: needs scores, has no expected"):
         GateCheck(kind="toy", judge=lambda *_: [], needs=frozenset({"scores"}))
     evidence, demands = Evidence(evaluation={}), Demands(values={})
-    with pytest.raises(GateError, match=r"toy: made rows of kinds \[\]; expected its own"):
+    with pytest.raises(GateError, match=r"toy: returned rows of kinds \[\]; expected its own"):
         GateCheck(kind="toy", judge=lambda *_: []).made(evidence, demands)
     other = GateCheck(kind="toy", judge=lambda *_: [at_most(**ROW)])
     with pytest.raises(GateError, match="kinds \\['other'\\]"):

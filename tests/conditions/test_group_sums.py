@@ -94,7 +94,7 @@ def test_few_groups_keep_to_themselves_and_many_become_blocks_that_tell_the_same
 def test_an_id_is_no_slice():
     values = pa.array([str(number) for number in range(MAX_SLICES + 1)]).dictionary_encode()
     rows = len(values)
-    with pytest.raises(GateError, match="slice.id is no slice"):
+    with pytest.raises(GateError, match="slice.id is an id, not a slice"):
         GroupSums(WANTED).add(batch(rows=rows, slices={"id": values}))
 
 

@@ -117,7 +117,10 @@ def test_a_gate_that_compares_nothing_judges_the_scores_beside_a_champion_too(ro
 
 def test_nobody_counted_the_looks(root: Path):
     found = gate(root, *COMPARED, "--look", "0")
-    assert found["verdict"] == "reject" and "nobody counted the looks" in found["reason"]
+    assert (
+        found["verdict"] == "reject"
+        and "the looks at this test split were not counted" in found["reason"]
+    )
 
 
 def test_a_later_look_has_wider_limits_and_says_which_it_is(root: Path):
@@ -217,7 +220,7 @@ LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 
         (change("challenger", lambda t: t.drop_columns("slice.kind")), "has no slice"),
         (change("challenger", lambda t: t.drop_columns("label")), "0 columns label"),
         (change("champion", lambda t: t.append_column("group", t.column("group"))), "2 columns"),
-        (described("challenger", model="champion"), "is no scores of the challenger"),
+        (described("challenger", model="champion"), "is not a table of scores of the challenger"),
         (described("challenger", champion="arn:other"), "is of champion arn:other"),
         (described("challenger", metrics={"loss": "higher"}), "for loss, higher values are better"),
         (described("challenger", metrics=None), "for loss, None values are better"),

@@ -1,4 +1,4 @@
-"""The verbs of ``trainyard``: each module is one, and its function ``main`` is what it does.
+"""The verbs of ``trainyard``: each module is a verb, and its function ``main`` carries it out.
 
-The first line of a module's docstring is what the list of verbs says of it.
+The first line of a module's docstring describes the verb in the list of verbs.
 """

@@ -34,20 +34,20 @@ from trainyard.terminal import pairs
 from trainyard.validate.finding_display import JsonOption
 
 BATCH_TOKENS = 4e6
-"""Tokens of an optimizer step where neither --global-batch nor a published model says it: Llama 2's
-(arXiv 2307.09288, table 1)."""
+"""Tokens per optimizer step where neither --global-batch nor a published model gives them: Llama
+2's (arXiv 2307.09288, table 1)."""
 
 DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
 
 
 def main(
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"A published one: {', '.join(MODELS)}.")
+        str | None, typer.Option(metavar="NAME", help=f"A published model: {', '.join(MODELS)}.")
     ] = None,
     layers: Annotated[int | None, typer.Option(help="Transformer blocks.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the model.")] = None,
     shapes: Annotated[
-        Path | None, typer.Option(help="What python -m training.shapes prints, in a file.")
+        Path | None, typer.Option(help="File with the output of python -m training.shapes.")
     ] = None,
     given: Annotated[
         list[str],
@@ -55,19 +55,19 @@ def main(
             "--set",
             metavar="FIELD=VALUE",
             help="A field of a setting (docs/foresight.md), such as vocab=32000, heads=32, "
-            "compile=false, lora_rank=16; of a layout, those to choose from: tensor=4,8.",
+            "compile=false, lora_rank=16; of a layout, the values to choose from: tensor=4,8.",
         ),
     ] = [],  # noqa: B006
-    tokens: Annotated[str | None, typer.Option(help="Of the training: 300B, 1.4T.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="Tokens to train on: 300B, 1.4T.")] = None,
     fine_tune: Annotated[
         bool,
         typer.Option(
             "--fine-tune", help="The weights begin as a trained model's; implied by lora_rank."
         ),
     ] = False,
-    sequence: Annotated[int | None, typer.Option(help="Tokens of a sample.")] = None,
+    sequence: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
     global_batch: Annotated[
-        int | None, typer.Option(min=1, max=10**7, help="Samples of a step.")
+        int | None, typer.Option(min=1, max=10**7, help="Samples per step.")
     ] = None,
     deadline: advice_options.DeadlineOption = None,
     budget: advice_options.BudgetOption = None,
@@ -75,17 +75,17 @@ def main(
     max_nodes: advice_options.MaxNodesOption = 64,
     spot: advice_options.SpotOption = False,
     mixture: advice_options.MixtureOption = False,
-    region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="Region whose prices to use.")] = "us-east-1",
     machine: Annotated[
         Path | None,
-        typer.Option(help="Instead of --instances: what python -m training.probe prints."),
+        typer.Option(help="Instead of --instances: output of python -m training.probe."),
     ] = None,
     as_json: JsonOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead: a training on each line, as JSON; its time, rate and memory, as JSON.",
+            help="Instead: a training per line, as JSON; prints time, rate and memory, as JSON.",
         ),
     ] = None,
     learn_from: advice_options.CalibrateOption = None,
@@ -135,7 +135,7 @@ def main(
 
 
 def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What --set says of the training, and of the layouts to choose from."""
+    """Return (fields of the training, choices of layouts) from --set."""
     said = pairs("--set", given)
     layout = {name: said.pop(name) for name in [*said] if name in advice_options.CHOSEN}
     for name in said:
@@ -156,7 +156,7 @@ def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
 def _trained(
     fields: Mapping[str, Any], known: Model | None, read: Shapes | None, gpu: str
 ) -> Setting:
-    """What is trained, of a published model's shape, of shapes that were read, or as it is said.
+    """Return the training's setting, from a published model's shape, from shapes or fields.
 
     Raises:
         RecipeError: a field is missing, unknown or wrong.
@@ -170,7 +170,7 @@ def _trained(
 
 
 def _setting(place: Path | None) -> Setting:
-    """The setting of the training that is learned from: nobody here can read it from the job."""
+    """Return the setting of the training to learn from, which cannot be read from the job."""
     if place is None:
         raise RecipeError(
             "--calibrate: what was trained? give --setting FILE, a line of --rows; of a training "
@@ -191,7 +191,8 @@ def _shapes(place: Path | None) -> Shapes | None:
         return shapes_of.read(json.loads(place.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RecipeError(
-            f"--shapes {place}: cannot be read: {error}; give what python -m training.shapes prints"
+            f"--shapes {place}: cannot be read: {error}; give the output of "
+            "python -m training.shapes"
         ) from None
 
 
@@ -204,6 +205,6 @@ def _tokens(text: str | None, known: Model | None) -> float:
 
 
 def _usual_batch(sequence: int, known: Model | None) -> int:
-    """Samples of a step where nobody said it: a power of two, as clusters are."""
+    """Return samples per step where none are given: a power of two, like the size of a cluster."""
     tokens = known.batch_tokens if known and known.batch_tokens else BATCH_TOKENS
     return 2 ** max(0, round(log2(tokens / sequence)))

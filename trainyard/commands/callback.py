@@ -1,6 +1,6 @@
-"""Answer a callback step, as a human approval; without a token list those that wait.
+"""Answer a waiting callback step, e.g. an approval; without a token, list them.
 
-trainyard callback                                   what waits
+trainyard callback                                   list the waiting steps
 trainyard callback TOKEN --succeed [--output k=v]    it succeeded, with these output parameters
 trainyard callback TOKEN --fail REASON               it failed
 """
@@ -16,7 +16,9 @@ from trainyard.terminal import console, pairs
 
 
 def main(
-    token: Annotated[str | None, typer.Argument(help="The step's token; else what waits.")] = None,
+    token: Annotated[
+        str | None, typer.Argument(help="The step's token; without it, list the waiting steps.")
+    ] = None,
     succeed: Annotated[bool, typer.Option("--succeed", help="The step succeeded.")] = False,
     fail: Annotated[
         str | None, typer.Option("--fail", metavar="REASON", help="The step failed.")
@@ -26,7 +28,7 @@ def main(
         typer.Option(metavar="NAME=VALUE", help="An output parameter, with --succeed."),
     ] = None,
 ) -> None:
-    """Answer a callback step, as a human approval; without a token list those that wait."""
+    """Answer a waiting callback step, e.g. an approval; without a token, list them."""
     if token is None:
         if succeed or fail is not None or output:
             raise RecipeError("which callback? give its token; trainyard callback lists them")

@@ -2,9 +2,9 @@
 
 trainyard console [--port P] [--region R] [--write]
 
-Prints an address of this machine with a key; serves until Ctrl-C. It looks where the AWS CLI would:
-at the emulator when its lines are in the environment, else at AWS, and there it changes nothing
-without --write. Where no AWS is configured it shows what trainyard run left in this folder.
+Prints an address of this machine with a key; serves until Ctrl-C. It shows what the AWS CLI would
+see: the emulator when its lines are in the environment, else AWS, where it changes nothing without
+--write. Where no AWS is configured it shows what trainyard run left in this folder.
 """
 
 import signal
@@ -20,10 +20,11 @@ from trainyard.console.web_server import serving
 from trainyard.local_state import served
 from trainyard.terminal import console
 
-PortOption = Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 is any free one.")]
+PortOption = Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free port.")]
 RegionOption = Annotated[str | None, typer.Option(help="Region, when the environment has none.")]
 WriteOption = Annotated[
-    bool, typer.Option("--write", help="On AWS: start, stop, approve …, each after a question.")
+    bool,
+    typer.Option("--write", help="On AWS: allow start, stop, approve …, each confirmed first."),
 ]
 
 
@@ -34,7 +35,7 @@ def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption =
 
 
 def serve(port: int, region: str | None, write: bool, application: Application) -> None:
-    """Print the address and serve until Ctrl-C, with what ``application`` brings to the pages.
+    """Print the address and serve until Ctrl-C, with the pages that ``application`` adds.
 
     Raises:
         ServiceError: the port is in use.

@@ -31,22 +31,22 @@ from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.local_state import STATE
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)
-PortOption = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 is any free one.")]
-StateOption = Annotated[Path, typer.Option("--state", help="Directory that keeps everything.")]
+PortOption = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: any free port.")]
+StateOption = Annotated[Path, typer.Option("--state", help="Directory that holds all state.")]
 PythonOption = Annotated[
     Path, typer.Option("--python", help="The interpreter that stands in for container images.")
 ]
 InternetOption = Annotated[
-    bool, typer.Option("--internet", help="Jobs reach it, by pasta or slirp4netns.")
+    bool, typer.Option("--internet", help="Let jobs reach the internet, by pasta or slirp4netns.")
 ]
 KeepOption = Annotated[
     float,
-    typer.Option("--keep-gb", min=0, help="Beyond it the oldest results that nothing needs go."),
+    typer.Option("--keep-gb", min=0, help="Beyond this size, remove the oldest unneeded results."),
 ]
 ScarceOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--no-capacity", metavar="TYPE", help="Instance type of whose jobs fail: CapacityError."
+        "--no-capacity", metavar="TYPE", help="Instance type whose jobs fail with CapacityError."
     ),
 ]
 ConsoleOption = Annotated[
@@ -82,7 +82,7 @@ def main(
 
 @contextlib.contextmanager
 def _console(endpoint: Endpoint) -> Iterator[None]:
-    """The console, a process of its own that says its address on stderr, until the block ends."""
+    """Run the console in its own process, which prints its address on stderr, in the block."""
     kept = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
     command = [sys.executable, "-m", "trainyard", "console"]
     with subprocess.Popen(command, env=kept | endpoint.env, stdout=sys.stderr) as process:
@@ -106,7 +106,7 @@ def serving(
     verbose: bool,
     no_capacity: Sequence[str] | None = None,
 ) -> Iterator[Endpoint]:
-    """The endpoint as the command line asks for it; what it has to say goes to stderr."""
+    """Serve the endpoint that the command line asks for; messages go to stderr."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
     if verbose:
         logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
@@ -117,8 +117,8 @@ def serving(
 
     scarce = no_capacity or ()
     with contextlib.ExitStack() as stack:
-        # A state of 10,000 executions is a million objects. Looked through again and again they
-        # would make the start longer by half, and hold up a request for half a second at times.
+        # A state of 10,000 executions is a million objects. Visited by every garbage collection,
+        # they would make the start longer by half, and sometimes delay a request by half a second.
         with uncollected():
             endpoint = stack.enter_context(
                 serve(

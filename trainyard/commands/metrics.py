@@ -1,9 +1,9 @@
-"""What Prometheus, Grafana and CloudWatch are told, on standard output.
+"""Print configurations for Prometheus, Grafana and CloudWatch on standard output.
 
-trainyard metrics grafana       a dashboard's JSON, over what /metrics gives
+trainyard metrics grafana       a dashboard's JSON, over the series of /metrics
 trainyard metrics cloudwatch    dashboard and alarms of a pipeline, a CloudFormation template
 trainyard metrics scrape        Prometheus' scrape_configs for the emulator at AWS_ENDPOINT_URL
-trainyard metrics token         the token alone that GET /metrics there asks for
+trainyard metrics token         only the token that GET /metrics there asks for
 """
 
 import json
@@ -24,7 +24,9 @@ HOSTS = ("127.0.0.1", "localhost")
 def main(
     what: Annotated[str, typer.Argument(help="grafana, cloudwatch, scrape or token.")],
 ) -> None:
-    """What Prometheus, Grafana and CloudWatch are told: dashboards, alarms, scrape_configs."""
+    """Print configurations for Prometheus, Grafana and CloudWatch: dashboards, alarms,
+    scrape_configs.
+    """
     if what not in MADE:
         raise ServiceError(f"trainyard metrics {what}: expected one of {', '.join(MADE)}")
     typer.echo(MADE[what]())
@@ -35,7 +37,7 @@ def _token() -> str:
 
 
 def _emulator() -> tuple[str, str]:
-    """(address without scheme, secret). Raises ServiceError: the environment names none."""
+    """Return (address without scheme, secret). Raises ServiceError: the environment names none."""
     address = urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
     if address.hostname not in HOSTS or not secret:
@@ -47,7 +49,7 @@ def _emulator() -> tuple[str, str]:
 
 
 def _scrape() -> str:
-    """JSON, which is YAML."""
+    """Return scrape_configs as JSON, which is YAML, too."""
     job = {
         "job_name": "trainyard",
         "metrics_path": "/metrics",

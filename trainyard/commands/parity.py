@@ -1,10 +1,10 @@
-"""Write down what an endpoint answers to small pipelines; compare two such files.
+"""Record what an endpoint answers to small pipelines; compare two such files.
 
 trainyard parity [--out FILE] [--against FILE] [--role ARN] [--yes]
 
-Runs against whatever AWS_ENDPOINT_URL or the account's credentials lead to; without an endpoint
-it says first what it costs at most, and asks. It takes some twenty minutes on AWS, and removes
-what it made.
+Runs against AWS_ENDPOINT_URL, or the AWS account of the credentials; without an endpoint it first
+shows the highest possible cost, and asks. It takes some twenty minutes on AWS, and removes what it
+created.
 """
 
 import json
@@ -35,12 +35,14 @@ _IMAGES = {
 
 
 def main(
-    out: Annotated[Path | None, typer.Option(help="Write what came back there, as JSON.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Such a file to compare with.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the answers, as JSON.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="File of earlier answers to compare with.")
+    ] = None,
     role: Annotated[str, typer.Option(help="A role that SageMaker may assume, on AWS.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it costs money.")] = False,
 ) -> None:
-    """Write down what an endpoint answers; exit 1 when it differs from --against."""
+    """Record what an endpoint answers; exit 1 when it differs from --against."""
     sts = client("sts")
     region = sts.meta.region_name
     local = "AWS_ENDPOINT_URL" in os.environ
@@ -58,7 +60,7 @@ def main(
 
 
 def costs(region: str) -> str:
-    """What a run costs at most on AWS."""
+    """Return a sentence about the highest cost of a run on AWS."""
     price = load(region).hourly("processing", INSTANCE)
     jobs = f"{JOBS} processing jobs on {INSTANCE}, each at most {SECONDS // 60} minutes"
     if price is None:
@@ -68,7 +70,7 @@ def costs(region: str) -> str:
 
 
 def recorded(run: Run) -> dict[str, Any]:
-    """Every case's record; what was made is removed, whatever happens."""
+    """Return every case's record; created resources are removed, even after an error."""
     cases = {}
     try:
         for name, case in CASES.items():

@@ -1,14 +1,14 @@
-"""Derive least-privilege policies; tell what a given policy lacks or exceeds.
+"""Derive least-privilege policies; show what a given policy lacks or exceeds.
 
 trainyard permissions definition.json --role job
 trainyard permissions definition.json --name demo --region us-east-1 \\
     --pipeline-role arn:aws:iam::111122223333:role/demo --template > roles.yaml
 trainyard permissions --pipeline NAME --check roles.yaml
 
-A file needs neither AWS nor credentials. What no definition tells (the application of an EMR step,
-a model that another pipeline made) is a gap, named on stderr and in the template's Metadata, to be
-filled by hand: the exit status is then 2. It is 1 where --check finds a shortage or, without gaps,
-an excess.
+A file needs neither AWS nor credentials. A resource that no definition names (the application of an
+EMR step, a model from another pipeline) is a gap, named on stderr and in the template's Metadata,
+to be filled by hand: the exit status is then 2. It is 1 where --check finds a shortage or, without
+gaps, an excess.
 """
 
 from typing import Annotated
@@ -60,6 +60,6 @@ def main(
             state.definition, f"pipeline {pipeline}", name=pipeline, region=where, role=state.role
         )
     else:
-        raise DefinitionError("whose? give either a definition's JSON file or --pipeline NAME")
+        raise DefinitionError("give either a definition's JSON file or --pipeline NAME")
     head = HEAD.format(name=subject.name)
     answer(subject, head, role, job_role, as_template, check)

@@ -2,7 +2,7 @@
 
 trainyard plan definition.json --pipeline NAME   # against what is deployed
 trainyard plan --pipeline NAME                   # the next run of what is deployed
-trainyard plan definition.json                   # a pipeline that is not deployed; asks nobody
+trainyard plan definition.json                   # a pipeline that is not deployed; calls no AWS API
 
 Changes nothing. Exit status 0: no change; 2: changes; 1: an error.
 """
@@ -59,7 +59,7 @@ def main(
 
 
 def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
-    """The plan of a pipeline that would have the definition ``body``, and all else as it is."""
+    """Return the plan of a pipeline that only gets the definition ``body``."""
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
         there = deployed.describe(sagemaker, name) if is_known else None

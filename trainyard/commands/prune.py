@@ -2,8 +2,8 @@
 
 trainyard prune [--state DIR] [--days N] [--gb N] [--cached] [--inputs] [--dry-run]
 
-Only while no emulator has the directory open. Never what a registered package came from, or refers
-to, what a pipeline's latest definition names, or what the step cache may still answer from.
+Works only while no emulator has the directory open. It keeps everything that a registered package
+came from or refers to, that a pipeline's latest definition names, or that the step cache may reuse.
 """
 
 import time
@@ -21,15 +21,21 @@ from trainyard.emulator.storage.object_store import ObjectStore
 
 def main(
     state: Annotated[Path, typer.Option(help="The emulator's directory.")] = Path(".trainyard/aws"),
-    days: Annotated[float, typer.Option(min=0, help="Whatever is older goes.")] = 30,
+    days: Annotated[float, typer.Option(min=0, help="Remove executions older than this.")] = 30,
     gb: Annotated[
-        float | None, typer.Option(min=0, help="The oldest goes until so much is left.")
+        float | None, typer.Option(min=0, help="Remove the oldest until this much is left.")
     ] = None,
-    cached: Annotated[bool, typer.Option(help="Also what the step cache may answer from.")] = False,
-    inputs: Annotated[bool, typer.Option(help="Also what only jobs that go have read.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Say what would go, and remove nothing.")] = False,
+    cached: Annotated[
+        bool, typer.Option(help="Also remove results that the step cache may reuse.")
+    ] = False,
+    inputs: Annotated[
+        bool, typer.Option(help="Also remove inputs that only removed jobs have read.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print what would be removed, and remove nothing.")
+    ] = False,
 ) -> None:
-    """Say what goes and how much it is; exit status 1 when an emulator has the directory open."""
+    """Remove old executions and print their size; exit 1 if an emulator has it open."""
     console = Console(highlight=False, soft_wrap=True)
     if not (state / "s3").is_dir():
         console.print(f"{state}: there is nothing")

@@ -18,7 +18,7 @@ from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, ref
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="File for the page.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page about a run."""
     refuse_place(out)

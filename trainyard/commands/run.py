@@ -2,10 +2,10 @@
 
 trainyard run [--state DIR] [--python PATH] [--put s3://BUCKET/KEY=FILE] [--no-wait] -- COMMAND ...
 
-The command's environment takes the embedded AWS for the real one. When it ends with status 0,
-executions and jobs that still run are waited for, and the status becomes 1 when an execution that
-it started, or a job that was waited for, has failed. After another status, or with --no-wait, what
-still runs is stopped.
+The command's environment points at the embedded AWS instead of the real one. When it ends with
+status 0, executions and jobs that still run are waited for, and the status becomes 1 when an
+execution that it started, or a job that was waited for, has failed. After another status, or with
+--no-wait, executions and jobs that still run are stopped.
 """
 
 import signal
@@ -45,7 +45,7 @@ SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
 
 
 def main(
-    command: Annotated[list[str], typer.Argument(help="What to run, with its arguments.")],
+    command: Annotated[list[str], typer.Argument(help="Command to run, with its arguments.")],
     port: PortOption = 0,
     state: StateOption = STATE,
     python: PythonOption = OWN,
@@ -54,7 +54,7 @@ def main(
     ] = True,
     put_: Annotated[
         list[str] | None,
-        typer.Option("--put", help="s3://BUCKET/KEY=FILE: a local file or folder stands there."),
+        typer.Option("--put", help="s3://BUCKET/KEY=FILE: upload a file or folder there first."),
     ] = None,
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
@@ -83,17 +83,17 @@ def main(
 
 
 def _run(command: list[str]) -> int:
-    """The command's exit status, 128 + N after signal N, as a shell would have it."""
-    told: list[int] = []
+    """Return the command's exit status, 128 + N after signal N, as in a shell."""
+    early: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: told.append(number))
+        signal.signal(number, lambda number, _: early.append(number))
     try:
         child = subprocess.Popen(command)
     except OSError as failure:
         people.print(f"error: cannot run {command[0]}: {failure.strerror}", markup=False)
         return 127
     _pass_signals(child)
-    if told:  # a signal that came before there was anybody to pass it on to
+    if early:  # a signal that came before the child existed
         child.terminate()
     status = child.wait()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -102,7 +102,7 @@ def _run(command: list[str]) -> int:
 
 
 def _pass_signals(child: subprocess.Popen) -> None:
-    """A terminal gives Ctrl-C to the child itself; a signal to us alone is passed on."""
+    """Pass signals to the child: Ctrl-C in a terminal reaches it anyway, others do not."""
 
     def pass_on(number: int, _: object) -> None:
         if number == signal.SIGTERM or not sys.stdin.isatty():
@@ -113,7 +113,7 @@ def _pass_signals(child: subprocess.Popen) -> None:
 
 
 def _conclude(begun: datetime) -> int:
-    """Wait for all that still runs; 1 when something that was started since ``begun`` failed."""
+    """Wait for everything that still runs; return 1 if something started since ``begun`` failed."""
     sagemaker = client("sagemaker")
     status = 0
     for found in list(_executions(sagemaker)):
@@ -129,7 +129,7 @@ def _conclude(begun: datetime) -> int:
 
 
 def _tell(begun: datetime) -> None:
-    """Why executions since ``begun`` failed: a command that failed with one often does not say."""
+    """Print why executions since ``begun`` failed: the failed command often does not say."""
     for found in _executions(client("sagemaker")):
         if found["StartTime"] >= begun and found["PipelineExecutionStatus"] == "Failed":
             reason = found.get("PipelineExecutionFailureReason", "")
@@ -137,7 +137,7 @@ def _tell(begun: datetime) -> None:
 
 
 def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
-    """Every execution of every pipeline, in the order in which they were started."""
+    """Iterate over every execution of every pipeline, in the order in which they were started."""
     pages = sagemaker.get_paginator("list_pipelines").paginate()
     names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
     listing = sagemaker.get_paginator("list_pipeline_executions")
@@ -147,7 +147,7 @@ def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
 
 
 def _wait_for_jobs(sagemaker: Any) -> int:
-    """Wait for jobs that no pipeline started; 1 when one of them failed."""
+    """Wait for jobs that no pipeline started; return 1 if one of them failed."""
     status = 0
     for kind in KINDS:
         pages = sagemaker.get_paginator(f"list_{kind.lower()}_jobs").paginate(
@@ -172,14 +172,14 @@ def _wait_for_jobs(sagemaker: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """One ``s3://bucket/key=FILE``; of a folder every file, below the key."""
+    """A ``s3://bucket/key=FILE`` of --put; a folder stands for its files, each below the key."""
 
     bucket: str
     key: str
     source: Path
 
     def files(self) -> Iterator[tuple[Path, str]]:
-        """(file, key) of each."""
+        """Iterate over (file, key) of each file."""
         if self.source.is_file():
             name = self.source.name if not self.key or self.key.endswith("/") else ""
             yield self.source, f"{self.key}{name}"
@@ -191,7 +191,7 @@ class Put:
 
 
 def parsed(text: str) -> Put:
-    """The meaning of one ``--put``. Raises :class:`EmulatorError`."""
+    """Parse one ``--put``. Raises :class:`EmulatorError`."""
     address, equals, file = text.partition("=")
     scheme, _, rest = address.partition("://")
     bucket, _, key = rest.partition("/")
@@ -204,7 +204,7 @@ def parsed(text: str) -> Put:
 
 
 def put(s3: Any, puts: list[Put]) -> Iterator[str]:
-    """Upload them, and makes the buckets; one line for each."""
+    """Create the buckets and upload the files; yield a line for each ``--put``."""
     for each in puts:
         s3.create_bucket(Bucket=each.bucket)
         count = 0
@@ -215,7 +215,7 @@ def put(s3: Any, puts: list[Put]) -> Iterator[str]:
 
 
 def missed(objects: Any) -> list[str]:
-    """What was asked for in buckets that are not here, as lines for people."""
+    """Return lines for people about requested objects whose buckets do not exist here."""
     asked = [found for found in objects.missed if not objects.has_bucket(found[0])]
     names = [f"s3://{bucket}/{key}" if key else f"s3://{bucket}" for bucket, key in asked]
     if not names:

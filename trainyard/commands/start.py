@@ -1,9 +1,9 @@
-"""Start a pipeline again from one of its steps, and say what is reused.
+"""Start a pipeline again from one of its steps, and list the steps that are reused.
 
 trainyard start --from STEP [--execution ARN] [--pipeline NAME] [--parameter NAME=VALUE] [--wait]
 
-The step and all that depends on it run, with the earlier execution's parameters but for those that
-are given. Without --execution it is the newest one, of --pipeline or of any.
+The step and all steps that depend on it run, with the earlier execution's parameters except those
+given. Without --execution the newest execution is reused, of --pipeline or of any pipeline.
 """
 
 from typing import Annotated
@@ -31,7 +31,7 @@ def main(
         bool, typer.Option("--wait", help="Watch it; exit 0 only when it Succeeded.")
     ] = False,
 ) -> None:
-    """Start a pipeline again from one of its steps, and reuse what that needs."""
+    """Start a pipeline again from one of its steps, and reuse the results that it needs."""
     given = pairs("--parameter", parameter or [])
     found = selective_rerun.plan(step, execution, pipeline)
     for line in found.lines(given):

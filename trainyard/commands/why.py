@@ -3,9 +3,9 @@
 trainyard why [EXECUTION ARN] [--pipeline NAME] [--json]
 trainyard why --text FILE     # a log, or a failure reason, from elsewhere; - for standard input
 
-A job of GitHub Actions has it on its summary page, too.
+In a job of GitHub Actions the cause is also on its summary page.
 
-Exit status 0: a cause is named; 2: nothing that is known says why; 1: an error, or nothing failed.
+Exit status 0: a cause is named; 2: no known cause matches; 1: an error, or nothing failed.
 """
 
 import json
@@ -30,16 +30,19 @@ from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 UNKNOWN = 2
 
 LONGEST = 16 << 20
-"""Bytes of a text that are looked at, from its end: a first cause is not far from it."""
+"""Bytes examined at the end of a text: the first cause is not far from it."""
 
 
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,
     text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A log, or a reason, in place of a run.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A log, or a failure reason, of elsewhere."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a failed step.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object per failed step.")
+    ] = False,
 ) -> None:
     """Say why an execution failed: its first cause, the lines that show it, what to do."""
     if text is not None:
@@ -68,7 +71,7 @@ def _is_known(cause: Cause) -> bool:
 
 
 def _read(path: Path) -> str:
-    """The file's text; of a long one its end, which is said on standard error."""
+    """Return the file's text; of a long file only the end, with a note on standard error."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             end, skipped = _end(file)
@@ -82,7 +85,7 @@ def _read(path: Path) -> str:
 
 
 def _end(file: BinaryIO) -> tuple[bytes, bool]:
-    """(the last ``LONGEST`` bytes, whether there are others before them)."""
+    """Return (the last ``LONGEST`` bytes, whether others come before them)."""
     if file.seekable():
         before = max(0, file.seek(0, os.SEEK_END) - LONGEST)
         file.seek(before)

@@ -1,1 +1,1 @@
-"""What every room shares: the standard library alone, since it travels into containers."""
+"""Code shared by all rooms: standard library only, since it travels into containers."""

@@ -1,7 +1,8 @@
-"""Files that are whole under their name, or not there.
+"""Files that are complete under their name, or not there.
 
-Content goes into a draft: a file beside the target, with a name of its own. Flushed to the disk it
-is renamed. Killed anywhere, a writer leaves the old file or the new one, and perhaps a draft.
+Content is written to a draft: a file beside the target, with a name of its own. Once flushed to the
+disk it is renamed. A writer killed at any point leaves the old file or the new one, and perhaps a
+draft.
 """
 
 import os
@@ -17,7 +18,7 @@ LONGEST = 240  # characters of the target's name in the draft's: file systems ta
 class Draft:
     """A file that has no name yet: write ``file``, then ``finish`` or ``discard``.
 
-    In a ``with`` block it is ``file``; the block's end finishes it, an error discards it. The
+    A ``with`` block yields ``file``; the block's end finishes it, an error discards it. The
     temporary name is unique: a process that was believed dead may still write the same target.
     """
 
@@ -32,11 +33,11 @@ class Draft:
         """Give the file its name; another thread than the writer's may do so.
 
         Args:
-            durable: whether the content, and then the name, have to outlive a power cut.
+            durable: True if the content, and then the name, must survive a power cut.
         """
         try:
             self.file.close()
-            if durable:  # by name: a library that was given it may have put another file there
+            if durable:  # by name: a library that was given the name may have replaced the file
                 sync(self.temporary)
             self.temporary.replace(self.path)
         except BaseException:
@@ -46,8 +47,8 @@ class Draft:
             sync(self.path.parent)
 
     def discard(self) -> None:
-        """Remove what was written."""
-        with suppress(OSError):  # it would flush again, and fail again
+        """Remove the draft."""
+        with suppress(OSError):  # closing flushes again, and fails again
             self.file.close()
         self.temporary.unlink(missing_ok=True)
 
@@ -85,7 +86,7 @@ def write(path: Path, *parts: str | bytes | memoryview) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or the names in a folder, outlive a power cut."""
+    """Make a file's content, or the names in a folder, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

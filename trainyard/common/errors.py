@@ -1,28 +1,28 @@
-"""Every error that Trainyard raises on purpose.
+"""Errors that Trainyard raises on purpose.
 
-    TrainyardError            somebody can act on the message: shown without a traceback
+    TrainyardError            its message says what to do: shown without a traceback
     ├── RecipeError           a recipe's field, or a --set, is wrong
     ├── DefinitionError       a pipeline definition cannot be built, or cannot be run
     ├── PlanError             a plan is over budget, or cannot be applied as things are now
     ├── ServiceError          AWS (or the emulator) refused or could not be reached
     ├── DataError             raw data, a shard or a manifest is missing or damaged
     ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
-    │   └── LostRankError     through no fault of its own: a restart goes on
+    │   └── LostRankError     another rank's fault: a restart continues
     ├── GateError             the gate cannot be evaluated on what it was given
     ├── ForesightError        a training cannot be foreseen
     └── EmulatorError         the emulator cannot start or cannot run a job
 
 A message names the file, field or step, the value, what was expected, and the fix.
 Command lines print it as one line and exit with status 1; steps write it to
-``/opt/ml/output/failure`` (training) or ``/opt/ml/output/message`` (processing), where
-SageMaker takes the failure reason from.
+``/opt/ml/output/failure`` (training) or ``/opt/ml/output/message`` (processing), from which
+SageMaker takes the failure reason.
 """
 
 from difflib import get_close_matches
 
 
 class TrainyardError(Exception):
-    """Base of the tree: caught once, at the edge of a command line or of a step."""
+    """Base class of the tree: caught once, at the edge of a command line or of a step."""
 
 
 class RecipeError(TrainyardError):
@@ -66,6 +66,6 @@ class EmulatorError(TrainyardError):
 
 
 def nearest(name: str, valid: list[str]) -> str:
-    """``nearest valid name: x`` when one is close, else all the valid names."""
+    """Return ``nearest valid name: x`` when one is close, else all valid names."""
     close = get_close_matches(name, valid, n=1, cutoff=0.5)
     return f"nearest valid name: {close[0]}" if close else f"valid names: {', '.join(valid)}"

@@ -1,7 +1,7 @@
-"""What is made once and stays need not be looked through for garbage again and again.
+"""Exclude long-lived objects from garbage collection.
 
-torch with its compiler is some 300,000 objects. Looked through while it is imported, and again at
-the process's end, they take about a second of a processor: a quarter of a small training's.
+torch with its compiler is some 300,000 objects. Scanning them while torch is imported, and again at
+the process's end, takes about a second of a processor: a quarter of a small training's.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """What is made in the block is not looked through for garbage, neither now nor later."""
+    """Exclude objects created in the block from garbage collection, now and later."""
     gc.disable()
     try:
         yield

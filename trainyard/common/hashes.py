@@ -1,4 +1,4 @@
-"""SHA-256 of files, of lines and of JSON values, in one way wherever it is compared."""
+"""SHA-256 of files, of lines and of JSON values, computed the same way everywhere."""
 
 import hashlib
 import json
@@ -10,13 +10,13 @@ BLOCK = 2**20  # bytes at a time
 
 
 def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
-    """SHA-256 of a file's content, in hexadecimal.
+    """Return the SHA-256 of a file's content, in hexadecimal.
 
     Args:
         advance: called with the number of bytes that were just read.
 
     Raises:
-        OSError: the file is not there, or cannot be read.
+        OSError: the file does not exist or cannot be read.
     """
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -27,7 +27,7 @@ def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) 
 
 
 def file_sha256_or_none(path: Path) -> str | None:
-    """SHA-256 of a file's content; None when there is no such file."""
+    """Return the SHA-256 of a file's content; None if the file does not exist."""
     try:
         return file_sha256(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -35,10 +35,10 @@ def file_sha256_or_none(path: Path) -> str | None:
 
 
 def lines_sha256(lines: Iterable[str]) -> str:
-    """SHA-256 of lines, with a newline between two of them: one hash for several."""
+    """Return the SHA-256 of lines joined by newlines: one hash for several."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def json_sha256(value: Any) -> str:
-    """SHA-256 of a JSON value, in which the order of an object's keys does not count."""
+    """Return the SHA-256 of a JSON value; the order of an object's keys does not count."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The one list of what is measured: names for Prometheus, and where CloudWatch has the same.
+"""The list of all metrics: names for Prometheus, and where CloudWatch has the same.
 
 /metrics of the emulator and of a training, the dashboards for Grafana and CloudWatch, and the
 alarms derive from it. Names follow prometheus.io/docs/practices/naming: one prefix, base units,
@@ -23,18 +23,18 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A metric as CloudWatch has it."""
+    """A metric's counterpart in CloudWatch."""
 
     namespace: str
     name: str
     scale: float = 1.0
-    """How much of the measure's unit is one of CloudWatch's."""
+    """Measure's units per unit of CloudWatch."""
 
     labels: Labels = field(default_factory=dict)
-    """Labels that CloudWatch's name stands for."""
+    """Labels that CloudWatch's metric name implies."""
 
     key: str = ""
-    """Of a training: its name in a metric line."""
+    """Name in a training's metric line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class Measure:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names of its samples: of a summary, its sum and its count."""
+        """Names of the samples: for a summary, its sum and its count."""
         ends = ("_sum", "_count") if self.kind == "summary" else ("",)
         return tuple(f"{self.name}{end}" for end in ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One series at one time; ``count`` for a summary, whose ``value`` is the sum."""
+    """A value of one series at one time; of a summary, ``value`` is the sum of ``count``."""
 
     labels: Labels
     value: float
@@ -99,11 +99,11 @@ OF_SERVICE = (
     Measure("trainyard_endpoint_overhead_seconds", "summary", "How long the service took beside",
             (Source(ENDPOINTS, "OverheadLatency", 1e-6),), _ENDPOINT),
 )  # fmt: skip
-"""Of pipelines and endpoints: what the emulator serves, and AWS puts into CloudWatch."""
+"""Measures of pipelines and endpoints: served by the emulator, and on AWS in CloudWatch."""
 
 
 def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "") -> Measure:
-    """A number of a training's metric line; of several keys the part before ``_`` is a label."""
+    """Return a measure of a metric line; of several keys, the part before ``_`` is a label."""
     sources = tuple(
         Source(TRAINING, metric or f"train:{key}", scale,
                {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {}, key)
@@ -149,13 +149,13 @@ OF_TRAINING = (
             tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule}, f"watch.{rule}")
                   for rule in RULES)),
 )  # fmt: skip
-"""Of a training: rank 0 serves it where the recipe says so; on SageMaker CloudWatch has it."""
+"""Measures of a training: served by rank 0 if the recipe says so; on SageMaker in CloudWatch."""
 
 ALL = (*OF_SERVICE, *OF_TRAINING)
 
 
 def text(found: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
-    """What /metrics answers with."""
+    """Return the body of a /metrics response."""
     return "".join(line + "\n" for measure, samples in found for line in _lines(measure, samples))
 
 

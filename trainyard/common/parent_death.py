@@ -1,4 +1,4 @@
-"""Processes of a job end with it."""
+"""Make a job's processes end with the job."""
 
 import ctypes
 import multiprocessing
@@ -12,9 +12,9 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """An orphan would go on writing what the next run writes too: end when the parent does.
+    """End this process when its parent ends: an orphan would write what the next run writes, too.
 
-    On Linux the kernel sees to it, even while a long call into C holds Python's lock.
+    On Linux the kernel does this, even while a long call into C holds Python's lock.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Unpack an archive that nobody vouches for.
+"""Unpack an archive from an untrusted source.
 
 ``tarfile`` can do so from Python 3.11.4 on (``filter="data"``), and safely only from 3.11.13,
 3.12.11 and 3.13.4 on (CVE-2025-4517): before, a file could follow a symbolic link out of the
-folder. Here no symbolic link is ever made.
+folder. This module never creates a symbolic link.
 """
 
 import os
@@ -13,14 +13,14 @@ from pathlib import Path
 
 
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of ``tar`` below ``folder``, where nobody else writes.
+    """Write the files of ``tar`` below ``folder``, to which no other process may write.
 
     Of a file's mode only the executable bit is kept. A link to a file becomes a hard link, and a
     link to a folder becomes a folder of hard links.
 
     Raises:
         tarfile.TarError: a member would lie outside ``folder``, is a device or a pipe, links to
-            something that is not in the archive, or stands where a member of another kind does.
+            something that is not in the archive, or has the path of a member of another kind.
     """
     files: set[str] = set()
     links: dict[str, str] = {}
@@ -63,7 +63,7 @@ def _found(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
 
 
 def _inside(name: str) -> str:
-    """``name`` without "." and ".." and, as tar reads it, without a leading slash."""
+    """Return ``name`` without "." and ".." and, as tar reads it, without a leading slash."""
     plain = posixpath.normpath(name.lstrip("/"))
     if plain.split("/")[0] == "..":
         raise tarfile.ExtractError(f"{name}: would lie outside the folder")
@@ -71,7 +71,7 @@ def _inside(name: str) -> str:
 
 
 def _target(name: str, link: str) -> str:
-    """The member that the symbolic link ``name`` leads to."""
+    """Return the member that the symbolic link ``name`` leads to."""
     if link.startswith("/"):
         raise tarfile.ExtractError(f"{name}: links to {link}, outside the folder")
     return _inside(posixpath.join(posixpath.dirname(name), link))
@@ -87,7 +87,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
 
 
 def _free(path: Path) -> Path:
-    """``path``, with its folder and without what an earlier member of that name left."""
+    """Return ``path`` after creating its folder and removing an earlier member of that name."""
     _directory(path.parent)
     if path.is_dir():
         raise tarfile.ExtractError(f"{path}: is a file and a folder in one archive")

@@ -1,1 +1,1 @@
-"""What a training will need, take and cost, before anything of it has run."""
+"""Predict what a training will need, take and cost, before any of it has run."""

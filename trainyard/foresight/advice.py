@@ -1,7 +1,7 @@
-"""Which machines, how many, and which layout: what could be, foreseen and ranked.
+"""Choose machines, their number, and a layout: predict every possibility, and rank them.
 
-Every layout that fits is foreseen in time. How much longer a run takes for being interrupted is
-simulated once for so many machines of a type, with the fastest layout on them.
+Every layout that fits gets a predicted time. How much longer interruptions make a run is simulated
+once for each type and number of machines, with the fastest layout on them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,15 +21,15 @@ from trainyard.foresight.whole_training import Whole
 
 HOUR = 3600.0
 ALIKE = 1.02
-"""Layouts whose aims differ by less stand in the order of their simplicity: two releases of the
+"""Layouts whose aims differ by less are ordered by their simplicity: two releases of the
 same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
 NEVER = 10**6
-"""Stands for how far apart from the best a run is that never ends."""
+"""Distance from the best for a run that never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One layout on so many machines, and what is foreseen of it."""
+    """A layout on a number of machines, with its predictions."""
 
     offer: Offer
     nodes: int
@@ -37,21 +37,21 @@ class Candidate:
     memory: Memory
     time: Time
     hours: Spread
-    """Until the training is over, interruptions included."""
+    """Hours until the training is over, interruptions included."""
 
     usd: Spread
     whole: Whole | None = None
-    """The run with its interruptions, of the fastest layout on these machines."""
+    """The run with its interruptions, for the fastest layout on these machines."""
 
     @property
     def place(self) -> tuple[str, int]:
-        """The machines."""
+        """Type and number of the machines."""
         return self.offer.name, self.nodes
 
     @property
     def strategy(self) -> tuple[Any, ...]:
-        """How the ranks share the work; without micro-batch and recomputation, and without how
-        often a pipeline passes its ranks.
+        """The way in which the ranks share the work; without micro-batch and recomputation, and
+        without the number of times that a pipeline passes its ranks.
         """
         it = self.setting
         return it.shard, it.shard_degree, it.tensor, it.pipeline, it.context, it.precision
@@ -73,21 +73,21 @@ class Advice:
 
     question: Question
     ranked: tuple[Candidate, ...]
-    """All that fit or may fit, the best first."""
+    """Layouts that fit or may fit, the best first."""
 
     frontier: tuple[Candidate, ...]
-    """Those that no other beats in both time and cost, the fastest first."""
+    """Layouts that no other beats in both time and cost, the fastest first."""
 
     count: Count
     nearest: Nearest | None
-    """Where nothing fits."""
+    """Layout that lacks the least memory, where nothing fits."""
 
     remedies: tuple[str, ...]
-    """Where nothing fits: single changes with which something would."""
+    """Single changes with which something would fit, where nothing does."""
 
 
 def advise(question: Question) -> Advice:
-    """Foresee and rank all layouts that fit."""
+    """Predict and rank all layouts that fit."""
     count, nearest = Count(), _Nearest(question)
     found = [
         one
@@ -105,7 +105,7 @@ def advise(question: Question) -> Advice:
 def _fitting(
     question: Question, offer: Offer, nodes: int, nearest: "_Nearest", count: Count
 ) -> list[Candidate]:
-    """Those on so many machines, as if nothing interrupted them."""
+    """Return the candidates on ``nodes`` machines, as if nothing interrupted them."""
     found = fitting(
         question.model,
         offer.machine,
@@ -121,7 +121,7 @@ def _fitting(
 def candidate(
     question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
 ) -> Candidate:
-    """What is foreseen of a layout whose memory is known."""
+    """Return the predictions for a layout whose memory is known."""
     return _run([_undisturbed(question, offer, nodes, setting, needs)], question)[0]
 
 
@@ -142,8 +142,8 @@ def _undisturbed(
 
 
 def _run(found: list[Candidate], question: Question) -> list[Candidate]:
-    """The candidates, all on the same machines, with the waits, losses and saves of a run: the
-    fastest's own, and for the others as many times longer as their steps take longer.
+    """Return the candidates, all on the same machines, with the waits, losses and saves of a run:
+    simulated for the fastest, and scaled for the others by how much longer their steps take.
     """
     if not found:
         return []
@@ -168,8 +168,8 @@ def _run(found: list[Candidate], question: Question) -> list[Candidate]:
 
 
 def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
-    """What surely fits, then what keeps the bounds nine times of ten, then by the aim; where aims
-    are alike, the simpler first.
+    """Sort: layouts that surely fit first, then those that keep the bounds nine times of ten, then
+    by the aim; where aims are alike, the simpler first.
     """
     keys = {id(one): (*_refusals(one, question), _aim(one, question)) for one in found}
     least: dict[tuple[bool, bool], float] = {}
@@ -186,7 +186,7 @@ def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]
 
 
 def complexity(it: Setting) -> int:
-    """How much of a layout there is to set up, and to go wrong."""
+    """Return how much of a layout there is to set up, and to go wrong."""
     degrees = (it.tensor, it.pipeline, it.interleave, it.context)
     return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
 
@@ -198,8 +198,8 @@ def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
 
 
 def _aim(one: Candidate, question: Question) -> float:
-    """What is to be small: cost where there is a deadline that is kept, time where it is missed, or
-    where there is a budget; the product of both where there is neither. Time on a machine of one's
+    """Return the figure to minimise: cost where a deadline is kept, time where it is missed or
+    where there is a budget; the product of both where there is neither. Time on a machine of your
     own, which has no price.
     """
     if not one.usd.p50:
@@ -211,7 +211,9 @@ def _aim(one: Candidate, question: Question) -> float:
 
 
 def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Those that surely fit and that no other beats in both time and cost, the fastest first."""
+    """Iterate over layouts that surely fit and that no other beats in both time and cost, the
+    fastest first.
+    """
     sure = [one for one in candidates if one.memory.fits == "yes"]
     cheapest = float("inf")
     for one in sorted(sure, key=lambda one: (one.hours.p50, one.usd.p50)):
@@ -221,7 +223,7 @@ def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
 
 
 def guessed(advice: Advice) -> list[str]:
-    """What no source states of the best one's machines, a sentence each."""
+    """Return what no source states about the best layout's machines, a sentence each."""
     if not advice.ranked:
         return []
     name, nodes = advice.ranked[0].place
@@ -231,7 +233,7 @@ def guessed(advice: Advice) -> list[str]:
 
 
 def shown(advice: Advice, most: int = 8) -> list[Candidate]:
-    """The best layout; up to three others on the same machines, and the best of other machines."""
+    """Return the best layout, up to three on the same machines, and the best of others."""
     best: list[Candidate] = []
     seen: set[Any] = set()
     for one in advice.ranked:
@@ -246,7 +248,7 @@ def shown(advice: Advice, most: int = 8) -> list[Candidate]:
 
 
 class _Nearest:
-    """Asks memory, and keeps what lacked the least of it."""
+    """Computes memory, and keeps the layout that lacked the least of it."""
 
     def __init__(self, question: Question) -> None:
         self.found: Nearest | None = None
@@ -254,7 +256,7 @@ class _Nearest:
         self._lacks = float("inf")
 
     def asks(self, offer: Offer, nodes: int) -> Callable[[Setting], Memory]:
-        """What memory says of a layout on these machines."""
+        """Return a function that predicts the memory of a layout on these machines."""
 
         def ask(setting: Setting) -> Memory:
             needs = self._question.ask(setting)
@@ -267,19 +269,19 @@ class _Nearest:
 
 
 MOST = 1024
-"""Nodes beyond which more of them are no remedy."""
+"""Largest number of nodes that is suggested as a remedy."""
 
 CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("the optimizer's state in the host's memory (slow)", {"offload": "optimizer"}),
     ("an 8-bit optimizer (Dettmers et al. 2022)", {"optimizer": "adamw_8bit"}),
     ("LoRA adapters of rank 16 in place of all weights", {"lora_rank": 16}),
 )
-"""What of the training itself can be changed, from what changes its result the least."""
+"""Possible changes of the training itself, starting with the smallest effect on its result."""
 
 
 def remedies(question: Question) -> Iterator[str]:
-    """The least of each kind of change with which some layout fits: more machines, other machines,
-    another training. Empty where none of them is enough.
+    """Iterate over the least of each kind of change with which some layout fits: more machines,
+    other machines, another training. Empty where none of them is enough.
     """
     if more := _more(question):
         yield more
@@ -312,7 +314,7 @@ def _any(question: Question, offers: Iterable[Offer], most: int) -> bool:
 
 
 def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
-    """Whether something surely fits on one of so many machines."""
+    """Return whether something surely fits on one of these numbers of machines."""
     return any(
         needs.fits == "yes"
         for nodes in counts

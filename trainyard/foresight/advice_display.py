@@ -31,13 +31,13 @@ WHEN = {
 }
 HOUR = 3600.0
 WORDS = 4
-"""Columns of words; all others are of figures."""
+"""Columns of words; all others hold figures."""
 FRONTIER = 6
-"""Points of the frontier that a line has room for."""
+"""Points of the frontier that fit on a line."""
 
 
 def picture(advice: Advice) -> Group:
-    """All that is to be said, from the question to its answer's grounds."""
+    """Return the whole answer, from the question to the reasons."""
     parts: list[Text | Table] = [*map(Text, _asked(advice))]
     best = shown(advice)
     if best:
@@ -70,7 +70,7 @@ def _asked(advice: Advice) -> Iterator[str]:
 
 
 def aim(question: Question) -> str:
-    """By what the layouts are ranked."""
+    """Return a sentence that says how the layouts are ranked."""
     if question.deadline is not None:
         within = f"that keep {lasting(question.deadline)}"
         within += f" and {dollars(question.budget)}" if question.budget is not None else ""
@@ -92,14 +92,14 @@ def _table(best: Sequence[Candidate]) -> Table:
 
 
 def heads(first: Candidate) -> tuple[str, ...]:
-    """What the columns of a table of candidates hold; the first one says the unit of time."""
+    """Return the heads of a table of candidates; the first candidate gives the unit of time."""
     unit, _ = span(first.hours.p50)
     words = ("machines", "layout", "batch", "recompute", "GiB", "step s", "MFU")
     return (*words, f"{unit} (p10–p90)", "USD (p10–p90)")
 
 
 def cells(one: Candidate, first: Candidate) -> tuple[str, ...]:
-    """A row of that table."""
+    """Return a candidate's row of that table."""
     it, peak = one.setting, one.memory.peak.p50
     _, unit = span(first.hours.p50)
     there = f"{peak:.{0 if peak > 2 else 1}f} of {one.memory.usable_gib:.0f}"
@@ -118,18 +118,18 @@ def cells(one: Candidate, first: Candidate) -> tuple[str, ...]:
 
 
 def days(one: Candidate) -> str:
-    """``18 (16–20) days, $3.4 M (3.0–3.7)``."""
+    """Return time and cost, such as ``18 (16–20) days, $3.4 M (3.0–3.7)``."""
     unit, size = span(one.hours.p50)
     return f"{_range(one.hours.times(1 / size))} {unit}, {_money(one.usd)}"
 
 
 NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "FSDP"}
-"""What people call it when ranks share nothing, the optimizer's state, gradients too, weights too;
+"""Usual names for ranks that share nothing, the optimizer's state, gradients too, weights too;
 FSDP that does not reshard after the forward pass is ZeRO-2 for memory and traffic."""
 
 
 def layout(it: Setting) -> str:
-    """``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
+    """Return ``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
     over = it.sharded_over if it.shard != "none" else it.data_parallel
     words = [f"{NAMES[it.shard]}/{over}" if over > 1 else "one GPU" if it.gpus == 1 else ""]
     words += [f"TP{it.tensor}"] if it.tensor > 1 else []
@@ -148,7 +148,7 @@ def _range(spread: Spread) -> str:
 
 
 def _money(spread: Spread) -> str:
-    """``$3.38 M (3.04–3.72)``."""
+    """Return a cost, such as ``$3.38 M (3.04–3.72)``."""
     size, letter = (
         (1e6, " M") if spread.p50 >= 1e6 else (1e3, " k") if spread.p50 >= 1e3 else (1, "")
     )
@@ -174,15 +174,15 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
 
 
 def detail(one: Candidate) -> Iterator[str]:
-    """On what a candidate spends its memory, its run and its step, a line each."""
+    """Iterate over lines about a candidate's memory, its run and its step."""
     sizes = sorted(one.memory.categories.items(), key=lambda item: -item[1].p50)
-    held = ", ".join(
+    memory = ", ".join(
         f"{name} {figure(size.p50)}"
         for name, size in sizes
         if size.p50 >= one.memory.peak.p50 / 100
     )
     where = f" on stage {one.memory.stage}" if one.setting.pipeline > 1 else ""
-    yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {held}"
+    yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {memory}"
     step = one.time.step_seconds.p50
     parts = sorted(one.time.parts.items(), key=lambda item: -item[1])
     if one.whole is not None:
@@ -212,13 +212,13 @@ def _notes(advice: Advice) -> Iterator[str]:
 
 
 def fills_range(one: Candidate) -> str:
-    """The peak with its interval, of what there is."""
+    """Return the peak with its interval, and the usable memory."""
     peak, there = one.memory.peak, one.memory.usable_gib
     return f"{figure(peak.p50)} GiB ({figure(peak.p10)}–{figure(peak.p90)}) of {there:.3g} usable"
 
 
 def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
-    """A few, the ends among them, one for each count of machines."""
+    """Return a few points, with both ends, one for each count of machines."""
     if len(points) <= FRONTIER:
         return list(points)
     step = (len(points) - 1) / (FRONTIER - 1)

@@ -1,4 +1,4 @@
-"""What the verbs that advise have in common: their options, and how the answer is told."""
+"""Options and output that the advising verbs have in common."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from trainyard.plan.prices import load
 from trainyard.terminal import console
 
 RANKED = 20
-"""Layouts that are told of; the advice has looked at all of them."""
+"""Layouts in the output, at most; the advice has examined all of them."""
 
 
 def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
-    """All that a program may ask of an advice; times in seconds and hours, sizes in GiB."""
+    """Return an advice as a JSON object; times in seconds and hours, sizes in GiB."""
     question, best = advice.question, shown(advice)
     others = [one for one in advice.ranked[:most] if one not in best]
     return {
@@ -40,8 +40,8 @@ def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
             "fit": advice.count.fit,
             "refused": advice.count.refused,
         },
-        "advised": [_told(one, best[0], question) for one in best],
-        "ranked": [_told(one, best[0], question) for one in others],
+        "advised": [_layout(one, best[0], question) for one in best],
+        "ranked": [_layout(one, best[0], question) for one in others],
         "frontier": [_point(one) for one in advice.frontier],
         "nearest": _nearest(advice.nearest),
         "remedies": list(advice.remedies),
@@ -67,7 +67,7 @@ def _asked(question: Question) -> dict[str, Any]:
     }
 
 
-def _told(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
+def _layout(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
     return {
         **_point(one),
         "setting": _given(one.setting),
@@ -106,7 +106,7 @@ def _point(one: Candidate) -> dict[str, Any]:
 
 
 def _given(setting: Setting) -> dict[str, Any]:
-    """A row of ``trainyard advise --rows``: what differs from the defaults."""
+    """Return a row of ``trainyard advise --rows``: the fields that differ from the defaults."""
     return setting.model_dump(exclude_defaults=True)
 
 
@@ -133,7 +133,7 @@ def _nearest(near: Nearest | None) -> dict[str, Any] | None:
 
 
 def _spread(spread: Spread) -> Mapping[str, float | None]:
-    """JSON has no ∞: null stands for what never comes."""
+    """Return the deciles; JSON has no ∞: null stands for never."""
     return {name: value if isfinite(value) else None for name, value in asdict(spread).items()}
 
 
@@ -143,53 +143,57 @@ if TYPE_CHECKING:
 NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
 
-DeadlineOption = Annotated[str | None, typer.Option(help="36h, 30d, 2w; kept at p90.")]
+DeadlineOption = Annotated[str | None, typer.Option(help="Time limit at p90: 36h, 30d, 2w.")]
 BudgetOption = Annotated[
-    float | None, typer.Option(help="USD, such as 250k; kept at p90.", parser=dollars)
+    float | None, typer.Option(help="Cost limit at p90 in USD, such as 250k.", parser=dollars)
 ]
 InstancesOption = Annotated[
-    str, typer.Option(metavar="TYPE,…", help="Instance types that may be taken.")
+    str, typer.Option(metavar="TYPE,…", help="Instance types to choose from.")
 ]
-MaxNodesOption = Annotated[int, typer.Option(min=1, max=100_000, help="Instances at most.")]
-SpotOption = Annotated[bool, typer.Option("--spot", help="On spot instances.")]
+MaxNodesOption = Annotated[
+    int, typer.Option(min=1, max=100_000, help="Largest number of instances.")
+]
+SpotOption = Annotated[bool, typer.Option("--spot", help="Use spot instances.")]
 MixtureOption = Annotated[
-    bool, typer.Option("--mixture", help="On spot, and on demand once a wait for spot is long.")
+    bool, typer.Option("--mixture", help="Use spot instances, then on demand after a long wait.")
 ]
 CalibrateOption = Annotated[
     str | None,
     typer.Option(
         "--calibrate",
         metavar="EXECUTION|all",
-        help="Instead: correct what is foreseen by what an execution's trainings took.",
+        help="Instead: correct predictions by what an execution's trainings took.",
     ),
 ]
 
 _SPACE = TypeAdapter(Space)
 CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
-"""Fields of a setting that a layout is made of: what is given is to be chosen from."""
+"""Fields of a setting that make up a layout: the given values are chosen from."""
 
 
 def bought(*, spot: bool, mixture: bool) -> How:
-    """How the machines are had."""
+    """Return how the machines are bought."""
     return "mixture" if mixture else "spot" if spot else "on demand"
 
 
 def learn(execution: str, setting_of: "SettingOf") -> None:
-    """Correct what is foreseen by an execution's trainings, and say how.
+    """Correct predictions by an execution's trainings, and print the result.
 
     Raises:
         ForesightError: no training counts; says why.
-        ServiceError: there is no such execution, or AWS cannot be reached.
+        ServiceError: the execution does not exist, or AWS cannot be reached.
     """
-    from trainyard.runs.measured_trainings import calibrate  # loads boto3, which advice needs not
+    from trainyard.runs.measured_trainings import (
+        calibrate,  # loads boto3, which advice does not need
+    )
 
     for line in calibrate(execution, setting_of):
         console.print(line, highlight=False, markup=False)
 
 
 def corrected(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Fields of a question by which runs of one's own correct what is foreseen, where the working
-    directory has a calibration.
+    """Return the question's fields that correct predictions by your own trainings; empty where the
+    working directory has no calibration.
     """
     learned = measured_corrections.read()
     counts = {offer.machine.gpu: learned.count(offer.machine.gpu) for offer in offers}
@@ -203,19 +207,19 @@ def corrected(offers: Sequence[Offer]) -> dict[str, Any]:
 
 
 def deadline_hours(text: str | None) -> float | None:
-    """Hours until the deadline; None without one."""
+    """Return the hours until the deadline; None without one."""
     return None if text is None else hours("--deadline", text)
 
 
 def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Offer], list[Offer]]:
-    """The instance types that may be taken, and all others.
+    """Return (the instance types to choose from, all others).
 
     Args:
-        where: the option or field that has the text, for the message.
+        where: name of the option or field that has the text, for the message.
 
     Raises:
-        RecipeError: one is unknown, or has no GPU or no price in the region; or SageMaker is in
-            no such region.
+        RecipeError: a type is unknown, or has no GPU or no price in the region; or SageMaker has no
+            such region.
     """
     _refuse_region(region)
     there = {offer.name: offer for offer in offers(region)}
@@ -223,7 +227,7 @@ def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Of
     for name in names:
         if name not in there:
             raise RecipeError(
-                f"{where} {name}: no training on it can be foreseen in {region}: no such type, "
+                f"{where} {name}: no training on it can be predicted in {region}: no such type, "
                 f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
                 + ("" if where == "--instances" else "; name types with --instances")
             )
@@ -240,7 +244,7 @@ def _refuse_region(region: str) -> None:
     known = {r for name in partitions for r in session.get_available_regions("sagemaker", name)}
     if region not in known:
         raise RecipeError(
-            f"region {region}: SageMaker is in no region of that name; "
+            f"region {region}: SageMaker has no region of that name; "
             f"{nearest(region, sorted(known))}; set --region, or aws.region in a recipe"
         )
 
@@ -249,7 +253,7 @@ def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offe
     """List the ``offers`` whose devices multiply in one of ``precisions``.
 
     Raises:
-        RecipeError: none does.
+        RecipeError: no device does.
     """
     found = [o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops]
     if not found:
@@ -262,10 +266,10 @@ def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offe
 
 
 def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: B008
-    """The layouts to choose from: of ``within``, with those fields that are given (``4,8``).
+    """Return the layouts to choose from: ``within``, with the given fields (``4,8``) replaced.
 
     Raises:
-        RecipeError: a value cannot be.
+        RecipeError: a value is invalid.
     """
     try:
         read = _SPACE.validate_python({name: text.split(",") for name, text in given.items()})
@@ -276,13 +280,13 @@ def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: 
     for name in given:
         value = getattr(read, name)
         chosen[name] = sorted(value, key=order[name].index if name in order else None)
-    if "context" in given:  # who asks for it has a reason
+    if "context" in given:  # asked for explicitly: allow short sequences
         chosen["shortest_share"] = 1
     return replace(within, **chosen)
 
 
 def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:
-    """The first thing that is wrong with fields that were ``--set``."""
+    """Return a message about the first invalid field of ``--set``."""
     found = error.errors()[0]
     name = str(found["loc"][0]) if found["loc"] else ""
     if found["type"] == "missing":

@@ -1,9 +1,9 @@
-"""Rows in, rows out: each line of a file is a training, and is answered by a line.
+"""Answer a file of trainings line by line, as JSON.
 
-A row is a JSON object with fields of a Setting; what it leaves out has the field's default. Rows of
-``benchmarks/foresight/rows/`` are understood, too: their fields are under ``row``.
+A row is a JSON object with fields of a Setting; missing fields have their default. Rows of
+``benchmarks/foresight/rows/`` work, too: their fields are under ``row``.
 
-A pipeline whose row says nothing of ``accumulation`` is no pipeline of a single micro-batch: its
+If a pipeline's row does not give ``accumulation``, it does not mean a single micro-batch: its
 ``micro_batch`` is cut into as many micro-batches as there are stages' ranks, as torchtitan cuts a
 local batch, where that divides it; the answer says so under ``assumed``.
 """
@@ -24,14 +24,14 @@ from trainyard.foresight.setting import Setting
 
 KNOWN = {*Setting.model_fields, *field_aliases.NAMES}
 MEANT = 0.8
-"""How alike a name must be to one of ours to be a slip of the pen (difflib's ratio)."""
+"""How alike a name must be to one of ours to count as a misspelling (difflib's ratio)."""
 
 FIGURES = 4
 """Significant digits of an answer."""
 
 
 def answer_file(path: Path, out: TextIO) -> bool:
-    """Write an answer a line for each row of the file; whether all could be answered.
+    """Write an answer line for each row of the file; return whether all could be answered.
 
     Raises:
         RecipeError: the file cannot be read.
@@ -40,7 +40,7 @@ def answer_file(path: Path, out: TextIO) -> bool:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(
-            f"--rows {path}: cannot be read: {error}; give a file with a JSON object a line"
+            f"--rows {path}: cannot be read: {error}; give a file with a JSON object per line"
         ) from None
     sound = True
     for found in answers(text.splitlines()):
@@ -50,8 +50,8 @@ def answer_file(path: Path, out: TextIO) -> bool:
 
 
 def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """An answer for each line that is not empty: ``line``, the row's ``id`` where it has one, and
-    what is foreseen, or an ``error``.
+    """Iterate over the answers, one for each line that is not empty: ``line``, the row's ``id``
+    where it has one, and the predictions, or an ``error``.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -62,7 +62,7 @@ def _answer(line: str) -> dict[str, Any]:
     try:
         whole = json.loads(line)
     except ValueError as error:
-        return {"error": f"is no JSON: {error}"}
+        return {"error": f"is not JSON: {error}"}
     if not isinstance(whole, dict):
         return {"error": f"is {type(whole).__name__}; expected an object with a Setting's fields"}
     nested = whole.get("row")
@@ -81,7 +81,7 @@ def _answer(line: str) -> dict[str, Any]:
 
 
 def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
-    """The row's setting, and what was assumed of it."""
+    """Return the row's setting, and what was assumed about it."""
     setting = Setting.model_validate(row)
     stages, samples = setting.pipeline, setting.micro_batch
     if stages == 1 or samples % stages or "accumulation" in setting.model_fields_set:
@@ -99,7 +99,7 @@ def _refuse_slips(ignored: list[str]) -> None:
 
 
 def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
-    """The first thing that is wrong: field, value, what was expected."""
+    """Return a message about the first problem: field, value, what was expected."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
@@ -110,18 +110,18 @@ def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
 
 
 def foreseen(setting: Setting) -> dict[str, Any]:
-    """Time, rate and memory of a step, each with p10, p50 and p90."""
-    step, held = step_time.foresee(setting), memory.foresee(setting)
+    """Return time, rate and memory of a step, each with p10, p50 and p90."""
+    step, used = step_time.foresee(setting), memory.foresee(setting)
     return {
         "step_seconds": _figures(step.step_seconds),
         "tokens_per_second_per_gpu": _figures(step.tokens_per_second_per_gpu),
         "memory_gib": {
-            "total": _figures(held.peak),
-            **{name: _figures(part) for name, part in held.categories.items()},
+            "total": _figures(used.peak),
+            **{name: _figures(part) for name, part in used.categories.items()},
         },
-        "fits": held.fits,
-        "usable_gib": _rounded(held.usable_gib),
-        "peak_in": held.when,
+        "fits": used.fits,
+        "usable_gib": _rounded(used.usable_gib),
+        "peak_in": used.when,
         "mfu": _rounded(step.mfu),
         "seconds": {name: _rounded(part) for name, part in step.parts.items()},
     }

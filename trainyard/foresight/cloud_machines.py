@@ -1,4 +1,4 @@
-"""The machines that a training can be foreseen on: what they are, cost, and how they are lost."""
+"""The machines that a training can be predicted on: their hardware, price, and interruptions."""
 
 import json
 import math
@@ -21,9 +21,11 @@ TABLE: Mapping[str, Any] = json.loads(
 
 
 def between_failures(nodes: int) -> Spread:
-    """Hours of running between two failures of a job on ``nodes`` machines: one machine's loss
-    stops all, so they are as many times shorter. The spread is that of the published rates, which
-    are of nodes with 8 GPUs; a smaller one is taken to fail as often.
+    """Return the hours of running between two failures of a job on ``nodes`` machines.
+
+    One machine's loss stops all, so ``nodes`` machines fail as many times as often. The spread is
+    that of the published rates, which are of nodes with 8 GPUs; a smaller node is assumed to fail
+    as often.
     """
     rates = sorted(one["rate"] for one in TABLE["failures"])
     hours = [24_000 / (rate * nodes) for rate in rates]
@@ -31,10 +33,10 @@ def between_failures(nodes: int) -> Spread:
 
 
 def between_losses(instance_type: str, nodes: int) -> tuple[Spread, list[str]]:
-    """Hours of running between two losses of spot machines, and what of it is a guess.
+    """Return the hours of running between two losses of spot machines, and what of it is a guess.
 
-    Who keeps asking for machines that are hard to have loses one within hours (spot-traces); AWS's
-    advisor counts a few percent of all instances in a month, which says weeks. The first is taken
+    A job that keeps asking for scarce machines loses one within hours (spot-traces); AWS's
+    advisor counts a few percent of all instances in a month, which means weeks. The first is taken
     as the lower decile and the second as the upper one: that the truth is as often nearer to the
     one as to the other, by a factor, is a guess.
     """
@@ -52,11 +54,11 @@ def between_losses(instance_type: str, nodes: int) -> tuple[Spread, list[str]]:
 
 
 def spot_share(instance_type: str, region: str) -> tuple[Spread, list[str]]:
-    """Spot price over the price on demand, and what of it is a guess.
+    """Return the spot price over the price on demand, and what of it is a guess.
 
-    It is EC2's: SageMaker publishes none of its own, and bills what is saved as fewer seconds. The
-    least and the most that was seen of the type are the deciles; of a type without, of its family,
-    or of all.
+    The price is EC2's: SageMaker publishes none of its own, and bills the saving as fewer seconds.
+    The lowest and highest price seen for the type are the deciles; for a type without, those of its
+    family, or of all types.
     """
     seen = TABLE["shares"]
     guessed = ["SageMaker's spot price is the same share of its price on demand as EC2's"]
@@ -72,17 +74,17 @@ def spot_share(instance_type: str, region: str) -> tuple[Spread, list[str]]:
 
 
 def wait(market: str) -> Spread:
-    """Seconds until the machines of a job are there, ``on demand`` or ``spot``: a guess."""
+    """Return the seconds until a job's machines are there, ``on demand`` or ``spot``: a guess."""
     return _three(TABLE["waits"][market])
 
 
 def start() -> Spread:
-    """Seconds from the machines to the first step, without the checkpoint's load: a guess."""
+    """Return the seconds from machines to first step, without a checkpoint's load: a guess."""
     return _three(TABLE["starts"])
 
 
 def either(*spreads: Spread) -> Spread:
-    """Hours between interruptions of several causes together: their rates add up."""
+    """Return the hours between interruptions of several causes together: their rates add up."""
     rates = (tuple(1 / value for value in (s.p10, s.p50, s.p90)) for s in spreads)
     return Spread(*(1 / sum(each) for each in zip(*rates, strict=True)))
 
@@ -106,10 +108,10 @@ def _bands(instance_type: str) -> Iterable[Mapping[str, Any]]:
 
 How = Literal["on demand", "spot", "mixture"]
 ELSEWHERE = "us-east-1"
-"""The region whose prices are taken where one's own has none."""
+"""Region whose prices are used where the job's own has none."""
 
 PATIENCE = 7200.0
-"""Seconds that a mixture waits for spot before it goes on on demand."""
+"""Seconds that a mixture waits for spot before it continues on demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +122,17 @@ class Machines:
     count: int
     region: str
     gpu: Gpu | None
-    """None where it has none that foresight has figures of."""
+    """Device; None for an instance without one that foresight has figures of."""
 
     gpus_per_node: int
     node_gbps: float
-    """Network of an instance, in 10⁹ bits a second; 0 where AWS states none."""
+    """Network of an instance, in 10⁹ bits per second; 0 where AWS states none."""
 
     usd_per_hour: float | None
-    """Of all of them, on demand; None where no region has a price."""
+    """Price of all instances, on demand; None where no region has a price."""
 
     estimated: bool
-    """Whether the price was derived, and not read from AWS's list for the region."""
+    """True if the price was derived, and not read from AWS's list for the region."""
 
     spot_share: Spread
     """Spot price over the price on demand."""
@@ -139,13 +141,13 @@ class Machines:
     """Hours of running from one failure of the whole job to the next."""
 
     between_losses: Spread
-    """The same of losses of spot machines, failures apart."""
+    """Hours of running from one loss of spot machines to the next, without failures."""
 
     guessed: tuple[str, ...]
-    """What no source states, a sentence each."""
+    """Figures that no source states, a sentence each."""
 
     def markets(self, how: How, patience: float = PATIENCE) -> list[Market]:
-        """How :func:`trainyard.foresight.interrupted_run.foresee` is told of them.
+        """Return the markets for :func:`trainyard.foresight.interrupted_run.foresee`.
 
         Args:
             how: ``mixture`` is spot, and on demand from when a wait for spot takes longer than
@@ -177,10 +179,10 @@ class Machines:
 
 
 def machines(instance_type: str, count: int, region: str) -> Machines:
-    """What is known of ``count`` instances of a type in a region.
+    """Return what is known about ``count`` instances of a type in a region.
 
     Raises:
-        ForesightError: there is no such type, or no instance.
+        ForesightError: the type does not exist, or ``count`` is below 1.
     """
     machine = MACHINES.get(instance_type)
     if machine is None:
@@ -216,7 +218,7 @@ def machines(instance_type: str, count: int, region: str) -> Machines:
 
 
 def _price(instance_type: str, region: str) -> tuple[Price | None, list[str]]:
-    """USD an hour of one, and what of it is a guess."""
+    """Return the price of one instance in USD per hour, and what of it is a guess."""
     here = load(region).hourly("training", instance_type)
     if here is None:
         there = load(ELSEWHERE).hourly("training", instance_type)

@@ -102,7 +102,7 @@ VALUES: Mapping[str, Mapping[Any, Any]] = {
     },
     "sequence_parallel": {"none": False},
 }
-"""Field → another value → ours. Words count in lower case."""
+"""Field → foreign value → our value. Words are compared in lower case."""
 
 _BARE = {
     "A100": "A100-80",
@@ -113,12 +113,12 @@ _BARE = {
     "RTX-A6000": "A6000",
     "RTXA6000": "A6000",
 }
-"""A device without its memory is the larger A100, the H100 of p5, the V100 of p3."""
+"""Devices without a memory size: the larger A100, the H100 of p5, the V100 of p3."""
 
 
 def device(name: str) -> str:
-    """The name in ``gpus.csv`` of what others call "NVIDIA H100 80GB", "a100_40gb", "RTX 4090";
-    ``name`` itself where there is none.
+    """Return the name in ``gpus.csv`` for a foreign one, such as "NVIDIA H100 80GB", "a100_40gb" or
+    "RTX 4090"; ``name`` itself if none matches.
     """
     plain = re.sub(r"\b(NVIDIA|SXM\d?|PCIE|HBM\d\w?|TENSOR CORE|GPU)\b", "", name.upper())
     plain = re.sub(r"(\d+)\s?GB\b", r"\1", re.sub(r"[\s_]+", " ", plain).strip(" -"))
@@ -133,16 +133,16 @@ def device(name: str) -> str:
 
 
 def translated(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields by our names and with our values; what isn't known stays as it is.
+    """Return the fields with our names and values; unknown ones stay as they are.
 
-    A field that is null is left out, unless null is a value of it. Without ``gpus`` there are as
-    many as the degrees of parallelism need.
+    A field that is null is left out, unless null is one of its values. If ``gpus`` is missing, it
+    is the number that the degrees of parallelism need.
     """
     found: dict[str, Any] = {}
     for name, value in fields.items():
         ours = NAMES.get(name, name)
         if ours in found:
-            raise ValueError(f"{name}: says again what another field says; leave one of them out")
+            raise ValueError(f"{name}: another field gives the same value; leave one of them out")
         word = _word(ours, value) if ours in VALUES else _NOTHING
         if word is not _NOTHING:
             found[ours] = word
@@ -165,11 +165,11 @@ _WORDS = {
     for field, words in VALUES.items()
     for word, ours in words.items()
 }
-"""``VALUES``, with True and 1 told apart."""
+"""``VALUES``, with True and 1 as different keys."""
 
 
 def _word(field: str, value: Any) -> Any:
-    """Our value for another; ``_NOTHING`` where it is none that is known."""
+    """Return our value for a foreign one; ``_NOTHING`` if it is unknown."""
     if not isinstance(value, str | int | None):
         return _NOTHING
     key = value if isinstance(value, bool | None) else str(value).lower()

@@ -1,9 +1,10 @@
-"""The devices that a training can be foreseen on, and what they are capable of.
+"""The devices that a training can be predicted on, and their capabilities.
 
 ``gpus.csv`` has the bfloat16 (float16 before Ampere) and fp8 peaks without sparsity and the memory
 bandwidths of NVIDIA's data sheets, as stas00/ml-engineering's accelerator table lists them
-(2026-08). ``memory_gib`` is what PyTorch finds of the label: 79.1 on p5, 39.39 on p4d, 22.18 on g5
-by error messages of real trainings; where it is scaled from those, column ``guessed`` says so.
+(2026-08). ``memory_gib`` is the part of the label's memory that PyTorch finds: 79.1 on p5, 39.39 on
+p4d, 22.18 on g5, from error messages of real trainings; where it is scaled from those, column
+``guessed`` says so.
 
 ``matmul_tflops`` are the best rates that products of large matrices were measured to reach (the
 same book's MAMF, 2026-08); the guessed ones are the shares of the peak that H100 reaches: 80 %
@@ -21,44 +22,44 @@ from trainyard.instance_types import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One device, and the node that it usually comes in."""
+    """A device, and the node that it usually comes in."""
 
     name: str
-    """``H100-80``; a label's memory, and the power limit where it is not the usual one."""
+    """Label's memory included, as in ``H100-80``, and the power limit where it is unusual."""
 
     accelerator: str
-    """Its name in ``trainyard/instance_types.csv``; empty for one that no instance type has."""
+    """Name in ``trainyard/instance_types.csv``; empty if no instance type has the device."""
 
     driver: str
-    """Its name as NVIDIA's driver, and so PyTorch, gives it; empty where no instance type has it,
-    and of Trainium."""
+    """Name in NVIDIA's driver, and so in PyTorch; empty if no instance type has the device, and for
+    Trainium."""
 
     bf16_tflops: float
-    """Dense, in 10¹² operations a second."""
+    """Peak of dense products, in 10¹² operations per second."""
 
     fp8_tflops: float
-    """The same in fp8; 0 for a device without."""
+    """Peak of dense products in fp8, in 10¹² operations per second; 0 for a device without fp8."""
 
     matmul_tflops: float
-    """The best that products of large matrices reach of ``bf16_tflops``."""
+    """Best rate that products of large matrices reach of ``bf16_tflops``."""
 
     matmul_fp8_tflops: float
     memory_gib: float
-    """What PyTorch can use of the label."""
+    """Part of the label's memory that PyTorch can use."""
 
     bandwidth_tb_s: float
-    """Of its memory, in 10¹² bytes a second."""
+    """Bandwidth of the memory, in 10¹² bytes per second."""
 
     link_gb_s: float
-    """NVLink in one direction, in 10⁹ bytes a second; 0 where only PCIe joins the devices."""
+    """Bandwidth of NVLink in one direction, in 10⁹ bytes per second; 0 if there is only PCIe."""
 
     watts: float
     node_gbps: float
-    """The node's network in 10⁹ bits a second, where a setting states no other."""
+    """The node's network in 10⁹ bits per second, where a setting gives no other."""
 
     gpus_per_node: int
     guessed: frozenset[str]
-    """Columns that no source states."""
+    """Columns whose values no source states."""
 
 
 def _gpu(row: Mapping[str, str]) -> Gpu:
@@ -91,15 +92,15 @@ GPUS: Mapping[str, Gpu] = _KNOWN
 
 
 def add(gpu: Gpu) -> None:
-    """Let settings name a device that is not in the table, such as one that was measured."""
+    """Let settings name a device that is not in the table, such as a measured one."""
     _KNOWN[gpu.name] = gpu
 
 
 def device_of(machine: Machine) -> Gpu | None:
-    """The GPU that an instance type has, told by name and memory.
+    """Return the GPU of an instance type, identified by name and memory.
 
-    None where it has none, one that is not in the table, or Trainium: the table has its peaks, and
-    no training on it was measured here; what those on GPUs take says nothing of it.
+    None if it has no GPU, one that is not in the table, or Trainium: the table has its peaks, but
+    no training on it was measured here, and measurements on GPUs say nothing about it.
     """
     if machine.kind != "gpu":
         return None

@@ -1,9 +1,9 @@
-"""A training's run foreseen: when it is finished and what it costs, interruptions included.
+"""Predict a training's run: when it is finished and what it costs, interruptions included.
 
-The run is simulated many times. What is not known of it (the work, the start, the mean time between
-interruptions, the price) is drawn once for each simulated run from its spread, and stays; when the
-interruptions come, and each wait for machines, is drawn anew. A run may fall back: once a wait on a
-market is longer than its patience, the rest is done on the next one.
+The run is simulated many times. Its unknowns (the work, the start, the mean time between
+interruptions, the price) are drawn once for each simulated run from their spread, and stay; the
+times of the interruptions, and each wait for machines, are drawn anew. A run may fall back: once a
+wait on a market is longer than its patience, the rest is done on the next market.
 """
 
 import math
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from trainyard.foresight.interval import Spread
 
 STEPS = 8
-"""Of Newton's method, from which on nothing changes but the last digits."""
+"""Steps of Newton's method, after which only the last digits change."""
 
 
 def useful_share(
     interval: float, save: float, restart: float, between: float, write: float = 0.0
 ) -> float:
-    """Share of the time that becomes progress: interval · e^(−write/between) / ((between + restart)
-    · (e^((interval + save)/between) − 1)).
+    """Return the share of the time that becomes progress: interval · e^(−write/between) / ((between
+    + restart) · (e^((interval + save)/between) − 1)).
 
     It is exact. From one restart to the next interruption there are on average ``between`` of
     running, and as many saved intervals as checkpoints are complete before an exponential time is
@@ -50,21 +50,21 @@ def useful_share(
 def best_interval(
     save: float, restart: float, between: float, write: float = 0.0, shortest: float = 0.0
 ) -> float:
-    """The interval with the largest useful share: between · (1 + W(−e^(−1 − save/between))).
+    """Return the interval with the largest useful share: between · (1 + W(−e^(−1 − save/between))).
 
     W is Lambert's function, found by Newton's steps on −u − ln(1 − u) = save/between for
-    u = interval/between, from the right, where they cannot miss the root. ``restart`` has no say:
-    it costs the same whatever the interval is.
+    u = interval/between, from the right, where they cannot miss the root. ``restart`` does not
+    matter: it costs the same whatever the interval is.
 
     Args:
-        write: as of :func:`useful_share`: a save does not begin before the one before is written.
-        shortest: what an interval cannot be shorter than, such as one step.
+        write: see :func:`useful_share`; a save does not begin before the previous one is written.
+        shortest: lower bound of the interval, such as one step.
     """
     if save < 0 or between <= 0:
         raise ValueError(f"save {save}, between {between}: expected 0 or more, and more than 0")
     least = max(shortest, write - save)
     cost = save / between
-    if cost == 0:  # what costs nothing is done as often as it can be
+    if cost == 0:  # a save that costs nothing is done as often as possible
         return least
     if cost > 30:  # 1 − u = e^(−1 − cost) and less is below what floats resolve
         return max(between, least)
@@ -81,56 +81,56 @@ DRAWS = 400
 """Simulated runs: a decile is then that of some distribution whose true share is 7 to 13 %."""
 
 PIECE = 64
-"""Interruptions of each run that are drawn at once."""
+"""Interruptions per run that are drawn at once."""
 
 MANY = 1000
-"""Interruptions from which on a run's own luck no longer counts (it is some 3 %). A run that is to
-have more is not simulated: it takes as long as its useful share says. Where another market is left,
-it is taken after as many."""
+"""Number of interruptions from which a run's own luck no longer counts (it is some 3 %). A run with
+more is not simulated: it takes as long as its useful share says. Where another market is left, the
+run moves to it after this many."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """How the training saves; seconds."""
+    """The training's checkpoint times, in seconds."""
 
     interval: float
-    """Of work from one save to the next."""
+    """Seconds of work from one save to the next."""
 
     stall: float
-    """For which a save stops the training."""
+    """Seconds that a save stops the training."""
 
     write: float = 0.0
-    """From the stall's end until the checkpoint is complete, beside the training."""
+    """Seconds from the stall's end until the checkpoint is complete, beside the training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """One way to have the machines."""
+    """A way to buy the machines."""
 
     name: str
-    """``on demand``, ``spot``."""
+    """Name: ``on demand``, ``spot``."""
 
     usd_per_hour: Spread
-    """Of all machines together; charged from when they are there, not while they are waited for."""
+    """Price of all machines together; charged once they are there, not during the wait for them."""
 
     between: Spread
-    """Hours of running from one interruption of the whole job to the next, on average."""
+    """Mean hours of running from one interruption of the whole job to the next."""
 
     wait: Spread
     """Seconds until all machines are there, at the start and after each interruption."""
 
     patience: float = math.inf
-    """Seconds of waiting after which the next market is taken, for good."""
+    """Seconds of waiting after which the run moves to the next market, for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run takes and costs; ``inf`` hours and USD where it would never finish."""
+    """Time and cost of a run; ``inf`` hours and USD if it would never finish."""
 
     hours: Spread
-    """From the first wait until the last save is complete."""
+    """Hours from the first wait until the last save is complete."""
 
     usd: Spread
     interruptions: Spread
@@ -141,12 +141,12 @@ class Outcome:
     """Share of the simulated runs that finish."""
 
     fell_back: float
-    """Share of them that left the first market."""
+    """Share of the simulated runs that left the first market."""
 
 
 @dataclass(slots=True)
 class _Runs:
-    """The simulated runs; arrays of one value a run, in seconds."""
+    """The simulated runs; arrays of one value per run, in seconds."""
 
     work: Array
     start: Array
@@ -156,7 +156,7 @@ class _Runs:
     interruptions: Array
     moved: NDArray[np.bool_]
     active: NDArray[np.int64] = field(init=False)
-    """Numbers of the runs that go on on this market."""
+    """Numbers of the runs that continue on this market."""
 
     def __post_init__(self) -> None:
         self.active = np.arange(len(self.work))
@@ -171,10 +171,10 @@ def foresee(
     seed: int = 0,
     draws: int = DRAWS,
 ) -> Outcome:
-    """What a training takes and costs whose work takes ``work_seconds`` where nothing disturbs it.
+    """Predict time and cost of a training whose work takes ``work_seconds`` without disturbances.
 
     Args:
-        markets: taken in this order; that of the last one has no end of patience.
+        markets: used in this order; the last one's patience is endless.
         start_seconds: from the machines to the first new step: image, data, checkpoint. The
             machines are charged for it.
         seed: the same seed gives the same outcome.
@@ -198,8 +198,8 @@ def foresee(
 
 
 def drawn(spread: Spread, random: np.random.Generator, count: int | tuple[int, int]) -> Array:
-    """Values with the spread's median and deciles: log-normal on either side of the median, or
-    normal and not below 0 where the lower decile is 0.
+    """Return values with the spread's median and deciles: log-normal on either side of the median,
+    or normal and not below 0 where the lower decile is 0.
     """
     normal = random.standard_normal(count) / DECILE
     if spread.p10 <= 0:
@@ -212,7 +212,7 @@ def drawn(spread: Spread, random: np.random.Generator, count: int | tuple[int, i
 def _on(
     runs: _Runs, market: Market, patience: float, saving: Saving, random: np.random.Generator
 ) -> None:
-    """Let the active runs go on on a market; those that leave it are then the active ones."""
+    """Continue the active runs on a market; the runs that leave it become the active ones."""
     between = drawn(market.between, random, len(runs.work)) * 3600
     usd_per_second = drawn(market.usd_per_hour, random, len(runs.work)) / 3600
     if patience == math.inf:
@@ -225,7 +225,7 @@ def _on(
         kept, need = _progress(up, runs.left[now, None], saving)
         leaves = wait > patience
         last, leaving, ending = _first(leaves, ~leaves & (up >= need))
-        before = np.arange(PIECE) < last[:, None]  # these were interrupted
+        before = np.arange(PIECE) < last[:, None]  # pieces that were interrupted
         at_end = (np.arange(PIECE) == last[:, None]) & ending[:, None]
         charged = np.where(before, up, 0.0).sum(1) + np.where(at_end, need, 0.0).sum(1)
         charged += (before.sum(1) + ending) * runs.start[now]
@@ -244,7 +244,7 @@ def _on(
 def _steady(
     runs: _Runs, between: Array, usd_per_second: Array, wait: float, saving: Saving
 ) -> None:
-    """Account for those of the active runs that would have many interruptions, all at once."""
+    """Account for all active runs that would have many interruptions, at once."""
     for run in runs.active:
         start, left = float(runs.start[run]), float(runs.left[run])
         share = useful_share(
@@ -262,8 +262,8 @@ def _steady(
 
 
 def _progress(up: Array, left: Array, saving: Saving) -> tuple[Array, Array]:
-    """Of each time between a restart and an interruption: the work of it that is saved, and how
-    long it would have to be to finish, the last save included.
+    """Return, for each time between a restart and an interruption, the saved work, and how long the
+    time would have to be to finish, the last save included.
     """
     kept = np.floor(np.maximum(up - saving.write, 0) / (saving.interval + saving.stall))
     kept *= saving.interval
@@ -274,7 +274,7 @@ def _progress(up: Array, left: Array, saving: Saving) -> tuple[Array, Array]:
 def _first(
     leaves: NDArray[np.bool_], ends: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Where each row leaves or ends first, its length if it does neither; and which it does."""
+    """Return where each row leaves or ends first (or its length), and which of both it does."""
     either = leaves | ends
     some, first = either.any(axis=1), either.argmax(axis=1)
     leaving = some & leaves[np.arange(len(first)), first]
@@ -293,6 +293,6 @@ def _outcome(runs: _Runs) -> Outcome:
 
 
 def _spread(values: Array) -> Spread:
-    """Deciles that occurred: between a number and infinity there is no mean."""
+    """Return deciles that occurred: there is no mean between a number and infinity."""
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), method="inverted_cdf")
     return Spread(float(low), float(middle), float(high))

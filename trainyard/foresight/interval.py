@@ -1,4 +1,4 @@
-"""A figure that is foreseen, with the interval that it is expected in."""
+"""A predicted figure, with the interval in which it is expected."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ class Spread:
 
     @classmethod
     def around(cls, value: float, low: float, high: float) -> "Spread":
-        """``low`` and ``high``: the deciles as factors of ``value``."""
+        """Return a spread; ``low`` and ``high`` are the deciles as factors of ``value``."""
         return cls(value * low, value, value * high)
 
     def times(self, factor: float) -> "Spread":
-        """The same in another unit."""
+        """Return the spread in another unit."""
         return Spread(self.p10 * factor, self.p50 * factor, self.p90 * factor)
 
     def inverse(self, factor: float = 1.0) -> "Spread":
-        """``factor`` over the figure: seconds a step to tokens a second."""
+        """Return ``factor`` over the figure, such as seconds per step to tokens per second."""
         return Spread(factor / self.p90, factor / self.p50, factor / self.p10)

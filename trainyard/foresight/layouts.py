@@ -1,9 +1,9 @@
-"""The layouts that a training could have on given machines, and of those the ones that fit.
+"""The possible layouts of a training on given machines, and those that fit.
 
-A layout is a :class:`~trainyard.foresight.setting.Setting` with all its degrees. What cannot be is
-never made: a global batch that the ranks cannot share, heads that the tensor ranks cannot, blocks
-that the stages cannot. Of what could be, memory says what fits; it grows with the micro-batch and
-shrinks with recomputation, so most layouts are answered by one of their neighbours.
+A layout is a :class:`~trainyard.foresight.setting.Setting` with all its degrees. Impossible ones
+are never created: a global batch that the ranks cannot share, heads that the tensor ranks cannot
+share, blocks that the stages cannot share. Memory decides which of the others fit; it grows with
+the micro-batch and shrinks with recomputation, so most layouts are decided by a neighbour.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
 
 
 class Fit(Protocol):
-    """What memory says of one layout."""
+    """The memory of a layout, as far as this module uses it."""
 
     @property
     def fits(self) -> Literal["yes", "no", "unsure"]: ...
@@ -32,14 +32,14 @@ F = TypeVar("F", bound=Fit)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a layout needs to know of an instance type."""
+    """Figures of an instance type that a layout depends on."""
 
     gpu: str
     gpus: int
     """Devices of one instance."""
 
     node_gbps: float
-    """Its network, in 10⁹ bits a second."""
+    """The instance's network, in 10⁹ bits per second."""
 
 
 def _anything(_: Setting) -> str | None:
@@ -48,53 +48,53 @@ def _anything(_: Setting) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What may be varied."""
+    """The values that a layout's fields may take."""
 
     shard: Sequence[Shard] = ("none", "optimizer", "gradients", "full")
-    """From the most memory to the least."""
+    """Kinds of sharing, from the most memory to the least."""
 
     hybrid: bool = True
-    """Whether full may also mean full within a node, and copies in each."""
+    """True if full may also mean full within a node, and copies in each."""
 
     tensor: Sequence[int] = (1, 2, 4, 8)
     pipeline: Sequence[int] = (1, 2, 4, 8, 16, 32)
     interleave: Sequence[int] = (1, 2, 4)
     context: Sequence[int] = (1, 2, 4, 8, 16)
     shortest_share: int = 8192
-    """Tokens of a sequence that a context-parallel rank has at least. Llama 3's sequences of 8,192
+    """Fewest tokens of a sequence per context-parallel rank. Llama 3's sequences of 8,192
     were not split, those of 131,072 over 16 ranks (arXiv 2407.21783, table 4)."""
 
     micro_batch: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    """Rising."""
+    """Samples per micro-batch, in rising order."""
 
     recompute: Sequence[Recompute] = ("none", "selective", "full")
-    """From the most memory to the least."""
+    """Kinds of recomputation, from the most memory to the least."""
 
     precision: Sequence[str] = ("bf16",)
     refuse: Callable[[Setting], str | None] = _anything
-    """Why a layout is not to be had, None where it is; asked of each that the rest allows."""
+    """Return why a layout is refused, None if it is not; called for each that the rest allows."""
 
 
 @dataclass(slots=True)
 class Count:
-    """What was looked at."""
+    """Numbers of examined layouts."""
 
     layouts: int = 0
-    """Layouts that could be."""
+    """Possible layouts."""
 
     asked: int = 0
-    """Of those, how many memory was asked about; the others are answered by a neighbour."""
+    """Layouts whose memory was computed; the others were decided by a neighbour."""
 
     fit: int = 0
     refused: int = 0
     """Layouts that :attr:`Space.refuse` refused."""
 
     refusal: str = ""
-    """The first of its reasons."""
+    """Reason of the first refusal."""
 
 
 def node_counts(most: int) -> list[int]:
-    """Count of nodes to try: powers of two and one and a half times them, and ``most`` itself."""
+    """Return the counts of nodes to try: powers of two, 1.5 times them, and ``most`` itself."""
     powers = [2**exponent for exponent in range(most.bit_length())]
     return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
 
@@ -108,16 +108,16 @@ def fitting(
     remember: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
-    """The layouts of ``model`` on ``nodes`` machines that fit, or may, with what memory says.
+    """Iterate over the layouts of ``model`` on ``nodes`` machines that fit or may, with memory.
 
-    Of those that differ in recomputation alone, the least that surely fits is given, and what may
-    fit with less: more only takes longer.
+    Of layouts that differ in recomputation alone, the least that surely fits is given, and those
+    that may fit with less: more only takes longer.
 
     Args:
-        model: its fields that say what is trained; those of the layout are replaced.
+        model: a setting whose fields say what is trained; those of the layout are replaced.
         global_batch: samples of an optimizer step, over all ranks.
-        remember: what memory says of a layout.
-        count: is added to.
+        remember: returns the memory of a layout.
+        count: is increased.
     """
     base = model.model_copy(
         update={
@@ -138,11 +138,11 @@ def fitting(
             found = list(_stairs(family, per_rank, micro, space, remember, count))
             yield from found
             if not found and not shard_degree and count.asked > asked:
-                break  # where the least memory is too much, so is more
+                break  # if the least memory is too much, so is more
 
 
 def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
-    """(what is shared, by how many ranks) from the least memory to the most; 0 for all."""
+    """Iterate over (what is shared, by how many ranks), least memory first; 0: all ranks."""
     data, context = degrees["data"], degrees["context"]
     within = base.node_size // (degrees["tensor"] * context)
     for shard in reversed(space.shard):
@@ -155,7 +155,7 @@ def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[
 def _degrees(
     base: Setting, global_batch: int, space: Space
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """(degrees and precision, samples of a data-parallel rank) of all that could be."""
+    """Iterate over (degrees and precision, samples per data-parallel rank) of all layouts."""
     gpus, node = base.gpus, base.node_size
     for tensor in space.tensor:
         if node % tensor or not _splits(base, tensor):
@@ -184,7 +184,7 @@ def _degrees(
 
 
 def _precisions(base: Setting, space: Space) -> Iterator[str]:
-    """Those that the device multiplies in; before Ampere, float16 stands for bfloat16."""
+    """Iterate over the device's precisions; before Ampere, float16 stands for bfloat16."""
     for precision in space.precision:
         if precision == "bf16" and base.gpu in BEFORE_AMPERE:
             yield "fp16"
@@ -193,8 +193,9 @@ def _precisions(base: Setting, space: Space) -> Iterator[str]:
 
 
 def _splits(base: Setting, tensor: int) -> bool:
-    """Whether each of ``tensor`` ranks has as many heads as the others, and whole ones; nobody can
-    share weights that bitsandbytes has packed (huggingface/transformers, issue 38122).
+    """Return whether each of ``tensor`` ranks gets equally many whole heads.
+
+    Weights that bitsandbytes has packed cannot be shared (huggingface/transformers, issue 38122).
     """
     if base.quantization != "none" and tensor > 1:
         return False
@@ -208,8 +209,8 @@ def _cuts(sequence: int, context: int, shortest: int) -> bool:
 
 
 def _stages(layers: int, pipeline: int, interleave: int) -> bool:
-    """Whether the stages have equally many blocks; embedding and head may count as one each, as
-    in Llama 3 405B, which has 126 = 128 − 2 blocks for that (section 3.3.2).
+    """Return whether the stages have equally many blocks; embedding and head may count as one each,
+    as in Llama 3 405B, which has 126 = 128 − 2 blocks for that (section 3.3.2).
     """
     if pipeline == 1:
         return interleave == 1
@@ -218,8 +219,10 @@ def _stages(layers: int, pipeline: int, interleave: int) -> bool:
 
 
 def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
-    """Whether a rank's samples are whole micro-batches, enough to keep a pipeline's ranks busy;
-    interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
+    """Return whether a rank's samples are whole micro-batches, enough to keep a pipeline's ranks
+    busy.
+
+    Interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
     """
     micro_batches, left = divmod(per_rank, micro_batch)
     if left or micro_batches < degrees["pipeline"]:
@@ -235,8 +238,8 @@ def _stairs(
     remember: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
-    """Walk along the edge of what fits: up in micro-batches, and down in memory at each that does
-    not fit any more.
+    """Walk along the edge of what fits: up in micro-batches, and down in memory at each that no
+    longer fits.
     """
     count.layouts += len(micro_batches) * len(space.recompute)
     level = 0

@@ -12,11 +12,11 @@ from trainyard.foresight.setting import Setting
 
 TENTH = 0.1
 EQUAL = 0.01
-"""Of two steps that differ by less, nobody could measure which is the faster."""
+"""Steps whose times differ by a smaller share count as equally fast."""
 
 
 def why_not(other: Candidate, best: Candidate, question: Question) -> str:
-    """Why ``other`` stands below ``best``, which is ranked first."""
+    """Return why ``other`` stands below ``best``, which is ranked first."""
     if other.memory.fits != "yes":
         return f"may not fit: {fills(other.memory)}"
     bound = misses(other, question)
@@ -28,7 +28,7 @@ def why_not(other: Candidate, best: Candidate, question: Question) -> str:
 
 
 def misses(other: Candidate, question: Question) -> str | None:
-    """Which bound it breaks at p90, and by how much; None where it keeps them."""
+    """Return the bound that it breaks at p90, and by how much; None if it keeps the bounds."""
     if question.deadline is not None and other.hours.p90 > question.deadline:
         late, asked = lasting(other.hours.p90), lasting(question.deadline)
         return f"misses the deadline: {late} at p90, for {asked}"
@@ -38,7 +38,7 @@ def misses(other: Candidate, question: Question) -> str | None:
 
 
 def _slower(other: Candidate, best: Candidate) -> str:
-    """On the same machines, price and interruptions are the same: only the step differs."""
+    """Compare on the same machines, with equal price and interruptions: only steps differ."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
     if abs(slower) < EQUAL:
@@ -54,19 +54,19 @@ def _slower(other: Candidate, best: Candidate) -> str:
 
 
 def _error(other: Candidate, slower: float) -> str:
-    """Whether the difference is one: what is known of a step is known to so much."""
+    """Return a remark if the difference is smaller than the step's uncertainty."""
     step = other.time.step_seconds
     error = (step.p90 - step.p10) / 2 / step.p50
     return f"too close to say at ±{error:.0%}: " if abs(slower) < error else ""
 
 
 def _more(part: str, other: Candidate, best: Candidate) -> float:
-    """Seconds that ``other`` spends more on a part; both have the same global batch."""
+    """Return the seconds that ``other`` spends more on a part; both have the same global batch."""
     return other.time.parts[part] - best.time.parts.get(part, 0.0)
 
 
 def _dearer(other: Candidate, best: Candidate) -> str:
-    """On other machines, cost and time differ."""
+    """Compare on other machines, where cost and time differ."""
     cost = other.usd.p50 / best.usd.p50 - 1
     later = other.hours.p50 / best.hours.p50 - 1
     said = f"{_by(cost, 'dearer', 'cheaper')}, {_by(later, 'later', 'sooner')}"
@@ -80,7 +80,7 @@ def _overlap(one: Spread, other: Spread) -> bool:
 
 
 def _by(share: float, more: str, less: str) -> str:
-    """``4 % slower``; more than twice as a factor."""
+    """Return ``4 % slower``; above twice, a factor."""
     word = more if share >= 0 else less
     if share > 1:
         return f"{1 + share:.1f} × as {'dear' if more == 'dearer' else 'long'}"
@@ -89,7 +89,7 @@ def _by(share: float, more: str, less: str) -> str:
 
 
 def fills(needs: Memory) -> str:
-    """``92 of 79 GiB, of which activations 40``: the peak, and its largest category."""
+    """Return the peak and its largest category: ``92 of 79 GiB, of which activations 40``."""
     largest = max(needs.categories, key=lambda name: needs.categories[name].p50)
     share = needs.categories[largest].p50
     return (
@@ -103,20 +103,23 @@ PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("FSDP alone, nothing recomputed", {"shard": "full", "recompute": "none"}),
     ("FSDP alone, all recomputed", {"shard": "full", "recompute": "full"}),
 )
-"""The layouts that one would try first."""
+"""The layouts that people usually try first."""
 
 _ALONE = {"tensor": 1, "pipeline": 1, "interleave": 1, "context": 1, "shard_degree": 0}
 
 
 def simpler(
-    best: Candidate, ranked: Sequence[Candidate], question: Question, told: Sequence[Candidate] = ()
+    best: Candidate,
+    ranked: Sequence[Candidate],
+    question: Question,
+    shown: Sequence[Candidate] = (),
 ) -> Iterator[str]:
-    """Of the layouts that one would try first, on the best one's machines: what they lose.
+    """Iterate over the usual first layouts, on the best one's machines, with what they lose.
 
     Args:
-        told: candidates that are told of anyway.
+        shown: candidates that are shown anyway.
     """
-    if best.setting.gpus == 1:  # nobody to share with
+    if best.setting.gpus == 1:  # no other rank to share with
         return
     for name, fields in PLAIN:
         layout = {**_ALONE, **fields}
@@ -124,7 +127,7 @@ def simpler(
             continue
         there = (one for one in ranked if one.place == best.place and _is(one.setting, layout))
         one = next(there, None)
-        if one is not None and one not in told:
+        if one is not None and one not in shown:
             yield f"{name}: {why_not(one, best, question)}"
         elif one is None and (short := _lacks(best, layout, question)):
             yield f"{name}: {short}"
@@ -135,7 +138,7 @@ def _is(setting: Setting, layout: Mapping[str, Any]) -> bool:
 
 
 def _lacks(best: Candidate, layout: Mapping[str, Any], question: Question) -> str | None:
-    """What a layout lacks with the smallest micro-batch; None where memory isn't what it lacks."""
+    """Return what a layout lacks with the smallest micro-batch; None if it is not memory."""
     least = {"micro_batch": 1, "sequence_parallel": False, "recompute": "full"}
     setting = best.setting.model_copy(update={**least, **layout})
     needs = question.ask(setting)
@@ -144,7 +147,7 @@ def _lacks(best: Candidate, layout: Mapping[str, Any], question: Question) -> st
 
 
 def dollars(usd: float) -> str:
-    """``$1.23 M``, ``$340 k``, ``$12.50``."""
+    """Return ``$1.23 M``, ``$340 k``, ``$12.50``."""
     for size, letter in ((1e6, " M"), (1e3, " k")):
         if usd >= size:
             return f"${figure(usd / size)}{letter}"
@@ -157,15 +160,15 @@ SPANS = (
     ("minutes", 1 / 60, 1 / 30),
     ("seconds", 1 / 3600, 0.0),
 )
-"""Unit, its hours, and from how many hours on it is used."""
+"""Unit, its hours, and the number of hours from which it is used."""
 
 
 def span(hours: float) -> tuple[str, float]:
-    """The unit that so many hours are read in, and its hours."""
+    """Return the unit in which this many hours are shown, and the unit's hours."""
     return next((unit, size) for unit, size, least in SPANS if hours >= least)
 
 
 def lasting(hours: float) -> str:
-    """``18.2 days``, ``5 hours``."""
+    """Return ``18.2 days``, ``5 hours``."""
     unit, size = span(hours)
     return f"{figure(hours / size)} {unit}"

@@ -1,8 +1,9 @@
-"""What was measured corrects what is foreseen: trainings that ran, and their step times.
+"""Correct predictions by measurements: trainings that ran, and their step times.
 
-A device's factor is what its trainings took over what was foreseen of them by the constants of the
-day. Its logarithm is taken for normal: a device's own share, as uncertain as the shipped constants
-are, and what differs from one training to the next. Of n trainings with mean m of the logarithms
+A device's factor is the measured time of its trainings over the time predicted by the constants of
+the day. Its logarithm is assumed normal: a device's own share, as uncertain as the shipped
+constants are, and a share that differs from one training to the next. Of n trainings with mean m of
+the logarithms
 
     factor = exp(m · n·b / (n·b + e))        variance = e + b·e / (n·b + e)
 
@@ -30,35 +31,35 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time, foresee
 
 PLACE = Path(".trainyard/calibration.json")
-"""Where measured trainings are kept, in the working directory."""
+"""File of the measured trainings, in the working directory."""
 
 FORMAT = 1
 DECILE = 1.2815515594457831
 """Standard deviations from the median of a normal distribution to its deciles."""
 
 PRIOR = 4
-"""Trainings that the shipped scatter counts as."""
+"""Number of trainings that the shipped scatter counts as."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One training that ran."""
+    """A training that ran."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
     job: str
-    """ARN or name of its training job: a job counts once."""
+    """ARN or name of the training job: a job counts once."""
 
     setting: Setting
     step_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Of an optimizer step: the median of those that it logged."""
+    """Seconds per optimizer step: the median of the steps in its log."""
 
     lines: Annotated[int, Field(ge=1)]
-    """Metric lines of which that is the median."""
+    """Metric lines that the median was computed from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a training took, and what was foreseen of it by the shipped constants."""
+    """A training's measured time, and the time predicted by the shipped constants."""
 
     measured: float
     shipped: Spread
@@ -69,10 +70,10 @@ class Pair:
 
 
 def factor(pairs: Sequence[Pair], shipped: Spread) -> Spread:
-    """By what to multiply the median that is foreseen, and where its deciles come to lie.
+    """Return the factor for the predicted median, and its deciles.
 
     Args:
-        pairs: of the same device.
+        pairs: trainings on the same device.
         shipped: the interval that the constants give by themselves; its width is the prior's.
     """
     prior = (math.log(shipped.p90 / shipped.p10) / (2 * DECILE)) ** 2
@@ -91,12 +92,12 @@ def factor(pairs: Sequence[Pair], shipped: Spread) -> Spread:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Trainings that were measured, and what follows from them."""
+    """Measured trainings, and corrections from them."""
 
     trainings: tuple[Measured, ...] = ()
 
     def time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
-        """Foresee as ``step_time.foresee`` does, corrected by what its device was measured at."""
+        """Predict like ``step_time.foresee``, corrected by the device's measurements."""
         shipped = foresee(setting, shapes)
         step = self.adjusted(setting, shipped.step_seconds)
         slower = step.p50 / shipped.step_seconds.p50
@@ -109,19 +110,19 @@ class Calibration:
         )
 
     def adjusted(self, setting: Setting, shipped: Spread) -> Spread:
-        """Seconds of a step, of which the constants give ``shipped``."""
+        """Return the corrected seconds per step; ``shipped`` is the constants' prediction."""
         pairs = self._pairs.get(setting.gpu, [])
         if not pairs:
             return shipped
         return factor(pairs, shipped).times(shipped.p50)
 
     def count(self, gpu: str) -> int:
-        """Trainings on the device."""
+        """Return the number of trainings on the device."""
         return len(self._pairs.get(gpu, []))
 
     @cached_property
     def _pairs(self) -> dict[str, list[Pair]]:
-        """Device → its trainings, as the constants of today foresee them."""
+        """Device → its trainings, as today's constants predict them."""
         found: dict[str, list[Pair]] = {}
         for each in self.trainings:
             shipped = foresee(each.setting).step_seconds
@@ -129,12 +130,12 @@ class Calibration:
         return found
 
     def with_trainings(self, more: Iterable[Measured]) -> "Calibration":
-        """These and ``more``; of the same job, the later one counts."""
+        """Return these trainings and ``more``; of the same job, the later one counts."""
         every = {each.job: each for each in (*self.trainings, *more)}
         return Calibration(tuple(every.values()))
 
     def write(self, place: Path = PLACE) -> None:
-        """Keep it, whole or not at all.
+        """Write the calibration, as a whole or not at all.
 
         Raises:
             ForesightError: the file cannot be written.
@@ -152,10 +153,10 @@ _TREE = TypeAdapter(Measured)
 
 
 def read(place: Path = PLACE) -> Calibration:
-    """What was measured so far; nothing where there is no such file.
+    """Return the measured trainings; none if the file does not exist.
 
     Raises:
-        ForesightError: the file is no calibration of this format.
+        ForesightError: the file is not a calibration of this format.
     """
     try:
         tree: Any = json.loads(place.read_text(encoding="utf-8"))
@@ -166,6 +167,6 @@ def read(place: Path = PLACE) -> Calibration:
         return Calibration()
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ForesightError(
-            f"{place}: is no calibration ({str(error).splitlines()[0]}); move it away, and "
+            f"{place}: is not a calibration ({str(error).splitlines()[0]}); move it away, and "
             "calibrate again"
         ) from None

@@ -1,8 +1,8 @@
-"""How much memory a training takes on the fullest of its GPUs, for what, and whether it fits.
+"""Predict the memory of a training's fullest GPU, its categories, and whether it fits.
 
-Torch's peak is looked for at the moments at which it can come: the end of the forward pass, where
+Torch's peak is searched at the moments at which it can come: the end of the forward pass, where
 the loss is taken; the backward pass of the block that comes first in it; the optimizer's step; a
-save. What is counted is the reserved maximum (``torch.cuda.max_memory_reserved``), which programs
+save. The figure is the reserved maximum (``torch.cuda.max_memory_reserved``), which programs
 print; the allocated one is less by the category ``reserve``.
 """
 
@@ -30,26 +30,26 @@ CATEGORIES = (
     "buffers",
     "reserve",
 )
-"""What memory is for. gathered: whole weights and gradients of units that ranks share. buffers:
+"""Uses of memory. gathered: whole weights and gradients of units that ranks share. buffers:
 what a backward pass needs beside what was kept for it. reserve: what torch's caching allocator
 holds beyond what is allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What is fitted to published peaks."""
+    """Constants that are fitted to published peaks."""
 
     reserve: float
-    """Reserved beyond what is allocated, as a share of what comes and goes."""
+    """Reserved memory beyond the allocated, as a share of what comes and goes."""
 
     low: float
     """p10 over the median, of what comes and goes."""
 
     high: float
-    """And p90."""
+    """p90 over the median, of what comes and goes."""
 
     worst: float
-    """The most that was measured, over the median: what a training has to leave room for."""
+    """Largest measured value over the median: a training has to leave room for it."""
 
     states: float
     """Half of the interval from p10 to p90 of what stays, as a share."""
@@ -57,32 +57,32 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the fullest GPU has to hold, in GiB."""
+    """Memory of the fullest GPU, in GiB."""
 
     categories: Mapping[str, Spread]
-    """What the peak consists of, by ``CATEGORIES``."""
+    """Parts of the peak, by ``CATEGORIES``."""
 
     peak: Spread
     """Reserved maximum of torch's caching allocator."""
 
     when: When
-    """forward is its end, where the loss is taken and its gradient begins."""
+    """Moment of the peak; forward is its end, where the loss is taken and its gradient begins."""
 
     stage: int
     """Pipeline rank that the peak is on."""
 
     fits: Literal["yes", "no", "unsure"]
-    """yes: even with the worst error that was seen of a published peak; no: not even at p10."""
+    """Fit on the device. yes: even with the worst error of a published peak; no: not at p10."""
 
     host_gib: float
-    """In the memory of each node's host."""
+    """Memory used on each node's host, in GiB."""
 
     usable_gib: float
-    """What the device has for torch's allocator."""
+    """Memory that the device has for torch's allocator, in GiB."""
 
 
 CONTEXT_GIB = 0.6
-"""CUDA's context and NCCL's buffers, which lie beside torch's allocator: chosen, not measured."""
+"""CUDA's context and NCCL's buffers, outside torch's allocator, in GiB: chosen, not measured."""
 
 
 def _read(path: Path) -> Constants:
@@ -95,11 +95,11 @@ CONSTANTS = _read(Path(__file__).with_name("constants.json"))
 def foresee(
     setting: Setting, shapes: Shapes | None = None, constants: Constants = CONSTANTS
 ) -> Memory:
-    """Memory of the fullest GPU of ``setting``.
+    """Predict the memory of the fullest GPU of ``setting``.
 
     Args:
         shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
-        constants: others than those of ``constants.json``.
+        constants: constants to use instead of those of ``constants.json``.
     """
     model = shapes or shapes_of.of(setting)
     found: list[tuple[float, When, Stage, States, dict[str, float]]] = []
@@ -135,11 +135,11 @@ def _spread(name: str, size: float, c: Constants) -> Spread:
 def _held(
     setting: Setting, states: States, moving: Mapping[str, float], c: Constants
 ) -> dict[str, float]:
-    """A moment's categories in bytes, with what stays and what the allocator holds beyond."""
+    """Return a moment's categories in bytes, with those that stay and the allocator's reserve."""
     held = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
     held.setdefault("gradients", states.gradients)
     comes = sum(size for name, size in moving.items() if name != "gradients")
-    # A shared gradient's pieces are too small for activations to be put where they were.
+    # A shared gradient's pieces leave gaps that are too small for activations.
     apart = states.gradients - held["gradients"] if setting.shard == "full" else 0.0
     return held | {"reserve": c.reserve * comes + apart}
 
@@ -150,7 +150,7 @@ def _verdict(
     usable = _usable(setting)
     if least > usable:
         return "no"
-    # PEFT on FSDP saves the whole model's weights unless it is told to save shards.
+    # PEFT on FSDP saves the whole model's weights unless it is set to save shards.
     whole = 2.0 * model.parameters / GIB if setting.lora_rank and setting.shard == "full" else 0.0
     return "yes" if max(most, whole) <= usable else "unsure"
 
@@ -165,22 +165,22 @@ RECOMPUTES = ("none", "selective", "full")
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change of a setting."""
+    """A change of a setting that makes it fit."""
 
     changes: Mapping[str, Any]
     """Fields of the setting → their new values; a global batch is kept by a second field."""
 
     memory: Memory
-    """As it is with them."""
+    """Memory after the changes."""
 
     @property
     def field(self) -> str:
-        """The one that is changed for it; others only follow."""
+        """Name of the field that is changed; the others only follow."""
         return next(iter(self.changes))
 
 
 def remedies(setting: Setting, shapes: Shapes | None = None) -> Iterator[Remedy]:
-    """Single changes with which the training fits for sure, the cheapest first.
+    """Iterate over single changes with which the training fits for sure, the cheapest first.
 
     Args:
         shapes: the model's, where it is not the one that the setting's fields describe.
@@ -194,7 +194,7 @@ def remedies(setting: Setting, shapes: Shapes | None = None) -> Iterator[Remedy]
 
 
 def _smaller(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Fewer samples at a time, more often."""
+    """Iterate over changes to fewer samples at a time, more often."""
     whole = setting.micro_batch * setting.accumulation
     for micro_batch in range(setting.micro_batch - 1, 0, -1):
         if whole % micro_batch == 0:
@@ -207,7 +207,7 @@ def _recomputed(setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def _sharded(setting: Setting) -> Iterator[dict[str, Any]]:
-    """What copies are shared instead; then by all data-parallel ranks and not by some."""
+    """Iterate over changes from copying to sharing, then to sharing by all data ranks."""
     if setting.sharded_over > 1:
         for shard in SHARDS[SHARDS.index(setting.shard) + 1 :]:
             yield {"shard": shard}
@@ -216,7 +216,7 @@ def _sharded(setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def _split(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Twice, four times … the tensor-parallel ranks, within a node."""
+    """Iterate over twice, four times … the tensor-parallel ranks, within a node."""
     heads = setting.heads or max(1, setting.hidden // 128)
     shared, times = setting.kv_heads or heads, 2
     while setting.tensor * times <= setting.node_size:
@@ -240,19 +240,19 @@ def _offloaded(setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 LOSS = {"float": 14.0, "parallel": 18.0, "fused": 6.0, "chunked": 5.0}
-"""Bytes of a logit while its gradient is formed. float: F.cross_entropy on logits.float(): the
+"""Bytes per logit while its gradient is formed. float: F.cross_entropy on logits.float(): the
 product's result in 16 bits, and in float32 the logarithms of the probabilities and two gradients.
 parallel: one more, an exponential, over a split vocabulary
 (torch/distributed/tensor/parallel/loss.py). fused: float32 in place, and a 16-bit gradient
-(megatron/core/tensor_parallel/cross_entropy.py; flash-attn's, which llm-foundry takes). chunked:
-result and gradient in 16 bits, and of an eighth of them float32's (torchtune's
+(megatron/core/tensor_parallel/cross_entropy.py; flash-attn's, which llm-foundry uses). chunked:
+result and gradient in 16 bits, and float32's for an eighth of them (torchtune's
 CEWithChunkedOutputLoss; litgpt's chunked_cross_entropy is much the same)."""
 
 
 def moving_at(
     setting: Setting, model: Shapes, stage: Stage, states: States
 ) -> dict[When, dict[str, float]]:
-    """Bytes by category. Categories that stay stand here only where they are not there yet.
+    """Return bytes by category, per moment. Categories that stay are here only while not yet there.
 
     forward is its end, where the loss is taken and its gradient begins; backward the fuller of the
     head's and of the block's that comes first.
@@ -281,16 +281,16 @@ def moving_at(
 
 
 def _fresh(setting: Setting) -> bool:
-    """Whether nobody has gradients before the backward pass, which then frees more than it makes;
-    DDP's buckets and Megatron's buffers stay.
+    """Return whether no gradients exist before the backward pass, which then frees more than it
+    creates; DDP's buckets and Megatron's buffers stay.
     """
     alone = setting.data_parallel == 1 or setting.shard == "full"
     return alone and setting.accumulation == 1 and not megatron(setting)
 
 
 def _loss(setting: Setting) -> float:
-    """Which of the ways to the loss the training's library takes: those that fine-tune have it in
-    chunks, those of GPTs and Megatron fused.
+    """Return the bytes per logit of the training library's loss: libraries for fine-tuning compute
+    it in chunks, those of GPTs and Megatron fused.
     """
     narrow = not setting.master and setting.precision != "fp32"
     if narrow or setting.lora_rank or setting.optimizer == "adamw_8bit":
@@ -301,7 +301,9 @@ def _loss(setting: Setting) -> float:
 
 
 def _kept(setting: Setting, stage: Stage) -> float:
-    """Bytes for a token of a micro-batch that the stage's units keep, of all that are begun."""
+    """Return the bytes per token of a micro-batch that the stage's units keep, over all begun
+    ones.
+    """
     return sum(
         _on(setting, unit.kept[setting.recompute])
         * count
@@ -315,8 +317,8 @@ def _on(setting: Setting, kept: Kept) -> float:
 
 
 def _between(setting: Setting, stage: Stage) -> float:
-    """Bytes for a token that torch's pipeline has of each micro-batch that is begun: what the stage
-    gave, and room for its gradient (torch/distributed/pipelining/stage.py).
+    """Return the bytes per token that torch's pipeline keeps of each begun micro-batch: the stage's
+    output, and room for its gradient (torch/distributed/pipelining/stage.py).
     """
     if setting.pipeline == 1 or megatron(setting):
         return 0.0
@@ -325,11 +327,11 @@ def _between(setting: Setting, stage: Stage) -> float:
 
 
 def _block(setting: Setting, stage: Stage) -> tuple[float, float]:
-    """Of the unit with the most work, bytes for a token: what is kept beside once it is computed
-    again, and the gradients that its backward pass makes.
+    """Return bytes per token of the unit with the most work: what is also kept once it is
+    recomputed, and the gradients that its backward pass creates.
 
-    Those are as much as half of what is split (the other half is what one operator hands to the
-    next), and the stream's; ranks that share the sequence also put that together.
+    The gradients are half of what is split (the other half is what one operator hands to the
+    next), and the stream's; ranks that share the sequence also gather the stream's.
     """
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     again = _on(setting, unit.kept["none"]) - _on(setting, unit.kept[setting.recompute])

@@ -1,7 +1,7 @@
-"""What memory and time need to know of a model: sizes and work of its parts, for one token.
+"""A model's sizes and work that memory and time depend on, per part and for one token.
 
-``of`` has them by formula for GPT's and Llama's shapes; ``read`` takes them of any other model as
-``python -m training.shapes`` prints them.
+``of`` computes them by formula for GPT's and Llama's shapes; ``read`` takes those of any other
+model from the output of ``python -m training.shapes``.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ _TREE = TypeAdapter(Shapes)
 
 
 def read(tree: Mapping[str, Any]) -> Shapes:
-    """Shapes from JSON with the fields of ``Shapes`` and ``Unit``; the totals may be left out.
+    """Return shapes from JSON with the fields of ``Shapes`` and ``Unit``; totals are optional.
 
-    A field ``of``, which says whose they are, is left alone.
+    A field ``of``, which names the model, is ignored.
 
     Raises:
         TrainingError: a field is missing, unknown or of another kind.
@@ -34,25 +34,25 @@ def read(tree: Mapping[str, Any]) -> Shapes:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise TrainingError(
-            f"shapes: {where}: {first['msg']}; expected what python -m training.shapes prints"
+            f"shapes: {where}: {first['msg']}; expected the output of python -m training.shapes"
         ) from None
 
 
 def widths(read: Shapes) -> dict[str, Any]:
-    """Of a model that was traced, what its layouts depend on."""
+    """Return the fields of a traced model that its layouts depend on."""
     block = max(read.units, key=lambda unit: unit.count)
     width = max(1, round(block.output_bytes / WIDTH["bf16"]))
     return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
 def megatron(setting: Setting) -> bool:
-    """Whether the layout is one of Megatron's, whose operators are fused otherwise than torch's."""
+    """Return whether the layout is Megatron's, whose operators are fused unlike torch's."""
     split = setting.tensor * setting.pipeline * setting.context > 1
     return split and setting.shard != "full"
 
 
 def of(setting: Setting) -> Shapes:
-    """Shapes of the setting's model: GPT's with learned positions, else Llama's.
+    """Return the shapes of the setting's model: GPT's with learned positions, else Llama's.
 
     GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms
     (Touvron et al. 2023).

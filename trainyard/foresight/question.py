@@ -1,4 +1,4 @@
-"""What advice is asked: what is trained, by when, for how much, on which machines."""
+"""A question for advice: what is trained, by when, for how much, on which machines."""
 
 import json
 import math
@@ -27,63 +27,62 @@ from trainyard.instance_types import MACHINES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An instance type that may be taken, and its price."""
+    """An instance type to choose from, and its price."""
 
     name: str
     machine: Machine
     usd_hour: float
-    """Of one, on demand."""
+    """Price of one instance per hour, on demand."""
 
     estimated: bool
-    """Whether the price was derived and not read from AWS's list."""
+    """True if the price was derived and not read from AWS's list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is to be trained, and within what."""
+    """The training to advise on, and its limits."""
 
     model: Setting
-    """Its fields that say what is trained, and how it is computed; the layout's are replaced."""
+    """Setting whose fields say what is trained and how; the layout's fields are replaced."""
 
     tokens: float
-    """Of the whole training."""
+    """Tokens of the whole training."""
 
     global_batch: int
-    """Samples of an optimizer step."""
+    """Samples per optimizer step."""
 
     offers: Sequence[Offer]
     max_nodes: int = 64
     deadline: float | None = None
-    """Hours."""
+    """Deadline in hours."""
 
     budget: float | None = None
-    """USD."""
+    """Budget in USD."""
 
     region: str = "us-east-1"
-    """Whose prices and spot markets."""
+    """Region whose prices and spot markets count."""
 
     how: How = "on demand"
-    """How the machines are had."""
+    """How the machines are bought."""
 
     elsewhere: Sequence[Offer] = ()
     """Instance types that are not allowed, but may be named where nothing fits."""
 
     space: Space = Space()
     learning_rate: float | None = None
-    """The peak, where one is meant to be used."""
+    """Peak learning rate, where one is planned."""
 
     from_trained: bool = False
-    """Whether the weights begin as a trained model's."""
+    """True if the weights start as a trained model's."""
 
     shapes: Shapes | None = None
-    """None: by formula from the model's fields."""
+    """The model's shapes; None: by formula from the model's fields."""
 
     learned: str = ""
-    """By what the constants are corrected, in words; empty where by nothing."""
+    """Source of corrections of the constants, in words; empty without corrections."""
 
     time: Callable[[Setting, Shapes | None], Time] = time.foresee
-    """What a step takes: by the constants as they were fitted, or as runs of one's own correct
-    them."""
+    """Predicts a step's time: by the fitted constants, or corrected by your own runs."""
 
     def __post_init__(self) -> None:
         step = self.global_batch * self.model.sequence
@@ -101,7 +100,7 @@ class Question:
 
     @property
     def parameters(self) -> int:
-        """Of the model."""
+        """Parameters of the model."""
         return self._shapes.parameters
 
     @property
@@ -111,7 +110,7 @@ class Question:
 
     @property
     def fine_tunes(self) -> bool:
-        """Whether a trained model is trained on: rules of pretraining do not hold then."""
+        """True if a trained model is trained further: rules of pretraining do not hold then."""
         return self.from_trained or self.trained < self.parameters
 
     @property
@@ -119,7 +118,7 @@ class Question:
         return self.shapes or shapes_of.of(self.model)
 
     def ask(self, setting: Setting) -> Memory:
-        """What memory says of a layout of this model."""
+        """Return the memory of a layout of this model."""
         return memory.foresee(setting, self.shapes)
 
 
@@ -127,16 +126,17 @@ _GPU = TypeAdapter(Gpu)
 
 
 def probed(place: Path) -> Offer:
-    """The machine of a probe's file, at no price; settings know its device afterwards.
+    """Return the machine of a probe's file, without a price; settings know its device afterwards.
 
     Raises:
-        RecipeError: the file cannot be read, or is none of a probe's.
+        RecipeError: the file cannot be read, or is not a probe's.
     """
     try:
         gpu = read_probe(json.loads(place.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RecipeError(
-            f"--machine {place}: cannot be read: {error}; give what python -m training.probe prints"
+            f"--machine {place}: cannot be read: {error}; give the output of "
+            "python -m training.probe"
         ) from None
     add(gpu)
     machine = Machine(gpu=gpu.name, gpus=gpu.gpus_per_node, node_gbps=gpu.node_gbps)
@@ -144,7 +144,7 @@ def probed(place: Path) -> Offer:
 
 
 def read_probe(tree: Mapping[str, Any]) -> Gpu:
-    """The device, of the JSON that a probe prints.
+    """Return the device in the JSON that a probe prints.
 
     Raises:
         ValueError: it has no ``gpu``, or a field of it is missing or of another kind.
@@ -159,7 +159,7 @@ def read_probe(tree: Mapping[str, Any]) -> Gpu:
 
 
 def offers(region: str) -> Iterator[Offer]:
-    """All instance types whose device foresight has figures of, and that have a price."""
+    """Iterate over all instance types that have a price and a device known to foresight."""
     for name, instance in MACHINES.items():
         if instance.kind == "gpu" and (offer := _offer(name, region)):
             yield offer
@@ -179,15 +179,15 @@ _FORM = re.compile(r"(\d+(?:\.\d+)?(?:e[+]?\d+)?)\s*([a-z]?)", re.IGNORECASE)
 
 
 MOST_TOKENS = 1e15
-"""Most tokens of a training; published ones had up to some 4e13."""
+"""Largest number of tokens of a training; published ones had up to some 4e13."""
 
 MOST_USD = 1e12
 MOST_HOURS = 10 * 8766.0
-"""Ten years."""
+"""Longest deadline: ten years."""
 
 
 def number(option: str, text: str, most: float = MOST_TOKENS) -> float:
-    """``300B``, ``1.4T``, ``2e12``.
+    """Parse a number such as ``300B``, ``1.4T``, ``2e12``.
 
     Raises:
         RecipeError: it is not such a number, or 0, or more than ``most``.
@@ -196,7 +196,7 @@ def number(option: str, text: str, most: float = MOST_TOKENS) -> float:
 
 
 def dollars(text: str) -> float:
-    """``--budget``: ``100000``, ``250k``.
+    """Parse ``--budget``, such as ``100000`` or ``250k``.
 
     Raises:
         RecipeError: it is not a sum of money above 0.
@@ -205,7 +205,7 @@ def dollars(text: str) -> float:
 
 
 def hours(option: str, text: str) -> float:
-    """``30d``, ``36h``, ``2w``; hours where no letter stands.
+    """Parse a time such as ``30d``, ``36h``, ``2w``; without a letter, hours.
 
     Raises:
         RecipeError: it is not such a time, or 0, or longer than ten years.

@@ -1,6 +1,6 @@
-"""What of a model's weights, gradients and optimizer state lies on one rank, and what it gathers.
+"""The weights, gradients and optimizer state on one rank, and the weights that it gathers.
 
-Bytes of a parameter, Adam, 16 bits with a float32 copy (Rajbhandari et al. 2020, ZeRO, section 3.1;
+Bytes per parameter, Adam, 16 bits with a float32 copy (Rajbhandari et al. 2020, ZeRO, section 3.1;
 with float32 gradients Megatron's 18, megatron/training/theoretical_memory_usage.py): weights 2,
 gradients 2 or 4, optimizer 12, each divided by the ranks that share it. FSDP keeps the float32
 copy alone, and gathers units in 16 bits: 4 + 4 + 8.
@@ -14,24 +14,24 @@ from trainyard.foresight.transformer_formulas import WIDTH, Shapes, Unit
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pipeline rank's part of a model."""
+    """A pipeline rank's part of a model."""
 
     number: int
     units: tuple[tuple[Unit, float], ...]
-    """Each unit, and how many of it."""
+    """(unit, count) of each unit."""
 
     head: Unit | None
-    """The model's last unit, on the last stage."""
+    """The model's last unit, only on the last stage."""
 
     flight: float
-    """Micro-batches whose forward pass has been made, and whose backward pass has not."""
+    """Micro-batches whose forward pass is done, and whose backward pass is not."""
 
     shared: int
-    """Weights that the head takes from an embedding of another stage: a copy of them."""
+    """Weights that the head takes from an embedding of another stage, as a copy."""
 
 
 def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
-    """The stages that may be the fullest: the first, the second for those between, the last."""
+    """Return the stages that may be the fullest: first, second (for inner ones), last."""
     ranks = setting.pipeline
     if ranks == 1:
         units = tuple((unit, float(unit.count)) for unit in model.units)
@@ -50,7 +50,7 @@ def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
 
 
 def _share(setting: Setting, blocks: int, *, last: bool) -> float:
-    """The share of the blocks on a stage: rounded up, and the last stage gets what is left."""
+    """Return the share of the blocks on a stage: rounded up, and the last stage gets the rest."""
     chunks = setting.pipeline * setting.interleave
     each = -(-blocks // chunks) * setting.interleave
     left = blocks - each * (setting.pipeline - 1)
@@ -60,7 +60,9 @@ def _share(setting: Setting, blocks: int, *, last: bool) -> float:
 
 
 def _flight(setting: Setting, number: int) -> float:
-    """1F1B: p − i micro-batches on stage i. Interleaved, a rank has begun 2(p − i − 1) + (v − 1)p
+    """Return the micro-batches in flight.
+
+    1F1B: p − i micro-batches on stage i. Interleaved, a rank has begun 2(p − i − 1) + (v − 1)p
     + 1 of its parts, of which v make a micro-batch: on the first, 1 + (p − 1)/(pv) times p
     (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3).
     """
@@ -76,24 +78,24 @@ def _embedded(model: Shapes) -> int:
 
 
 MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
-"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type."""
+"""Numbers that an optimizer keeps per weight, in the weight's own, or the copy's, type."""
 
 EIGHT_BIT = 2 * (1 + 4 / 256)
-"""Bytes of Adam's moments in 8 bits, with a float32 scale for 256 (Dettmers et al. 2022)."""
+"""Bytes of Adam's moments in 8 bits, with a float32 scale per 256 (Dettmers et al. 2022)."""
 
 FROZEN = {"nf4": 0.5 + 4 / 64, "int8": 1.0}
-"""Bytes of a quantized weight; nf4 has a float32 scale for 64 (Dettmers et al. 2023, section 3)."""
+"""Bytes per quantized weight; nf4 has a float32 scale per 64 (Dettmers et al. 2023, section 3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Bytes that come and go with a unit: what ranks put together of it, and its gradient."""
+    """Bytes that come and go with a unit: its gathered weights, and its gradient."""
 
     blocks: float = 0.0
     """Whole weights while a block's backward pass runs: its own, and those fetched ahead."""
 
     head: float = 0.0
-    """And while the head's runs."""
+    """Whole weights while the head's backward pass runs."""
 
     gradient: float = 0.0
     """A block's gradient before it is shared or added."""
@@ -110,14 +112,14 @@ class States:
     parameters: float
     gradients: float
     optimizer: float
-    """Its moments, and the float32 copy where it is one beside 16-bit weights."""
+    """Moments, and the float32 copy where there is one beside 16-bit weights."""
 
     gathered: Gathered
     host: float
 
 
 def resident(setting: Setting, stage: Stage) -> States:
-    """What the stage's units take on one rank."""
+    """Return the bytes of the stage's units on one rank."""
     width = WIDTH[setting.precision]
     full, sharded = setting.shard == "full", setting.shard != "none"
     ranks = setting.sharded_over
@@ -150,12 +152,12 @@ def _moments(setting: Setting) -> float:
 
 
 def on_rank(setting: Setting, unit: Unit) -> float:
-    """Parameters of a unit that a tensor-parallel rank has."""
+    """Return the parameters of a unit on a tensor-parallel rank."""
     return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
 
 
 def _weights(setting: Setting, stage: Stage, stored: float) -> tuple[float, float]:
-    """Bytes of the stage's weights on a rank that shares them with nobody, and how many train."""
+    """Return (bytes of the stage's weights on a rank that does not share them, trained weights)."""
     width = float(WIDTH[setting.precision])
     total, trained = stage.shared / setting.tensor * stored, stage.shared / setting.tensor
     for unit, count in stage.units:
@@ -172,18 +174,20 @@ def _trained(unit: Unit) -> float:
 
 
 def _frozen(setting: Setting, unit: Unit) -> float:
-    """Bytes of a frozen weight; libraries quantize what multiplies, but for the head."""
+    """Return the bytes of a frozen weight; libraries quantize products, except the head's."""
     width = float(WIDTH[setting.precision])
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 
 
 def _gathered(setting: Setting, stage: Stage) -> Gathered:
     width = float(WIDTH[setting.precision])
-    both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)  # made, and to be reduced
+    both = width + (
+        WIDTH[setting.gradients_in] if width < 4 else 0
+    )  # as computed, and to be reduced
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     block, learns = on_rank(setting, unit), _trained(unit)
     frozen = _frozen(setting, unit) if setting.lora_rank else width
-    # A quantized matrix is put into 16 bits for its product.
+    # A quantized matrix is expanded to 16 bits for its product.
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
         whole = block if setting.shard == "gradients" else unit.widest / setting.tensor
@@ -210,5 +214,5 @@ def _gathered(setting: Setting, stage: Stage) -> Gathered:
 
 
 def _head(setting: Setting, stage: Stage) -> float:
-    """The head's weights with a gradient, on a rank."""
+    """Return the head's weights with a gradient, on a rank."""
     return on_rank(setting, stage.head) * _trained(stage.head) if stage.head else 0.0

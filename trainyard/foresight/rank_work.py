@@ -1,9 +1,9 @@
-"""What one rank computes in an optimizer step, in the seconds that an ideal device would take.
+"""Compute one rank's work in an optimizer step, in seconds of an ideal device.
 
-``of`` counts operations, bytes and messages (``traffic.py``) along the longest path through a step:
-m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where stages are
-interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2). What share of its ideal a
-device reaches is ``time.py``'s matter.
+``of`` counts operations, bytes and messages (``step_traffic.py``) along the longest path through a
+step: m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where
+stages are interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2). ``step_time.py``
+knows which share of its ideal a device reaches.
 """
 
 import math
@@ -18,44 +18,46 @@ from trainyard.foresight.setting import Setting
 OPTIMIZER_BYTES = {
     **{"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
 }
-"""Read and written for a parameter in a step: float32 gradient, weight and state, 16-bit copy."""
+"""Bytes read and written per parameter in a step: float32 gradient, weight and state, 16-bit
+copy."""
 
 FLASH_BACKWARD = 2.5
-"""Backward over forward: scores are computed again (Dao 2023, section 3.1)."""
+"""Operations of the backward over the forward pass: scores are computed again (Dao 2023, section
+3.1)."""
 
 HOST_BYTES = 1e11
-"""What the processors of a node read and write a second. A guess: eight channels of DDR4 have 200
-GB/s, and half of that is reached."""
+"""Bytes per second that the processors of a node read and write. A guess: eight channels of DDR4
+have 200 GB/s, and half of that is reached."""
 
 DEQUANTIZED = 10.7
-"""Bytes that a quantized weight takes for each product, at the rate of element-wise kernels. The
-weight and its 16 bits are 4.5; bitsandbytes took longer: 35 ms (3B), 79 (7B) and 191 (13B) more an
+"""Bytes that a quantized weight takes per product, at the rate of element-wise kernels. The
+weight and its 16 bits are 4.5; bitsandbytes took longer: 35 ms (3B), 79 (7B) and 191 (13B) more per
 iteration with nf4 in litgpt's table of LoRA on an A100 (tutorials/resource-tables.md, 2023-10-20),
-of two products a weight. By 10.7 they are 43, 81 and 158."""
+with two products per weight. With 10.7 they are 43, 81 and 158."""
 
 ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
     **dict.fromkeys(("H100-80", "H100-96-500W", "H200"), "hopper"),
     **dict.fromkeys(("B200", "B300", "GB200"), "blackwell"),
 }
-"""Devices whose products have constants of their own; the others are as Ampere."""
+"""Devices whose products have constants of their own; the others count as Ampere."""
 
 
 @dataclass(slots=True)
 class Work:
-    """Seconds of ideal devices and links; counts where it says so. All for one optimizer step."""
+    """Seconds of ideal devices and links, or counts if a field says so, per optimizer step."""
 
     matmul: float = 0.0
-    """Products with weights on Ampere (and what has no constant of its own), at the best measured
-    rate."""
+    """Products with weights on Ampere (and all without a constant of their own), at the best
+    measured rate."""
 
     matmul_hopper: float = 0.0
     matmul_hopper_fp8: float = 0.0
     matmul_blackwell: float = 0.0
     narrow: float = 0.0
-    """All of these ÷ (width of the model ÷ 1,000): small products reach less."""
+    """All products ÷ (width of the model ÷ 1,000): small products reach less."""
 
     few: float = 0.0
-    """1,000 ÷ tokens of a micro-batch: with few of them, products leave some of a device idle."""
+    """1,000 ÷ tokens of a micro-batch: with few tokens, products leave part of a device idle."""
 
     flash1: float = 0.0
     """Attention forward by kernels of before mid-2023, at the best rate of products; half of the
@@ -63,7 +65,7 @@ class Work:
 
     flash1_hopper: float = 0.0
     flash1_back: float = 0.0
-    """Forward again, as often as a backward pass is made."""
+    """The forward pass's seconds again, as often as a backward pass is computed."""
 
     flash1_hopper_back: float = 0.0
     flash2: float = 0.0
@@ -77,7 +79,7 @@ class Work:
     """Attention that keeps its scores; none is skipped."""
 
     elementwise: float = 0.0
-    """Bytes of all that is no product ÷ memory bandwidth."""
+    """Bytes of everything but products ÷ memory bandwidth."""
 
     casts: float = 0.0
     """Bytes of activations that are cast to fp8 ÷ memory bandwidth."""
@@ -86,10 +88,10 @@ class Work:
     """All-reduces of tensor parallelism over NVLink (or PCIe)."""
 
     tensor_async: float = 0.0
-    """The same where products overlap them."""
+    """All-reduces of tensor parallelism that products overlap."""
 
     tensor_nodes: float = 0.0
-    """The same between nodes."""
+    """All-reduces of tensor parallelism between nodes."""
 
     messages: float = 0.0
     """All-reduces of tensor parallelism, one after the other: a count."""
@@ -98,14 +100,14 @@ class Work:
     """Activations between pipeline stages, waited for."""
 
     exchanged: float = 0.0
-    """What computation hides: weights gathered, gradients scattered, keys and values that go
-    around, boundaries of interleaved stages."""
+    """Traffic that computation hides: weights gathered, gradients scattered, keys and values that
+    go around, boundaries of interleaved stages."""
 
     hops: float = 0.0
     """Ranks that the gathers' messages pass, one after the other: a count."""
 
     reduction: float = 0.0
-    """Gradients summed once a step, after the last backward pass."""
+    """Sums of gradients once per step, after the last backward pass."""
 
     optimizer: float = 0.0
     offloaded: float = 0.0
@@ -115,25 +117,28 @@ class Work:
     """Forward passes of one block whose kernels the host launches (a backward pass counts two)."""
 
     micro_batches: float = 0.0
-    """Of the path."""
+    """Micro-batches of the path."""
 
     nodes: float = 0.0
-    """Logarithm of how many there are."""
+    """Logarithm of the number of nodes."""
 
     flops: float = 0.0
-    """Of a token, by 6N + 12·L·h·s, without the gradients that frozen weights have not: for MFU."""
+    """Operations per token, by 6N + 12·L·h·s, without gradients that frozen weights do not have:
+    for MFU."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """How often the longest path through a step passes a block, and the first and last units."""
+    """Number of times that the longest path through a step passes a block, and the first and
+    last units.
+    """
 
     blocks: float
     ends: float
 
 
 def _path(setting: Setting, block: Unit, ends: float) -> _Path:
-    """``ends``: matmul FLOPs of the units that stand once."""
+    """Return the longest path; ``ends``: matmul FLOPs of the units that stand once."""
     ranks, m, layers = setting.pipeline, setting.accumulation, block.count
     if ranks == 1:
         return _Path(layers * m, m)
@@ -145,7 +150,7 @@ def _path(setting: Setting, block: Unit, ends: float) -> _Path:
 
 
 def of(setting: Setting, shapes: Shapes | None = None) -> Work:
-    """The work of a setting's step; ``shapes`` where its model isn't GPT's or Llama's."""
+    """Return the work of a setting's step; ``shapes`` where its model isn't GPT's or Llama's."""
     model = shapes or shapes_of.of(setting)
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
@@ -170,8 +175,8 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
 
 
 def _needed(model: Shapes) -> float:
-    """Operations of a token: a frozen weight is multiplied forward and for its input's gradient,
-    and not for its own.
+    """Return operations per token: a frozen weight is multiplied forward and for its input's
+    gradient, and not for its own.
     """
     frozen = sum(
         unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
@@ -182,8 +187,8 @@ def _needed(model: Shapes) -> float:
 
 
 def _again(setting: Setting) -> float:
-    """Forward passes of products that the backward pass repeats; torchtitan's selective policy
-    keeps every other product.
+    """Return the forward passes of products that the backward pass repeats; torchtitan's selective
+    policy keeps every other product.
     """
     if setting.recompute == "selective":
         return 0.0 if setting.attention == "full" else 0.5
@@ -191,7 +196,7 @@ def _again(setting: Setting) -> float:
 
 
 def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: float) -> None:
-    """Add ``times`` tokens through the unit, forward, backward and ``again``."""
+    """Add the work of ``times`` tokens through the unit, forward, backward and ``again``."""
     trained = unit.trained / unit.parameters if unit.parameters else 1.0
     passes = 2 + trained + again
     fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
@@ -231,7 +236,7 @@ def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bo
 
 
 def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "full"]:
-    """What computes the attention, where the setting says "flash" and no more.
+    """Return the attention kernel, also where the setting says only "flash".
 
     GPT's shape with learned positions: the Triton kernel of the GPTs of before mid-2023. Else
     cuDNN's where Transformer Engine is likely (fp8 that is not compiled, or Megatron's ways of
@@ -253,7 +258,7 @@ def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
     if kernel == "full":
         work.scores += forward * (3 + (setting.recompute != "none"))
         return
-    forward /= 2  # what is masked is skipped
+    forward /= 2  # masked scores are skipped
     first = 1 + (setting.recompute == "full")
     hopper = setting.gpu in ARCHITECTURES
     if kernel == "cudnn":
@@ -271,7 +276,7 @@ def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
 
 
 def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times: float) -> None:
-    """``times``: tokens that pass a block, over all blocks of the path."""
+    """Add the communication; ``times``: tokens that pass a block, over all blocks of the path."""
     if setting.tensor > setting.node_size:
         work.tensor_nodes = step_traffic.tensor(setting, block, times)
     elif setting.async_tp and setting.device.link_gb_s:
@@ -288,7 +293,7 @@ def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times
 
 
 def _update(work: Work, setting: Setting, model: Shapes) -> None:
-    """Optimizer, on the device or on the host, and what goes between them."""
+    """Add the optimizer's work, on the device or on the host, and the copies between them."""
     shared = setting.sharded_over if setting.shard != "none" else 1
     trained = model.trained / (setting.tensor * setting.pipeline * shared)
     moved = trained * OPTIMIZER_BYTES[setting.optimizer]

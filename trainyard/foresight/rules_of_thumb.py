@@ -15,21 +15,21 @@ _SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "sequence")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One published model, and how it was trained."""
+    """A published model, and how it was trained."""
 
     name: str
     shape: Mapping[str, Any]
-    """Those fields of a :class:`~trainyard.foresight.setting.Setting` that it states; ``sequence``
-    is the context that most of its training had."""
+    """Stated fields of a :class:`~trainyard.foresight.setting.Setting`; ``sequence`` is the context
+    of most of its training."""
 
     tokens: float | None
-    """Tokens that it was trained on; None where none are published."""
+    """Tokens that it was trained on; None if not published."""
 
     batch_tokens: float | None
-    """Tokens of its optimizer step; the last, where it grew."""
+    """Tokens per optimizer step; the last value, where it grew."""
 
     learning_rate: float | None
-    """The peak, with Adam(W)."""
+    """Peak learning rate, with Adam(W)."""
 
     source: str
 
@@ -61,26 +61,26 @@ MODELS: Mapping[str, Model] = _read(Path(__file__).with_name("models.csv"))
 
 
 def published(name: str) -> Model:
-    """The model of that name.
+    """Return the model of that name.
 
     Raises:
-        RecipeError: the table has none so called.
+        RecipeError: the table has no such model.
     """
     if name not in MODELS:
         raise RecipeError(
-            f"--model {name}: is none of the table's; {nearest(name, [*MODELS])}; for another, "
+            f"--model {name}: is not in the table; {nearest(name, [*MODELS])}; for another, "
             "give --layers, --hidden, … or --shapes shapes.json"
         )
     return MODELS[name]
 
 
 CHINCHILLA = 20
-"""Tokens for a parameter at which a given amount of computing yields the lowest loss: Hoffmann et
+"""Tokens per parameter at which a given amount of computing yields the lowest loss: Hoffmann et
 al. 2022 (arXiv 2203.15556), whose own model had 1.4 T tokens for 70 B parameters."""
 
 
 def rules_of(question: Question) -> list[str]:
-    """Those that have to do with a question."""
+    """Return the rules that apply to a question."""
     if question.fine_tunes:
         return [*on_fine_tuning(question)]
     batch = question.global_batch * question.model.sequence
@@ -89,15 +89,15 @@ def rules_of(question: Question) -> list[str]:
 
 
 ADAPTED_BATCH = 16
-"""Samples of a step, for adapters of every size on OASST1: Dettmers et al. 2023 (arXiv 2305.14314),
+"""Samples per step, for adapters of every size on OASST1: Dettmers et al. 2023 (arXiv 2305.14314),
 table 9."""
 
 TUNED_BATCH = 64
-"""Samples of a step where all weights are fine-tuned: Llama 2 (arXiv 2307.09288), section 3.1."""
+"""Samples per step where all weights are fine-tuned: Llama 2 (arXiv 2307.09288), section 3.1."""
 
 
 def on_fine_tuning(question: Question) -> Iterator[str]:
-    """Return what published fine-tunings had, since rules of pretraining say nothing of them."""
+    """Iterate over the settings of published fine-tunings, as rules of pretraining do not apply."""
     if question.trained < question.parameters:
         rate = "2.0e-04" if question.parameters < 20e9 else "1.0e-04"
         yield (
@@ -117,7 +117,7 @@ def on_fine_tuning(question: Question) -> Iterator[str]:
 
 
 def on_tokens(parameters: float, tokens: float) -> str:
-    """Tokens a parameter, beside what is optimal for computing alone and what Llama 3 had."""
+    """Return tokens per parameter, beside the optimum for computing alone and Llama 3's."""
     ratio = tokens / parameters
     return (
         f"{figure(ratio)} tokens a parameter. About {CHINCHILLA} "
@@ -128,7 +128,7 @@ def on_tokens(parameters: float, tokens: float) -> str:
 
 
 def _trained() -> str:
-    """What some models had."""
+    """Return the tokens per parameter of some models."""
     sizes = {"llama-2-70b": 70e9, "llama-3-8b": 8e9, "llama-3-70b": 70e9, "llama-3-405b": 405e9}
     had = {name: (MODELS[name].tokens or 0.0) / size for name, size in sizes.items()}
     old, small, large, largest = map(figure, had.values())
@@ -136,18 +136,18 @@ def _trained() -> str:
 
 
 NEAR = 16.0
-"""Batches that differ by more say nothing of each other's learning rate: beyond some size more of a
-batch is no gain (McCandlish et al. 2018, arXiv 1812.06162)."""
+"""Batches that differ by a larger factor say nothing about each other's learning rate: beyond some
+size a larger batch is no gain (McCandlish et al. 2018, arXiv 1812.06162)."""
 
 
 def on_learning_rate(
     hidden: int, batch_tokens: float, learning_rate: float | None = None
 ) -> Iterator[str]:
-    """What a published model of nearly that width learned with, and how that goes with the batch.
+    """Iterate over the learning rate of a published model of nearly that width, and its scaling.
 
     Args:
-        batch_tokens: of an optimizer step.
-        learning_rate: the peak that is meant to be used, where one is.
+        batch_tokens: tokens of an optimizer step.
+        learning_rate: the planned peak, if there is one.
     """
     model = _nearest(hidden)
     assert model.learning_rate is not None and model.batch_tokens is not None  # noqa: S101
@@ -173,20 +173,20 @@ def on_learning_rate(
 
 
 def _nearest(hidden: int) -> Model:
-    """Of the models whose batch and rate are known, the one nearest in width."""
+    """Return the model nearest in width, of those whose batch and rate are known."""
     known = [model for model in MODELS.values() if model.batch_tokens and model.learning_rate]
     return min(known, key=lambda model: abs(model.shape["hidden"] / hidden - 1))
 
 
 def figure(value: float) -> str:
-    """Three digits, without an exponent; ∞ for what never comes."""
+    """Return three digits, without an exponent; ∞ for infinity."""
     if isinf(value):
         return "∞"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def count(number: float) -> str:
-    """``1.4 T``, ``300 B``, ``4 M``."""
+    """Return ``1.4 T``, ``300 B``, ``4 M``."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"

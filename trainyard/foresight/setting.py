@@ -1,7 +1,7 @@
-"""A training to foresee: the model's shape, the machines, and how the work is laid out on them.
+"""The setting of a training: the model's shape, the machines, and the layout of the work on them.
 
-A setting is what a row of ``trainyard advise --rows`` holds; what a row leaves out has the default
-that its field states. Other words for fields and values are in ``aliases.py``.
+A setting is a row of ``trainyard advise --rows``; fields that a row leaves out have their default.
+Other words for fields and values are in ``field_aliases.py``.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 
 
 class Setting(BaseModel):
-    """One training on ``gpus`` devices; times and sizes are those of one optimizer step."""
+    """A training on ``gpus`` devices; times and sizes are those of one optimizer step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -40,7 +40,7 @@ class Setting(BaseModel):
     """Width of the model."""
 
     heads: int = Field(default=0, ge=0, le=100_000)
-    """Attention heads; 0 for heads of 128."""
+    """Attention heads; 0 for heads of width 128."""
 
     kv_heads: int = Field(default=0, ge=0, le=100_000)
     """Heads of keys and values (grouped-query attention); 0 for as many as heads."""
@@ -50,44 +50,45 @@ class Setting(BaseModel):
     of that, rounded up to a multiple of 256."""
 
     gated: bool = False
-    """Whether the feed-forward part has a gate (SwiGLU): three matrices and not two."""
+    """True if the feed-forward part has a gate (SwiGLU): three matrices and not two."""
 
     vocab: int = Field(default=50304, ge=1, le=100_000_000)
     """Entries of the vocabulary; the default is GPT-2's, padded."""
 
     tied: bool = False
-    """Whether the head shares the embedding's weights."""
+    """True if the head shares the embedding's weights."""
 
     positions: Literal["learned", "rotary"] = "rotary"
-    """rotary also for none at all: what has no parameters ("rope", "alibi")."""
+    """Position encoding; rotary also stands for none at all and for all without parameters ("rope",
+    "alibi")."""
 
     dropout: float = Field(default=0.0, ge=0, lt=1)
     sequence: int = Field(default=2048, ge=1, le=1_000_000_000)
-    """Tokens of a sample."""
+    """Tokens per sample."""
 
     micro_batch: int = Field(default=1, ge=1, le=10_000_000)
-    """Samples of a data-parallel rank at a time."""
+    """Samples per data-parallel rank at a time."""
 
     accumulation: int = Field(default=1, ge=1, le=10_000_000)
-    """Micro-batches of a data-parallel rank in an optimizer step."""
+    """Micro-batches per data-parallel rank in an optimizer step."""
 
     tensor: int = Field(default=1, ge=1)
     sequence_parallel: bool = False
     async_tp: bool = False
     pipeline: int = Field(default=1, ge=1)
     interleave: int = Field(default=1, ge=1)
-    """Stages that a pipeline rank has of the model."""
+    """Stages per pipeline rank."""
 
     context: int = Field(default=1, ge=1)
     data: int = Field(default=0, ge=0)
     """Data-parallel ranks; 0 for gpus / (tensor × pipeline × context)."""
 
     shard: Literal["none", "optimizer", "gradients", "full"] = "none"
-    """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full);
+    """State that data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full);
     also "ddp", "zero1" to "zero3", "fsdp", 0 to 3."""
 
     deepspeed: bool = False
-    """Whether DeepSpeed shares. Its ZeRO-2 holds each rank's whole gradients in 16 bits beside the
+    """True if DeepSpeed shares. Its ZeRO-2 holds each rank's whole gradients in 16 bits beside the
     share that it sums in float32."""
 
     shard_degree: int = Field(default=0, ge=0)
@@ -95,40 +96,39 @@ class Setting(BaseModel):
     copies); 0 for all of them."""
 
     recompute: Literal["none", "selective", "full"] = "none"
-    """What is computed again in the backward pass. selective, with attention full: the scores
+    """Results that are recomputed in the backward pass. selective, with attention full: the scores
     (Korthikanti et al. 2022); with flash: torchtitan's choice of operators. Also
     false and true (full), "sac"."""
 
     attention: Literal["flash", "flash1", "flash2", "cudnn", "full"] = "flash"
-    """full keeps the scores, sequence × sequence, in memory. The others differ in time alone: the
-    kernels of before mid-2023, FlashAttention 2, cuDNN's; flash: the likely one of them.
-    Also "sdpa" (flash), "flash_attention_2", "eager" (full)."""
+    """Attention kernel. full keeps the scores, sequence × sequence, in memory. The others differ in
+    time alone: the kernels of before mid-2023, FlashAttention 2, cuDNN's; flash: the likely one of
+    them. Also "sdpa" (flash), "flash_attention_2", "eager" (full)."""
 
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
-    """Of the matrix products; also "bfloat16", "float8" …"""
+    """Precision of the matrix products; also "bfloat16", "float8" …"""
 
     float8_gather: bool = False
-    """Whether FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It is of
+    """True if FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It needs
     precision fp8 with shard full, and changes nothing elsewhere."""
 
     gradient_dtype: Literal["fp32", "bf16", "fp16"] | None = None
-    """In which gradients are kept. Left out: float32, or 16 bits with weights that are kept in
-    nothing else."""
+    """Type of the kept gradients. Left out: float32, or 16 bits with weights that are kept only in
+    16 bits."""
 
     master: bool = True
-    """Whether weights are kept in float32 beside, or instead of, 16 bits; also "fp32" (true) and
+    """True if weights are kept in float32 beside, or instead of, 16 bits; also "fp32" (true) and
     "bf16", "none" (false)."""
 
     optimizer: Optimizer = "adamw"
-    """adamw for all with two states ("adam"), adamw_8bit for bitsandbytes' ("paged_adamw_8bit"),
-    momentum for those with one
-    ("lion")."""
+    """Optimizer: adamw for all with two states ("adam"), adamw_8bit for bitsandbytes'
+    ("paged_adamw_8bit"), momentum for those with one ("lion")."""
 
     optimizer_in_backward: bool = False
-    """Whether each weight is updated, and its gradient freed, as soon as it is there."""
+    """True if each weight is updated, and its gradient freed, once that is computed."""
 
     offload: Literal["none", "optimizer", "all"] = "none"
-    """What lies in the host's memory between its uses; with the optimizer's state its gradients. A
+    """State that lies in the host's memory between its uses; optimizer includes the gradients. A
     paged optimizer (bitsandbytes) is an offloaded one. true and "cpu" are "optimizer"."""
 
     compile: bool = False
@@ -136,7 +136,7 @@ class Setting(BaseModel):
     """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 trains all weights."""
 
     quantization: Literal["none", "nf4", "int8"] = "none"
-    """Of frozen weights, with lora_rank; also "4bit" and "8bit"."""
+    """Quantization of frozen weights, with lora_rank; also "4bit" and "8bit"."""
 
     @model_validator(mode="before")
     @classmethod
@@ -196,7 +196,7 @@ class Setting(BaseModel):
 
     @property
     def data_parallel(self) -> int:
-        """Ranks that have samples of their own; those that share each sample count as one."""
+        """Ranks that have samples of their own; ranks that share each sample count as one."""
         return self.gpus // (self.tensor * self.pipeline * self.context)
 
     @property
@@ -208,7 +208,7 @@ class Setting(BaseModel):
 
     @property
     def gradients_in(self) -> Literal["fp32", "bf16", "fp16"]:
-        """``gradient_dtype``, or what follows where it is left out."""
+        """``gradient_dtype``, or the type that follows where it is left out."""
         if self.gradient_dtype is not None:
             return self.gradient_dtype
         return "fp32" if self.master or self.precision == "fp32" else "bf16"

@@ -1,6 +1,8 @@
-"""How long an optimizer step takes: the work of ``work.py`` on devices that fall short of ideal.
+"""Predict the time of an optimizer step: the work of ``rank_work.py`` on devices that fall short of
+ideal.
 
-By how much they do is in ``constants.json``, which ``python -m benchmarks.foresight --fit`` writes.
+By how much they fall short is in ``constants.json``, which ``python -m benchmarks.foresight --fit``
+writes.
 """
 
 import json
@@ -21,7 +23,7 @@ OPTIMIZER = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What is fitted; each holds for all devices and frameworks."""
+    """Fitted constants; each holds for all devices and frameworks."""
 
     matmul: float
     """Share of the best measured rate that products reach on Ampere, in a model that is wide."""
@@ -30,30 +32,30 @@ class Constants:
     matmul_hopper_fp8: float
     matmul_blackwell: float
     narrow: float
-    """What a product in a model of width 1,000 takes longer, as a share."""
+    """Extra time of a product in a model of width 1,000, as a share."""
 
     few: float
-    """What products of a micro-batch of 1,000 tokens take longer than those of many, as a share."""
+    """Extra time of products of a micro-batch of 1,000 tokens over those of many, as a share."""
 
     flash1: float
     """Share of the products' best rate that attention reaches by kernels of before mid-2023."""
 
     flash1_hopper: float
     flash1_backward: float
-    """How often its forward time its backward pass takes."""
+    """Time of its backward pass over that of its forward pass."""
 
     flash2: float
-    """The share of FlashAttention 2 on Ampere."""
+    """Share of the products' best rate that FlashAttention 2 reaches on Ampere."""
 
     flash2_hopper: float
     cudnn: float
-    """And of cuDNN's on Hopper and Blackwell."""
+    """Share that cuDNN's attention reaches on Hopper and Blackwell."""
 
     scores: float
-    """And of attention that keeps its scores."""
+    """Share that attention reaches which keeps its scores."""
 
     elementwise: float
-    """Seconds of what is no product, over its bytes ÷ memory bandwidth."""
+    """Seconds of all but the products, over their bytes ÷ memory bandwidth."""
 
     casts: float
     """Bytes that casts to fp8 move, over those of the activations."""
@@ -77,24 +79,24 @@ class Constants:
     """Share of the shorter that is lost where exchange and computation overlap."""
 
     nodes: float
-    """What a node more costs: the share of the step for each e-fold of the number of nodes."""
+    """Cost of more nodes: the share of the step for each e-fold of the number of nodes."""
 
     launch_us: float
     """The host's time for the kernels of one block's forward pass, in microseconds."""
 
     micro_batch_ms: float
-    """What a micro-batch takes beside, in milliseconds."""
+    """Extra time of a micro-batch, in milliseconds."""
 
     step_ms: float
-    """What a step takes beside, in milliseconds: clipping, synchronising, logging."""
+    """Extra time of a step, in milliseconds: clipping, synchronising, logging."""
 
     low: float
-    """p10 over the median, on devices with published rows, of a source that none of them is of: a
-    cluster and a code of one's own. ``benchmarks.foresight.holding_out.reach`` says how wide."""
+    """p10 over the median, on devices with published rows, for a source without a row: a cluster
+    and code of your own. ``benchmarks.foresight.holding_out.reach`` computes it."""
 
     high: float
     low_elsewhere: float
-    """The same on devices that no row was of."""
+    """p10 over the median, on devices without any row."""
 
     high_elsewhere: float
 
@@ -111,20 +113,20 @@ CONSTANTS = _read(Path(__file__).with_name("constants.json"))
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """What a step takes, and of what that consists."""
+    """Time of a step, and its parts."""
 
     step_seconds: Spread
     parts: Mapping[str, float]
-    """Seconds of a step that each part adds."""
+    """Seconds per step that each part adds."""
 
     tokens_per_second_per_gpu: Spread
     mfu: float
-    """Share of the devices' 16-bit peak, by 6N + 12·L·h·s operations a token (Chowdhery et al.
-    2022, appendix B); what is computed again is not counted."""
+    """Share of the devices' 16-bit peak, by 6N + 12·L·h·s operations per token (Chowdhery et al.
+    2022, appendix B); recomputation is not counted."""
 
 
 def seconds(work: Work, c: Constants) -> dict[str, Any]:
-    """Seconds of a step by part; ``work`` has numbers, or arrays for as many settings."""
+    """Return seconds per step by part; ``work`` has numbers, or arrays for as many settings."""
     compute = (
         (work.matmul + work.narrow * c.narrow) / c.matmul
         + work.matmul_hopper / c.matmul_hopper
@@ -160,12 +162,12 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
 
 
 def _longer(device: Any, host: Any) -> Any:
-    """The longer of two that run ahead of each other; near the tie a little more."""
+    """Return the longer of two times that run beside each other; near the tie a little more."""
     return (device**4 + host**4) ** 0.25
 
 
 def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
-    """What an exchange adds to the computation that hides it: what is longer, and a share."""
+    """Return what an exchange adds to the computation that hides it: the excess, and a share."""
     apart = abs(exchanged - busy)
     shorter = (busy + exchanged - apart) / 2
     longer = (busy + exchanged + apart) / 2
@@ -180,11 +182,11 @@ def _deciles(setting: Setting, c: Constants) -> tuple[float, float]:
 def foresee(
     setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
 ) -> Time:
-    """Time of a step of ``setting``.
+    """Predict the time of a step of ``setting``.
 
     Args:
         shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
-        efficiency: constants of a machine that was measured; else those of ``constants.json``.
+        efficiency: constants of a measured machine; else those of ``constants.json``.
     """
     c = efficiency or CONSTANTS
     work = work_of.of(setting, shapes)

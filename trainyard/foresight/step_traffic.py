@@ -1,7 +1,7 @@
-"""What the ranks of a training send each other in a step, in seconds of ideal links.
+"""Compute the traffic between a training's ranks in a step, in seconds of ideal links.
 
 Ranks are laid out tensor first, then context and data, then pipeline, as Megatron's and
-torchtitan's are, so that a node's ranks are of as many tensor-parallel groups as fit.
+torchtitan's are, so that a node holds as many tensor-parallel groups as fit.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from trainyard.foresight.model_shapes import WIDTH, Shapes, Unit
 from trainyard.foresight.setting import Setting
 
 PCIE = 2.5e10
-"""Bytes a second of PCIe 4 × 16 in one direction, of which 31.5 GB/s are the standard's."""
+"""Bytes per second of PCIe 4 × 16 in one direction, of the standard's 31.5 GB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataTraffic:
-    """Of data-parallel ranks, in a step."""
+    """Traffic of data-parallel ranks in a step."""
 
     hidden: float = 0.0
-    """Seconds behind which the device computes."""
+    """Seconds that the device's computation hides."""
 
     waited: float = 0.0
     """Seconds after the last backward pass."""
@@ -28,23 +28,25 @@ class DataTraffic:
 
 
 def link(setting: Setting) -> float:
-    """Bytes a second of a rank to others of its node; PCIe's where there is no NVLink."""
+    """Return bytes per second of a rank to others of its node; PCIe's where there is no NVLink."""
     return setting.device.link_gb_s * 1e9 or PCIE
 
 
 def network(setting: Setting) -> float:
-    """Bytes a second of a node to others."""
+    """Return bytes per second of a node to others."""
     return (setting.node_gbps or setting.device.node_gbps) / 8 * 1e9
 
 
 def _to_a_neighbour(setting: Setting, ranks: int) -> float:
-    """Bytes a second to a rank that is ``ranks`` away."""
+    """Return bytes per second to a rank that is ``ranks`` away."""
     inside = ranks < setting.node_size
     return link(setting) if inside else network(setting) / setting.node_size
 
 
 def tensor(setting: Setting, block: Unit, times: float) -> float:
-    """Two all-reduces of a block's output forward and two backward (Shoeybi et al. 2019, section
+    """Return the seconds of tensor parallelism's exchange.
+
+    Two all-reduces of a block's output forward and two backward (Shoeybi et al. 2019, section
     3), and two where the forward pass is repeated; 2(t − 1)/t of the bytes on a link. With sequence
     parallelism each is a gather and a scatter of as many bytes in all (Korthikanti et al. 2022).
 
@@ -59,7 +61,7 @@ def tensor(setting: Setting, block: Unit, times: float) -> float:
 
 
 def context(setting: Setting, block: Unit, times: float) -> float:
-    """Every rank is given all others' keys and values: once forward, twice backward."""
+    """Return the seconds to send all keys and values: once forward, twice backward."""
     c = setting.context
     if c == 1:
         return 0.0
@@ -70,8 +72,8 @@ def context(setting: Setting, block: Unit, times: float) -> float:
 
 
 def boundary(setting: Setting, block: Unit, sequence: int) -> float:
-    """A block's output to the next stage and its gradient back, for each micro-batch; tensor-
-    parallel ranks send a share each (Narayanan et al. 2021, section 4.1).
+    """Return the seconds of a block's output to the next stage and its gradient back, for each
+    micro-batch; tensor-parallel ranks send a share each (Narayanan et al. 2021, section 4.1).
     """
     p = setting.pipeline
     if p == 1:
@@ -83,10 +85,10 @@ def boundary(setting: Setting, block: Unit, sequence: int) -> float:
 
 
 def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
-    """Gradients summed, and weights gathered where they are shared.
+    """Return the traffic of summing gradients, and of gathering weights where they are shared.
 
-    Weights that are shared are gathered and gradients scattered in each micro-batch (FSDP: twice
-    gathered where weights are not kept after the forward pass), in a pipeline once a step, as
+    Shared weights are gathered and gradients scattered in each micro-batch (FSDP: gathered twice
+    where weights are not kept after the forward pass), in a pipeline once per step, as
     torchtitan and Megatron do. Context-parallel ranks hold the same weights, and take part.
     """
     ranks = setting.data_parallel * setting.context
@@ -115,7 +117,7 @@ def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
 
 
 def _ring(setting: Setting, volume: float, ranks: int) -> float:
-    """Seconds in which ``ranks`` gather (or reduce and scatter) ``volume`` bytes.
+    """Return the seconds in which ``ranks`` gather (or reduce and scatter) ``volume`` bytes.
 
     A ring passes each link once: NVLink within a node, and between nodes the node's network, which
     the rings of all the node's groups share.
@@ -130,7 +132,7 @@ def _ring(setting: Setting, volume: float, ranks: int) -> float:
 
 
 def _between(setting: Setting, volume: float, groups: int) -> float:
-    """Seconds in which the groups of hybrid sharding sum their shards."""
+    """Return the seconds in which the groups of hybrid sharding sum their shards."""
     if groups == 1:
         return 0.0
     volume *= (groups - 1) / groups

@@ -1,4 +1,4 @@
-"""The formulas of a transformer's parts: parameters, work and what is kept, for one token."""
+"""The formulas of a transformer's parts: parameters, work and kept activations, for one token."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,41 +16,42 @@ STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Bytes for a token that a forward pass leaves for the backward pass."""
+    """Bytes per token that a forward pass leaves for the backward pass."""
 
     __pydantic_config__: ClassVar = STRICT
     whole: float
-    """What each tensor-parallel rank has all of, unless they share the sequence, too."""
+    """Bytes that each tensor-parallel rank has in full, unless they share the sequence, too."""
 
     split: float
-    """What tensor-parallel ranks share."""
+    """Bytes that tensor-parallel ranks share."""
 
     gathered: float = 0.0
-    """What each has all of, although they share the sequence."""
+    """Bytes that each rank has in full, although they share the sequence."""
 
     def __add__(self, other: "Kept") -> "Kept":
         gathered = self.gathered + other.gathered
         return Kept(self.whole + other.whole, self.split + other.split, gathered)
 
     def on(self, tensor: int, *, sequence_parallel: bool) -> float:
-        """Bytes for a token on each of ``tensor`` ranks."""
+        """Return bytes per token on each of ``tensor`` ranks."""
         shared = self.whole / (tensor if sequence_parallel else 1)
         return shared + self.split / tensor + self.gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One part of a model, and how often the model has it; all figures are those of one.
+    """A part of a model, and how often the model has it; all figures are those of one.
 
     Work and bytes are those of a token's forward pass.
     """
 
     __pydantic_config__: ClassVar = STRICT
     name: str
-    """``embedding``, ``block``, ``head``, or as the model calls it."""
+    """Name: ``embedding``, ``block``, ``head``, or the model's own."""
 
     parameters: int
-    """All that the unit owns; a head that shares the embedding's weights does not own them."""
+    """Parameters that the unit owns; a head that shares the embedding's weights does not own
+    them."""
 
     trained: int
     """Parameters with a gradient: all, or the adapters'."""
@@ -59,22 +60,22 @@ class Unit:
     """Parameters that every tensor-parallel rank has: norms, and biases after a row-wise split."""
 
     matmul_flops: float
-    """Of products with weights: 2 for each weight that the token passes."""
+    """Operations of products with weights: 2 for each weight that the token passes."""
 
     attention_flops: float
-    """Of products of queries, keys and values over the whole sequence, none left out for being
-    causal: 4 × sequence × width of all heads."""
+    """Operations of products of queries, keys and values over the whole sequence, without leaving
+    any out for being causal: 4 × sequence × width of all heads."""
 
     elementwise_bytes: float
-    """Read and written by all that is not a matrix product."""
+    """Bytes read and written by everything but matrix products."""
 
     kept: Mapping[Policy, Kept]
     output_bytes: float
-    """What the next unit is given."""
+    """Bytes passed to the next unit."""
 
     count: int = 1
     widest: int = 0
-    """Weights of its largest matrix, gate and inner product being one; 0 where nobody knows."""
+    """Weights of its largest matrix, gate and inner product being one; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +85,13 @@ class Shapes:
     __pydantic_config__: ClassVar = STRICT
     units: tuple[Unit, ...]
     sequence: int
-    """Tokens of a sample (1 where a sample is no sequence)."""
+    """Tokens per sample (1 where a sample is not a sequence)."""
 
     logits: int
-    """Numbers for a token that the loss is taken of: the vocabulary's size."""
+    """Numbers per token that the loss is taken of: the vocabulary's size."""
 
     tied: bool = False
-    """Whether the last unit also uses the first one's weights."""
+    """True if the last unit also uses the first one's weights."""
 
     parameters: int = 0
     trained: int = 0
@@ -110,7 +111,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """A block's inner widths, and what its kept bytes depend on."""
+    """A block's inner widths, and everything else that its kept bytes depend on."""
 
     hidden: int
     heads: int
@@ -132,7 +133,7 @@ class Widths:
 
     @property
     def linears(self) -> list[tuple[int, int]]:
-        """Each matrix that a token passes: what goes in, what comes out."""
+        """(input width, output width) of each matrix that a token passes."""
         h, f = self.hidden, self.ffn
         return [
             *self.adapted,
@@ -144,7 +145,7 @@ class Widths:
 
     @property
     def adapted(self) -> list[tuple[int, int]]:
-        """Those that LoRA adds to: queries and values (Hu et al. 2021, section 4.2)."""
+        """Matrices that LoRA adds to: queries and values (Hu et al. 2021, section 4.2)."""
         return [(self.hidden, self.queries), (self.hidden, self.keys)]
 
 
@@ -165,7 +166,7 @@ def embedding(w: Widths, vocab: int, learned: bool) -> Unit:
 
 
 def head(w: Widths, vocab: int, tied: bool) -> Unit:
-    """The last norm and the product with the vocabulary; memory counts the logits themselves."""
+    """Return the last norm and the product with the vocabulary; memory counts the logits."""
     norm = w.hidden * (1 + w.biased)
     parameters = norm + (0 if tied else vocab * w.hidden)
     kept = Kept(w.bytes * w.hidden * (1 if w.compiled else 2), 0)
@@ -185,7 +186,7 @@ def head(w: Widths, vocab: int, tied: bool) -> Unit:
 
 def block(w: Widths, layers: int) -> Unit:
     norms = 2 * w.hidden * (1 + w.biased)
-    after = 2 * w.hidden * w.biased  # biases of what comes out of attention and feed-forward
+    after = 2 * w.hidden * w.biased  # biases of the outputs of attention and feed-forward
     inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.gated)) * w.biased
     matrices = sum(into * out for into, out in w.linears)
     adapters = w.rank * sum(into + out for into, out in w.adapted)
@@ -206,7 +207,9 @@ def block(w: Widths, layers: int) -> Unit:
 
 
 def _elementwise(w: Widths) -> float:
-    """Norms, residual additions, rotation, activation, dropout; compiled, neighbours are fused."""
+    """Return the bytes of norms, residual additions, rotation, activation, dropout; compiled,
+    neighbours are fused.
+    """
     stream = (2 * 2 + 2 * 3) * w.hidden * w.bytes
     rotated = 0 if w.biased else (w.queries + w.keys) * w.bytes * (2 if w.compiled else 6)
     passes = (3 if w.compiled else 5) if w.gated else 2
@@ -217,7 +220,8 @@ def _elementwise(w: Widths) -> float:
 
 
 def _kept(w: Widths) -> Kept:
-    """All that the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for GPT).
+    """Return what the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for
+    GPT).
 
     Whole: input and output of both norms, masks of both dropouts. Split: queries, keys, values,
     the attention's output, the feed-forward part's inner values. Of those GPT's GELU keeps two,
@@ -239,8 +243,9 @@ def _kept(w: Widths) -> Kept:
 
 
 def _scores(w: Widths) -> float:
-    """Flash attention keeps a float32 for a row of scores (Dao et al. 2022); full attention the
-    probabilities and, with dropout, its mask and what it left: 5as in 16 bits.
+    """Return the bytes kept of attention's scores. Flash attention keeps a float32 per row of
+    scores (Dao et al. 2022); full attention the probabilities and, with dropout, its mask and what
+    it left: 5as in 16 bits.
     """
     if not w.full_attention:
         return 4 * w.heads
@@ -248,11 +253,12 @@ def _scores(w: Widths) -> float:
 
 
 def _selected(w: Widths) -> Kept:
-    """With full attention, all but the scores (Korthikanti et al. 2022, section 5).
+    """Return what is kept with selective recomputation.
 
-    Else torchtitan's choice of operators: the block's input, attention's result, and of the matrix
-    products every other one (queries, values, the first inner one; gated, what comes down, too).
-    Of tensor-parallel ranks each keeps its whole summand of what comes down, and both sums.
+    With full attention, all but the scores (Korthikanti et al. 2022, section 5). Else torchtitan's
+    choice of operators: the block's input, attention's result, and every other one of the matrix
+    products (queries, values, the first inner one; gated, what comes down, too). Each
+    tensor-parallel rank keeps its whole summand of what comes down, and both sums.
     """
     if w.full_attention:
         return _kept(w) + Kept(0, -_scores(w))
@@ -264,11 +270,11 @@ def _selected(w: Widths) -> Kept:
 
 
 def _adapted(w: Widths) -> Kept:
-    """What adapters keep more, and frozen weights less.
+    """Return the difference in kept bytes: adapters keep more, and frozen weights less.
 
     More: what comes out of the first of an adapter's two matrices, dropout's copy of what goes in,
     and RMS norms in float32, as PEFT's and litgpt's models have them. Less: what goes into matrices
-    whose gradient nobody wants, but for quantized ones (bitsandbytes' MatMul4Bit keeps it).
+    whose gradient is not needed, except quantized ones (bitsandbytes' MatMul4Bit keeps it).
     """
     if not w.rank:
         return Kept(0, 0)

@@ -1,4 +1,4 @@
-"""A whole training on given machines: from a step's time to when it is over and what it cost."""
+"""Predict a whole training on given machines: from a step's time to its end and its cost."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ class Whole:
 
     outcome: Outcome
     saving: Saving
-    """How it saves: its interval is the given one, or the advised one for the machines' median."""
+    """Saving at the given interval, or at the best one for the machines' median."""
 
     start_seconds: Spread
-    """From the machines to the first new step, the checkpoint's load included."""
+    """Seconds from the machines to the first new step, the checkpoint's load included."""
 
     markets: tuple[Market, ...]
 
@@ -35,15 +35,13 @@ def foresee(
     seed: int = 0,
     draws: int = DRAWS,
 ) -> Whole:
-    """When ``steps`` steps are done, and what they cost.
+    """Predict when ``steps`` steps are done, and what they cost.
 
-    Args:
-        parameters: of the model; what a checkpoint holds follows from it.
-        interval_seconds: of training between saves; where it is left out, the best one if a save
-            stopped the training until it is written. What a write beside the training costs it,
-            nobody publishes; free, saves would be advised every few seconds. No shorter than a
-            step or a save.
-        saved_bytes: of a checkpoint, all ranks together, where it is known better.
+    Args: parameters: parameters of the model; the checkpoint's size follows from them.
+        interval_seconds: seconds of training between saves; if left out, the best one as if a save
+        stopped the training until it is written. No source says what a write beside the training
+        costs; if it were free, saves would be advised every few seconds. No shorter than a step or
+        a save. saved_bytes: bytes of a checkpoint, all ranks together, if known better.
 
     Raises:
         ForesightError: the machines have no price.
@@ -69,11 +67,12 @@ def foresee(
 def _checkpoint(
     machines: Machines, parameters: float, saved_bytes: float | None
 ) -> tuple[float, float, float]:
-    """Seconds that a save stops the training, that it is written beside it, that it is loaded, with
-    the weights in 16 bits where the checkpoint has only adapters.
+    """Return the seconds of a save that stop the training, those written beside it, and those of a
+    load.
 
-    All GPUs copy their shares to the host's memory while the training waits, all nodes write theirs
-    while it goes on; published speeds are few, and these are guesses.
+    A checkpoint that has only adapters is loaded with the weights in 16 bits. All GPUs copy their
+    shares to the host's memory while the training waits, all nodes write theirs while it continues;
+    published speeds are few, and these are guesses.
     """
     speed = TABLE["checkpoints"]
     gigabytes = (saved_bytes or speed["bytes"] * parameters) / 1e9

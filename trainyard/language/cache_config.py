@@ -1,4 +1,4 @@
-"""Whether SageMaker answers a step from the step cache, and for how long.
+"""Determine whether SageMaker answers a step from the step cache, and for how long.
 
 Attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
 cache key attributes by pipeline step type".
@@ -18,7 +18,7 @@ _SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
 
 
 def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """What of ``arguments`` makes the step's key; None when the step is not cached.
+    """Return the part of ``arguments`` that forms the step's key; None when the step is not cached.
 
     ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
     """
@@ -30,17 +30,18 @@ def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[s
 
 
 def _at(arguments: Any, path: str) -> Any:
-    """The member at ``A.B``; None where there is none, or a run alone knows what holds it."""
+    """Return the member at ``A.B``; None if missing, or if only a run knows its container."""
     for name in path.split("."):
         arguments = arguments.get(name) if isinstance(arguments, Mapping) else None
     return arguments
 
 
 def duration(text: Any) -> float:
-    """Seconds of an ISO 8601 duration, also in AWS's spelling without P: ``30d``, ``T16m``.
+    """Return the seconds of an ISO 8601 duration, also in AWS's spelling without P: ``30d``,
+    ``T16m``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a duration.
     """
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if not match or not any(match.groups()):

@@ -25,10 +25,10 @@ LISTS = ("Values", "Conditions")
 
 
 def check(condition: Any) -> None:
-    """Raises :class:`ExpressionError` for an unknown operator or a missing member."""
+    """Check a condition. Raises :class:`ExpressionError`: unknown operator or missing member."""
     for part in _walk(condition):
         kind = part.get("Type") if isinstance(part, dict) else None
-        if kind not in list(MEMBERS):  # a list compares whatever stands there
+        if kind not in list(MEMBERS):  # a list also compares unhashable values
             raise ExpressionError(f"condition type {kind!r}: expected one of {list(MEMBERS)}")
         for member in MEMBERS[kind]:
             if member not in part:
@@ -48,12 +48,14 @@ def _walk(condition: Any) -> Iterator[Any]:
 
 
 def all_hold(conditions: Iterable[dict], scope: Scope) -> bool:
-    """The outcome of a Condition step. Raises as :func:`holds` does."""
+    """Return the outcome of a Condition step. Raises as :func:`holds` does."""
     return all(holds(condition, scope) for condition in conditions)
 
 
 def holds(condition: dict, scope: Scope) -> bool:
-    """Raises :class:`ExpressionError` when values cannot be compared, or one is not known."""
+    """Return whether a condition holds. Raises :class:`ExpressionError`: values cannot be compared,
+    or one is not known.
+    """
     kind = condition["Type"]
     if kind == "Not":
         return not holds(condition["Condition"], scope)
@@ -77,7 +79,7 @@ def _equal(kind: str, left: Any, right: Any) -> bool:
 
 
 def _type(kind: str, left: Any, right: Any) -> str:
-    """The type that both have; integers and floats are both Number."""
+    """Return the type of both values; integers and floats are both Number."""
     types = [_type_of(kind, value) for value in (left, right)]
     if types[0] != types[1]:
         raise ExpressionError(
@@ -96,4 +98,4 @@ def _type_of(kind: str, value: Any) -> str:
         return "String"
     if isinstance(value, Unknown):
         raise ExpressionError(f"condition {kind}: {value}")
-    raise ExpressionError(f"condition {kind}: {value!r} is no string, number or boolean")
+    raise ExpressionError(f"condition {kind}: {value!r} is not a string, number or boolean")

@@ -1,4 +1,4 @@
-"""A definition as the checks read it: one list of steps with their JSON paths, and parameters."""
+"""A definition in the checks' form: a list of steps with JSON paths, and parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.steps import Step
 
 VERSION = "2020-12-01"
-"""Of the language; every definition names it."""
+"""Version of the language; every definition names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A definition whose outer form is right: steps have names and types, arguments are objects."""
+    """A definition with a valid outer form: steps have names and types, arguments are objects."""
 
     document: Mapping[str, Any]
     parameters: Mapping[str, Mapping[str, Any]]
@@ -23,10 +23,10 @@ class Document:
     steps: tuple[Step, ...]
 
     def value(self, expression: Any) -> Any:
-        """``expression`` with parameters at their defaults; Unknown where only a run can tell, and
-        where it is wrong, which the check of references says.
+        """Return the value of ``expression`` with parameters at their defaults.
 
-        Lists and objects are resolved member by member.
+        Lists and objects are resolved member by member. A part is Unknown if only a run can know
+        it, and if it is wrong, which the check of references reports.
         """
         return evaluate(expression, self._start, lenient=True)
 

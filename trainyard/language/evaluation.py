@@ -1,8 +1,8 @@
-"""The values of expressions: one evaluator for who knows all of them, and who knows only some.
+"""Evaluate expressions, whether all values are known or only some.
 
-A scope tells where values come from. What it cannot know before a run it answers with an
+A scope provides the values. For a value that it cannot know before a run it returns an
 :class:`Unknown`, which carries the reason; a text that is joined with it is unknown in turn, and
-keeps what is known of it.
+keeps its known parts.
 """
 
 import json
@@ -28,10 +28,10 @@ class Unknown:
     """A value that only a run knows."""
 
     reason: str
-    """Why it is not known, in words for people."""
+    """Reason why it is not known, in words for people."""
 
     parts: tuple["str | Unknown", ...] = ()
-    """A joined text's known and unknown parts, in order; empty where nothing of it is known."""
+    """A joined text's known and unknown parts, in order; empty if no part is known."""
 
     def __str__(self) -> str:
         return self.reason
@@ -43,37 +43,37 @@ class Unknown:
         return list(dict.fromkeys(found)) or [self.reason]
 
     def filled(self, stand_in: str) -> str:
-        """The text with ``stand_in`` in place of every part that is not known."""
+        """Return the text with ``stand_in`` in place of every part that is not known."""
         parts = self.parts or (self,)
         return "".join(part if isinstance(part, str) else stand_in for part in parts)
 
 
 class Scope(Protocol):
-    """Where values come from. Each method answers a value or an :class:`Unknown`, and raises
-    :class:`ExpressionError` where there is none and a run would fail.
+    """A source of values. Each method returns a value or an :class:`Unknown`, and raises
+    :class:`ExpressionError` if there is no value and a run would fail.
     """
 
     def parameter(self, name: str) -> Any: ...
 
     def variable(self, name: str) -> Any:
-        """An execution's variable, such as PipelineExecutionId."""
+        """Return an execution's variable, such as PipelineExecutionId."""
         ...
 
     def property(self, step: str, path: str) -> Any:
-        """What the service's Describe answer has at ``path`` for what the step made."""
+        """Return the value at ``path`` in the Describe answer for what the step created."""
         ...
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        """What stands at ``path`` in a property file of the step."""
+        """Return the value at ``path`` in a property file of the step."""
         ...
 
     def s3_file(self, uri: str, path: str) -> Any:
-        """What stands at ``path`` in the JSON object at ``uri``."""
+        """Return the value at ``path`` in the JSON object at ``uri``."""
         ...
 
 
 def told_by(arn: str) -> dict[str, str]:
-    """The variables that an execution's ARN tells."""
+    """Return the variables that an execution's ARN contains."""
     pipeline, _, number = arn.partition("/execution/")
     return {
         "PipelineName": pipeline.rpartition("/")[2],
@@ -87,8 +87,9 @@ class Start:
     """The scope of a run that has not started: parameters are known, the rest is not yet.
 
     Args:
-        parameters: name → value; None: the parameter is declared, and has none.
-        otherwise: what stands for anything else, given its name such as ``Steps.Train.ModelName``.
+        parameters: name → value; None: the parameter is declared, and has no value.
+        otherwise: returns the stand-in for anything else, given its name such as
+            ``Steps.Train.ModelName``.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class Start:
         return self._otherwise(f"{uri}: {path}")
 
     def later(self, reference: str) -> Any:
-        """What ``reference`` names in a loop's or an experiment's run."""
+        """Return the value of ``reference`` in a loop's or an experiment's run."""
         return self._otherwise(reference)
 
 
 def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
-    """``value`` with every expression in it replaced; lists and objects member by member.
+    """Return ``value`` with every expression in it replaced; lists and objects member by member.
 
     Args:
         lenient: an expression that fails is :class:`Unknown`, with the error as its reason.
@@ -176,7 +177,7 @@ def _get(text: str, scope: Scope) -> Any:
 
 
 def join(values: Iterable[Any], on: str = "") -> str | Unknown:
-    """The values as one text; Unknown, with its parts, when one of them is.
+    """Return the values as one text; Unknown, with its parts, when one of them is.
 
     Raises:
         ExpressionError: a value is neither text, number nor boolean.
@@ -190,7 +191,7 @@ def join(values: Iterable[Any], on: str = "") -> str | Unknown:
 
 
 def unknowns(value: Any) -> Iterator[Unknown]:
-    """Every unknown value in an evaluated one."""
+    """Iterate over every unknown value in an evaluated one."""
     if isinstance(value, Unknown):
         yield value
     elif isinstance(value, dict | list):
@@ -199,10 +200,10 @@ def unknowns(value: Any) -> Iterator[Unknown]:
 
 
 def read_json(data: bytes, path: str, where: str) -> Any:
-    """What stands at ``path`` in a JSON file whose content is ``data``; ``where`` names the file.
+    """Return the value at ``path`` in the JSON file ``data``, which ``where`` names.
 
     Raises:
-        ExpressionError: it is not valid JSON, or has nothing there.
+        ExpressionError: it is not valid JSON, or has no value there.
     """
 
     def refuse(constant: str) -> None:

@@ -1,7 +1,7 @@
 """Expressions of the definition's language: ``Get``, ``Std:Join``, ``Std:JsonGet``.
 
-They may stand anywhere in a step's Arguments. Here is how they are written and what they name;
-``trainyard.language.evaluation`` replaces them by values.
+They may stand anywhere in a step's Arguments. This module parses them; their values come from
+``trainyard.language.evaluation``.
 """
 
 import json
@@ -24,10 +24,10 @@ EXECUTION_VARIABLES = (
 )
 _TOKEN = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
-"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration make."""
+"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration create."""
 Value = str | int | float | bool
 Keys = tuple[str | int, ...]
-"""Members' names and indices of items, from the outside in."""
+"""Member names and item indices, from the outside in."""
 
 
 class ExpressionError(Exception):
@@ -36,8 +36,8 @@ class ExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a ``Get`` names: ``kind`` is Parameters, Execution, Steps or PropertyFiles, or one of
-    those that this module has names for.
+    """The target of a ``Get``: ``kind`` is Parameters, Execution, Steps or PropertyFiles, or one of
+    the kinds that this module has constants for.
 
     ``name`` is the parameter, variable or step; ``path`` the property or property file.
     """
@@ -54,7 +54,7 @@ def is_expression(value: object) -> bool:
 
 
 def parse_get(text: object) -> Reference:
-    """``Steps.Train.ModelArtifacts.S3ModelArtifacts`` and so on.
+    """Parse the text of a ``Get``, such as ``Steps.Train.ModelArtifacts.S3ModelArtifacts``.
 
     Raises:
         ExpressionError: it names nothing that a definition has.
@@ -78,7 +78,7 @@ def parse_get(text: object) -> Reference:
 
 
 def expressions(value: Any, at: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
-    """Every expression in ``value``, also those inside others, with the way to it."""
+    """Iterate over every expression in ``value``, also those inside others, with the path to it."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from expressions(item, (*at, index))
@@ -90,7 +90,7 @@ def expressions(value: Any, at: Keys = ()) -> Iterator[tuple[dict[str, Any], Key
 
 
 def references(value: Any) -> Iterator[Reference]:
-    """Every reference in ``value``, however deep. Raises :class:`ExpressionError`."""
+    """Iterate over every reference in ``value``, however deep. Raises :class:`ExpressionError`."""
     for expression, _ in expressions(value):
         check_shape(expression)
         if GET in expression:
@@ -98,9 +98,9 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def known_references(value: Any) -> Iterator[Reference]:
-    """As :func:`references`, without those that are written in a way that is not known here.
+    """Iterate as :func:`references`, but skip references in an unknown form.
 
-    What is deployed may be of somebody else, or of a newer language.
+    A deployed definition may have another author, or use a newer language.
     """
     for expression, _ in expressions(value):
         with suppress(ExpressionError):
@@ -109,7 +109,7 @@ def known_references(value: Any) -> Iterator[Reference]:
 
 
 def check_shape(value: dict) -> None:
-    """Raises :class:`ExpressionError` for a join or a JsonGet without the members that it needs."""
+    """Check that a join or a JsonGet has its members. Raises :class:`ExpressionError`."""
     if JOIN in value:
         body = value[JOIN]
         if not isinstance(body, dict) or not isinstance(body.get("Values"), list):
@@ -130,7 +130,7 @@ def _check_json_get(body: Any) -> None:
 
 
 def as_text(value: Any) -> str:
-    """A value inside a string: booleans in JSON's spelling, as the service does."""
+    """Return a value inside a string: booleans in JSON's spelling, as the service does."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, dict | list):
@@ -139,7 +139,9 @@ def as_text(value: Any) -> str:
 
 
 def split_path(path: str) -> list[str | int]:
-    """``a.b[0].c['d e']`` -> ``["a", "b", 0, "c", "d e"]``. Raises :class:`ExpressionError`."""
+    """Split ``a.b[0].c['d e']`` into ``["a", "b", 0, "c", "d e"]``. Raises
+    :class:`ExpressionError`.
+    """
     tokens: list[str | int] = []
     position = 0
     while position < len(path):
@@ -156,7 +158,7 @@ def split_path(path: str) -> list[str | int]:
 
 
 def lookup(document: Any, path: str, where: str) -> Any:
-    """The value at ``path``. Raises :class:`ExpressionError` naming the part that is missing."""
+    """Return the value at ``path``. Raises :class:`ExpressionError` naming the missing part."""
     value = document
     for token in split_path(path):
         try:
@@ -168,7 +170,7 @@ def lookup(document: Any, path: str, where: str) -> Any:
 
 
 def _child(value: Any, token: str | int) -> Any:
-    """One step down. ``Outputs['train']`` picks the list's member of that name: OutputName,
+    """Go one step down. ``Outputs['train']`` picks the list's member of that name: OutputName,
     MetricName, ChannelName and so on.
     """
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Pipeline parameters: their types, and the values that they have in an execution."""
+"""Pipeline parameters: their types, and their values in an execution."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from trainyard.language.expressions import Value
 TYPES = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
 """Parameter type → Python types of its values. ``True`` is an int in Python, not in JSON."""
 UNTYPED = "String"
-"""The type of a parameter that has none, by AWS's JSON schema of definitions."""
+"""Type of a parameter without one, by AWS's JSON schema of definitions."""
 
 
 def _float(text: str) -> float:
@@ -28,37 +28,37 @@ _READ: Mapping[str, Callable[[str], Value]] = {
 
 
 def is_a(value: Any, kind: str) -> bool:
-    """Whether a definition may give ``value`` to a parameter of that type."""
+    """Return whether a definition may give ``value`` to a parameter of that type."""
     return isinstance(value, TYPES[kind]) and (kind == "Boolean" or not isinstance(value, bool))
 
 
 def parse(text: str, kind: str) -> Value:
-    """A value that was given as text, in its type.
+    """Parse a value that was given as text.
 
-    Raises:
-        ValueError: it is none of that type; NaN and infinity, which no JSON can say, are no Float.
+    Raises: ValueError: it is not of that type; NaN and infinity, which JSON cannot express, are not
+        Floats.
     """
     try:
         return _READ[kind](text)
     except (KeyError, ValueError):
-        raise ValueError(f"{text!r} is no {kind}") from None
+        raise ValueError(f"{text!r} is not of type {kind}") from None
 
 
 def as_given(value: Value) -> str:
-    """A value as text, as ListPipelineParametersForExecution shows it."""
+    """Return a value as text, as ListPipelineParametersForExecution shows it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def declared(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every parameter of a valid definition by its name."""
+    """Return every parameter of a valid definition by its name."""
     return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
 
 
 def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Parameter → its value: of ``given``, which are texts, else its default; None without one.
+    """Return parameter → its value: from ``given`` texts, else its default, else None.
 
     Raises:
-        ValueError: a given one is not of the parameter's type.
+        ValueError: a given value is not of the parameter's type.
     """
     return {
         name: parse(given[name], entry.get("Type", UNTYPED))

@@ -1,4 +1,4 @@
-"""Why the service runs a step again: one table of causes, and the limits of a retry policy.
+"""Causes for which the service runs a step again, and the limits of a retry policy.
 
 The causes, limits and defaults are those of the developer guide, "Retry Policy for Pipeline Steps"
 (https://docs.aws.amazon.com/sagemaker/latest/dg/pipelines-retry-policy.html). AWS's JSON schema of
@@ -16,21 +16,20 @@ class RetryCause:
     """A kind of failure after which a step may be tried again."""
 
     name: str
-    """The ExceptionType in a definition."""
+    """ExceptionType in a definition."""
 
     word: str
-    """What a recipe calls it."""
+    """Word for it in a recipe."""
 
     failures: tuple[str, ...]
-    """How the FailureReason of such a failure begins. An AlgorithmError begins no such way."""
+    """Beginnings of the FailureReason of such a failure; never those of an AlgorithmError."""
 
     without_effect: tuple[str, ...] = ()
-    """The step types whose jobs are retried by themselves after it, so that a policy does
-    nothing."""
+    """Step types whose jobs are retried anyway after it, so that a policy does nothing."""
 
     @property
     def of_job(self) -> bool:
-        """Whether a job fails with it, and not the call that makes one."""
+        """True if a job fails with it, and not the call that creates one."""
         return self.name.startswith("SageMaker.")
 
 
@@ -64,7 +63,7 @@ LIMITS = {
     "MaxAttempts": (0, 20),
     "ExpireAfterMin": (0, 14_400),
 }
-"""Member of a policy → the least and the most that it may be. With 0 nothing is tried again."""
+"""Member of a policy → (least, most) allowed value. With 0 nothing is tried again."""
 
 INTERVAL_SECONDS, BACKOFF_RATE, MAX_ATTEMPTS = 1, 2.0, 5
-"""What holds where a policy does not say."""
+"""Values that apply where a policy does not set them."""

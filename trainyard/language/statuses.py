@@ -1,10 +1,10 @@
-"""The statuses in which executions, steps and jobs end, and what waits for them."""
+"""The statuses in which executions, steps and jobs end, and the triggers that wait for them."""
 
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
-"""Statuses of an execution that runs no more; the last one, when every failure was handled."""
+"""Statuses of an execution that has ended; the last one, when every failure was handled."""
 
 JOB_ENDED = ("Completed", "Failed", "Stopped")
-"""Statuses of a job that runs no more."""
+"""Statuses of a job that has ended."""
 
 TRIGGERS = {
     "Completed": ("Succeeded",),
@@ -17,4 +17,4 @@ TriggerCondition)."""
 
 
 EPOCHS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
-"""Static hyperparameters that Hyperband takes for MaxResource (HyperbandStrategyConfig)."""
+"""Static hyperparameters that Hyperband takes as MaxResource (HyperbandStrategyConfig)."""

@@ -1,4 +1,4 @@
-"""The steps of a definition, wherever they stand: one walk over them."""
+"""The steps of a definition, at any depth: one walk over them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ BRANCHES = {"IfSteps": True, "ElseSteps": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What stands in a list of steps, whether it is a step or not."""
+    """An item of a list of steps, whether it is a step or not."""
 
     document: Any
     path: str
-    """JSON path: ``$.Steps[4].Arguments.IfSteps[0]``."""
+    """JSON path, such as ``$.Steps[4].Arguments.IfSteps[0]``."""
 
     branch: tuple[str, bool] | None = None
-    """The condition step that it is nested in, and under which outcome it runs."""
+    """(condition step that holds it, outcome under which it runs)."""
 
     loop: str | None = None
-    """The ForEach step whose body it is in."""
+    """ForEach step whose body it is in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Entry):
-    """One step, wherever it stands: the branches of a condition are in the list too."""
+    """A step at any depth: the branches of a condition are in the list, too."""
 
     name: str
     type: str
     arguments: Mapping[str, Any]
-    """As in the definition, expressions unresolved."""
+    """Arguments as in the definition, expressions unresolved."""
 
     document: Mapping[str, Any]
     """The whole step."""
@@ -46,7 +46,7 @@ class Step(Entry):
 
     @property
     def reads(self) -> list[str]:
-        """The steps whose results it refers to, with repetitions."""
+        """Names of the steps whose results it refers to, with repetitions."""
         own = {**self.document, "Arguments": self.own_arguments}
         kinds = ("Steps", "PropertyFiles")
         return [r.name for r in known_references(own) if r.kind in kinds]
@@ -63,8 +63,8 @@ class Step(Entry):
 
     @property
     def waits_for(self) -> list[str]:
-        """The steps that must have ended before it starts: those that it refers to, DependsOn, the
-        condition or the loop that holds it. There may be none of that name.
+        """Names of the steps that must have ended before it starts: those that it refers to,
+        DependsOn, the condition or the loop that holds it. A name may not exist.
         """
         holders = [self.branch[0] if self.branch else None, self.loop]
         return [*self.reads, *self.depends_on, *filter(None, holders)]
@@ -76,7 +76,7 @@ def entries(
     branch: tuple[str, bool] | None = None,
     loop: str | None = None,
 ) -> Iterator[Entry]:
-    """Everything in a definition's ``Steps``, what is nested after the step that holds it."""
+    """Iterate over a definition's ``Steps``; nested items follow the step that holds them."""
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
         here = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
         yield here
@@ -89,9 +89,10 @@ def entries(
 
 
 def steps_of(documents: Any) -> Iterator[Step]:
-    """Every step of a definition's ``Steps``, nested ones after the step that holds them.
+    """Iterate over the steps in a definition's ``Steps``; nested ones follow their holder.
 
-    What is no step (no object, no Name, no Type, Arguments that are no object) is left out.
+    Items that are not a step (not an object, no Name, no Type, Arguments not an object) are left
+    out.
     """
     for entry in entries(documents):
         document = entry.document
@@ -108,8 +109,8 @@ def steps_of(documents: Any) -> Iterator[Step]:
 
 
 def named(documents: Any, name: str) -> Step | None:
-    """The step of that name among a definition's ``Steps``, or the one in a loop's body of which
-    ``<body>-<index>`` is an iteration.
+    """Return the step of that name among a definition's ``Steps``, or the step in a loop's body of
+    which ``<body>-<index>`` is an iteration.
     """
     found = {step.name: step for step in steps_of(documents)}
     body, _, index = name.rpartition("-")
@@ -118,7 +119,7 @@ def named(documents: Any, name: str) -> Step | None:
 
 
 def _is_step(document: Any) -> bool:
-    """Whether it has what every tool takes for granted."""
+    """Return whether it has what every tool takes for granted."""
     return (
         isinstance(document, dict)
         and isinstance(document.get("Name"), str)
@@ -128,12 +129,12 @@ def _is_step(document: Any) -> bool:
 
 
 def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """The property that says in which folder a step's property file lies, and its name there.
+    """Return (property with the folder of a step's property file, the file's name in the folder).
 
-    ``document`` is the step as it stands in a valid definition.
+    ``document`` is the step in a valid definition.
 
     Raises:
-        ExpressionError: it declares no such file.
+        ExpressionError: the step declares no such file.
     """
     files = {file["PropertyFileName"]: file for file in document.get("PropertyFiles") or ()}
     if name not in files:

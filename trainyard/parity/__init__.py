@@ -1,6 +1,6 @@
-"""What an endpoint really answers, written down: the embedded AWS beside AWS itself.
+"""Record what an endpoint really answers: the embedded AWS beside AWS itself.
 
-A set of small pipelines and calls (:mod:`cases`) is run against whatever AWS_ENDPOINT_URL or the
-account's credentials lead to; states, shapes, reasons and orders are kept, scrubbed of whatever
+A set of small pipelines and calls (:mod:`cases`) is run against AWS_ENDPOINT_URL or the account of
+the credentials; states, shapes, reasons and orders are kept, without anything that
 differs from run to run and from account to account.
 """

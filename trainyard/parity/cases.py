@@ -1,6 +1,6 @@
 """The pipelines and calls that are compared: small, cheap, and each about one thing.
 
-A case is a function that gets a :class:`Run`; its name is the case's. What costs money is a job;
+A case is a function that gets a :class:`Run`; its name is the case's. Only jobs cost money;
 each job here is one of :data:`INSTANCE` for at most :data:`SECONDS`.
 """
 
@@ -13,7 +13,7 @@ from trainyard.parity.recording import Run
 INSTANCE = "ml.t3.medium"
 SECONDS = 900
 JOBS = 3
-"""How many processing jobs all cases start; a test counts them."""
+"""Number of processing jobs that all cases start; a test counts them."""
 
 Case = Callable[[Run], None]
 CASES: dict[str, Case] = {}
@@ -43,7 +43,7 @@ def equals(left: Any, right: Any) -> dict:
 
 
 def process(run: Run, name: str, script: str, **more: Any) -> dict:
-    """A processing step whose output ``out`` goes to the run's bucket."""
+    """Return a processing step whose output ``out`` goes to the run's bucket."""
     output = {"S3Uri": f"s3://{run.bucket}/{name}", "LocalPath": "/opt/ml/processing/out"}
     outputs = [{"OutputName": "out", "S3Output": output | {"S3UploadMode": "EndOfJob"}}]
     machine = {"InstanceType": INSTANCE, "InstanceCount": 1, "VolumeSizeInGB": 1}

@@ -1,4 +1,4 @@
-"""One run of the cases against an endpoint: calls, what came back, and what is left to remove."""
+"""A run of the cases against an endpoint: calls, answers, and the resources to remove."""
 
 import re
 import time
@@ -16,7 +16,9 @@ _STEP = ("StepName", "StepStatus", "FailureReason", "AttemptCount", "Metadata")
 
 @dataclass
 class Run:
-    """``clients``: boto3's for ``sagemaker``, ``s3``; ``prefix``: before each name that is made."""
+    """``clients``: boto3's for ``sagemaker``, ``s3``; ``prefix``: before the name of each
+    created resource.
+    """
 
     sagemaker: Any
     s3: Any
@@ -43,7 +45,7 @@ class Run:
         return f"arn:aws:sagemaker:{self.region}:{self.account}:{resource}"
 
     def call(self, operation: str, **request: Any) -> dict[str, Any] | None:
-        """The answer, which is recorded; None when it was refused, which is recorded, too."""
+        """Call an operation and return the answer; None when it was refused. Either is recorded."""
         entry: dict[str, Any] = {"call": operation}
         self.recorded.append(entry)
         try:
@@ -53,18 +55,18 @@ class Run:
             entry["error"] = self._scrub({"Code": error["Code"], "Message": error["Message"]})
             entry["status"] = refused.response["ResponseMetadata"]["HTTPStatusCode"]
             return None
-        except ParamValidationError as wrong:  # the client's own, of a shape that nobody answers
+        except ParamValidationError as wrong:  # the client itself refused the request's shape
             entry["error"] = {"Code": "ParamValidationError", "Message": self._scrub(str(wrong))}
             return None
         entry["answer"] = self._scrub(answer)
         return answer
 
     def later(self, operation: str, **request: Any) -> None:
-        """To be called when all is done; the last first."""
+        """Call an operation when all is done; the last one first."""
         self._cleanup.append((operation, request))
 
     def create(self, name: str, text: str, token: str = "c" * 32) -> None:
-        """CreatePipeline; what it makes is removed at the end."""
+        """Call CreatePipeline; the pipeline is removed at the end."""
         made = self.call(
             "create_pipeline", PipelineName=self.name(name), PipelineDefinition=text,
             RoleArn=self.role, ClientRequestToken=token,
@@ -74,7 +76,7 @@ class Run:
             self.later("delete_pipeline", **named)
 
     def executed(self, name: str, parameters: list[dict] | None = None) -> str | None:
-        """The ARN of an execution that has ended; its description and its steps are recorded."""
+        """Return the ARN of an execution that has ended; its description and steps are recorded."""
         started = self.call(
             "start_pipeline_execution", PipelineName=self.name(name),
             PipelineParameters=parameters or [],
@@ -86,7 +88,7 @@ class Run:
         return arn
 
     def ended(self, arn: str) -> None:
-        """Wait for the execution's end, and records how it ended.
+        """Wait for the execution's end, and record how it ended.
 
         Raises:
             TimeoutError: it still runs after ``patience`` seconds.
@@ -108,7 +110,7 @@ class Run:
         self.recorded.append({"steps": self._scrub(steps)})
 
     def clean(self) -> Iterator[str]:
-        """Remove what was made; a line for each thing that could not be."""
+        """Remove what was created; yield a line for each thing that could not be removed."""
         for operation, request in reversed(self._cleanup):
             try:
                 getattr(self.sagemaker, operation)(**request)
@@ -132,14 +134,14 @@ _DROPPED = {"ResponseMetadata", "CreatedBy", "LastModifiedBy"}
 
 
 class Scrubber:
-    """Knows the run's own names: of the account, the region, the role, the bucket, the prefix."""
+    """Replaces the run's own names: account, region, role, bucket, prefix."""
 
     def __init__(self, own: dict[str, str]) -> None:
-        """``own``: what stands in answers → what is written for it, e.g. the account's number."""
+        """``own``: text in answers → its replacement, e.g. the account's number."""
         self._own = sorted(own.items(), key=lambda item: -len(item[0]))
 
     def __call__(self, value: Any) -> Any:
-        """The same, without them; a time becomes ``<time>``, a dictionary is sorted."""
+        """Return the value without them; a time becomes ``<time>``, a dictionary is sorted."""
         if isinstance(value, dict):
             kept = {key: self(found) for key, found in value.items() if key not in _DROPPED}
             return dict(sorted(kept.items()))
@@ -158,7 +160,7 @@ class Scrubber:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """``case: place: this, there that`` for each; texts and lists are compared as they are."""
+    """Iterate over ``case: place: this, there that``; texts and lists are compared as they are."""
     for name in sorted({*one["cases"], *other["cases"]}):
         yield from _compared(name, one["cases"].get(name), other["cases"].get(name))
 

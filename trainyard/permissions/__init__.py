@@ -1,1 +1,1 @@
-"""Least privilege, derived: what the roles around a pipeline need, and nothing else."""
+"""Derive least privilege: what the roles around a pipeline need, and nothing else."""

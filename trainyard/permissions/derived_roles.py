@@ -1,4 +1,4 @@
-"""Role by role: its policy, derived. Here are those that every pipeline has."""
+"""Derive each role's policy. This module has the roles that every pipeline has."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,19 +16,19 @@ from trainyard.permissions.step_requests import all_requests, job_roles
 
 
 def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str, Any]:
-    """The policy document of one role; ``job_role`` chooses among several that jobs assume.
+    """Return the policy document of one role; ``job_role`` chooses among several that jobs assume.
 
     Raises:
-        DefinitionError: there is no such role, or the document is not a definition.
+        DefinitionError: the role does not exist, or the document is not a definition.
     """
     return policy(_statements(subject, name, job_role))
 
 
 def missing(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
-    """What the role needs beside :func:`derive`'s policy and no definition tells, step by step.
+    """Return the role's needs beyond :func:`derive`'s policy that no definition has, by step.
 
     Raises:
-        DefinitionError: as :func:`derive`.
+        DefinitionError: see :func:`derive`.
     """
     found = _statements(subject, name, job_role)
     return list(dict.fromkeys(gap.says for gap in found if isinstance(gap, Gap)))
@@ -40,7 +40,7 @@ def _statements(subject: Subject, name: str, job_role: str | None) -> list[State
         return list(found.statements(replace(subject, job_role=job_role)))
     except ExpressionError as error:
         raise DefinitionError(f"pipeline {subject.name}: {error}") from None
-    # Anyone's JSON may come here, and whether it is a definition, validation says field by field.
+    # The JSON comes from users; validation checks field by field whether it is a definition.
     except (AttributeError, KeyError, TypeError) as error:
         raise DefinitionError(
             f"pipeline {subject.name}: is not a pipeline definition ({error!r}): trainyard "
@@ -60,7 +60,7 @@ def _job_role(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
 
 @role("job", logical="JobRole", place=1, resource=_job_role)
 def job_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """What the jobs do."""
+    """Iterate over the statements of the jobs' role."""
     known = job_roles(subject)
     if subject.job_role is None and len(known) > 1:
         raise DefinitionError(

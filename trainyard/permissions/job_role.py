@@ -30,11 +30,11 @@ MLFLOW_ACTIONS = tuple(
         "UpdateRun",
     )
 )
-"""What following a run needs of a managed MLflow server (its REST calls by their IAM names)."""
+"""Actions on a managed MLflow server to record a run (its REST calls by their IAM names)."""
 
 
 def gaps(subject: Subject) -> Iterator[Gap]:
-    """What is derived for no role."""
+    """Iterate over permissions that are derived for no role."""
     for step in subject.values.steps:
         if step.type not in COVERED and step.type not in BY_PIPELINE:
             why = NOT_DERIVED.get(step.type, "the type is not known here")
@@ -46,7 +46,7 @@ def gaps(subject: Subject) -> Iterator[Gap]:
 
 
 def needs(subject: Subject, role: str) -> Needs:
-    """What the jobs that assume ``role`` may touch."""
+    """Return the resources that the jobs with the role ``role`` may touch."""
     found = Needs()
     for step, request in all_requests(subject):
         collector = Collector(subject, step, found)
@@ -60,7 +60,7 @@ def needs(subject: Subject, role: str) -> Needs:
 
 
 def _unknown_role(collector: Collector, request: Request) -> str:
-    """Says what the role needs that the definition does not name."""
+    """Return a message with what the role needs that the definition does not name."""
     alone = Collector(collector.subject, collector.step, Needs())
     COVERED[collector.step.type](alone, request.arguments)
     verbs = {"reads": alone.needs.reads, "writes": alone.needs.writes}
@@ -70,7 +70,7 @@ def _unknown_role(collector: Collector, request: Request) -> str:
         if places
     ]
     whose = (
-        f"of the model {collector.text(request.model, 'ModelName')}, which no step makes"
+        f"of the model {collector.text(request.model, 'ModelName')}, which no step creates"
         if request.model
         else "that a run decides"
     )
@@ -84,10 +84,10 @@ def key_statements(
     actions: tuple[str, ...],
     conditions: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
 ) -> Iterator[Statement]:
-    """KMS permissions on ``keys``.
+    """Iterate over KMS permissions on ``keys``.
 
-    An alias is no resource that IAM can grant cryptography on (KMS developer guide, "Use aliases to
-    control access to KMS keys"): the grant is on keys that have it.
+    An alias is not a resource that IAM can grant cryptography on (KMS developer guide, "Use aliases
+    to control access to KMS keys"): the grant is on keys that have it.
     """
     plain = tuple(sorted(key for key in keys if ":alias/" not in key))
     yield Statement(sid=sid, actions=actions, resources=plain, conditions=conditions or {})
@@ -105,7 +105,7 @@ def key_statements(
 
 
 def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
-    """The policy of a role that jobs assume."""
+    """Iterate over the policy of a role that jobs assume."""
     yield from gaps(subject)
     found = needs(subject, role)
     yield from map(Gap, dict.fromkeys(found.gaps))
@@ -115,7 +115,8 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     yield from key_statements(
         "DataKeys", found.data_keys, ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
     )
-    # A grant lets the service attach the encrypted volume; the condition, that nobody else gets it.
+    # A grant lets the service attach the encrypted volume; by the condition only the service
+    # gets it.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
     yield from key_statements("VolumeKeys", found.volume_keys, ("kms:CreateGrant",), grant)
     yield from containers(subject, found.repositories, found.log_groups)
@@ -131,13 +132,13 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
 def storage(
     sid: str, subject: Subject, patterns: set[tuple[str, str]], actions: tuple[str, ...]
 ) -> Iterator[Statement]:
-    """Actions on the objects whose bucket and key match."""
+    """Iterate over a statement of actions on the objects whose bucket and key match."""
     arns = (subject.bucket_arn(bucket, key) for bucket, key in patterns)
     yield Statement(sid=sid, actions=actions, resources=minimal(arns))
 
 
 def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statement]:
-    """ListBucket, one statement a bucket: its condition names the bucket's own prefixes."""
+    """Iterate over ListBucket, one per bucket; its condition names the bucket's prefixes."""
     for number, bucket in enumerate(sorted({bucket for bucket, _ in patterns})):
         prefixes = minimal(key for owner, key in patterns if owner == bucket)
         yield Statement(
@@ -151,7 +152,7 @@ def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statemen
 def containers(
     subject: Subject, repositories: set[str], log_groups: set[str]
 ) -> Iterator[Statement]:
-    """Images from ECR, logs and metrics into CloudWatch. ``repositories`` are ARNs."""
+    """Iterate over rights on ECR images, logs and metrics. ``repositories``: ARNs."""
     yield Statement(
         sid="RegistryLogin",
         actions=("ecr:GetAuthorizationToken",),
@@ -165,7 +166,7 @@ def containers(
         resources=tuple(sorted(repositories)),
     )  # fmt: skip
     groups = sorted(log_groups)
-    # The service creates the group each time and expects to be told that it exists.
+    # The service creates the group each time and expects the answer that it exists.
     yield Statement(
         sid="LogGroups",
         actions=("logs:CreateLogGroup", "logs:DescribeLogStreams"),
@@ -187,10 +188,10 @@ def containers(
 
 
 def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> Iterator[Statement]:
-    """The interfaces with which the service puts a job into the VPC.
+    """Iterate over rights to create the interfaces that put a job into the VPC.
 
     CreateNetworkInterface is bound by its subnets and groups. The others act on an interface that
-    the service has made and named, so the subnet that it stands in binds them.
+    the service has created and named, so the subnet that it stands in binds them.
     """
     within = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
     groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(security_groups))

@@ -1,4 +1,4 @@
-"""What requests name: places in S3, keys, images, networks, and what of them cannot be known."""
+"""Resources that requests name: S3 places, keys, images, networks; unknown ones are gaps."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,10 +20,10 @@ _MLFLOW = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:mlflow-trackin
 
 @dataclass(slots=True)
 class Needs:
-    """What the requests of one role's jobs name, collected step by step."""
+    """Resources named by the requests of one role's jobs, collected step by step."""
 
     reads: set[tuple[str, str]] = field(default_factory=set)
-    """Bucket and key pattern."""
+    """(bucket, key pattern) of each place."""
 
     writes: set[tuple[str, str]] = field(default_factory=set)
     data_keys: set[str] = field(default_factory=set)
@@ -35,12 +35,12 @@ class Needs:
     file_systems: bool = False
     trackers: set[str] = field(default_factory=set)
     gaps: list[str] = field(default_factory=list)
-    """What could not be derived, and why; each names its step and field."""
+    """Permissions that could not be derived, and why; each names its step and field."""
 
 
 @dataclass(slots=True)
 class Collector:
-    """Reads one step's Arguments into :class:`Needs`."""
+    """Reader of one step's Arguments into :class:`Needs`."""
 
     subject: Subject
     step: Step
@@ -51,7 +51,7 @@ class Collector:
 
     @contextmanager
     def or_gap(self) -> Iterator[None]:
-        """Note what cannot be derived, and go on with the rest."""
+        """Record what cannot be derived as a gap, and continue with the rest."""
         try:
             yield
         except DefinitionError as error:
@@ -62,7 +62,7 @@ class Collector:
             self.needs.reads |= self._folder(uri, field)
 
     def write(self, uri: Any, field: str) -> None:
-        """What is written goes below the prefix; an object of that very name never does."""
+        """Add the places below the prefix; an object of that very name is never written."""
         with self.or_gap():
             folder = self._folder(uri, field)
             self.needs.writes |= {(b, key) for b, key in folder if key[-1:] == "*"}
@@ -73,7 +73,7 @@ class Collector:
         return {(bucket, pattern) for pattern in folder_patterns(key)}
 
     def image(self, uri: Any, field: str) -> None:
-        """An image in ECR; no policy of ECR's can name one that is elsewhere."""
+        """Add an image in ECR; no policy of ECR's can name one that is elsewhere."""
         with self.or_gap():
             image = self.text(uri, field)
             match = _IMAGE.fullmatch(image)
@@ -99,7 +99,7 @@ class Collector:
             self.needs.security_groups |= {self.text(g, "SecurityGroupIds") for g in groups}
 
     def trackers(self, strings: Mapping[str, Any] | None) -> None:
-        """A managed MLflow server that an environment variable or a hyperparameter names."""
+        """Add a managed MLflow server that an environment variable or a hyperparameter names."""
         for name, value in (strings or {}).items():
             if isinstance(value, str) and _MLFLOW.fullmatch(value):
                 self.needs.trackers.add(self.text(value, name))
@@ -109,7 +109,9 @@ class Collector:
 
 
 def key_arn(subject: Subject, key: str) -> str:
-    """A key's ARN from its ARN or its id; an alias' ARN stays one (see :func:`key_statement`)."""
+    """Return a key's ARN from its ARN or its id; an alias' ARN stays one (see
+    ``job_role.key_statements``).
+    """
     if key.startswith("arn:"):
         return key
     return subject.arn("kms", key if key.startswith("alias/") else f"key/{key}")

@@ -1,13 +1,14 @@
-"""The role that the pipeline assumes: it makes the jobs, reads what conditions ask for, registers.
+"""The pipeline's role: it creates jobs, reads files for conditions, and registers models.
 
-Actions are those of the developer guide, "IAM Access Management" of Pipelines: PassRole of what
-jobs assume, Create and Describe of each job type, GetObject for JsonGet. Beyond that page:
+Actions are those of the developer guide, "IAM Access Management" of Pipelines: PassRole of the
+roles that jobs assume, Create and Describe of each job type, GetObject for JsonGet. Beyond that
+page:
 
-AddTags         the service tags what it makes, as a part of making it, and refuses without
+AddTags         the service tags what it creates, as a part of creating it, and refuses without
                 (aws/aws-cdk#32294, and the reference's dependent actions).
-Stop            what stopping an execution does to its running jobs (from memory).
+Stop            stopping an execution stops its running jobs (from memory).
 CreateModelPackageGroup
-                asked for at every registration; the service expects to be told that it exists.
+                called at every registration; the service expects the answer that it exists.
 CreateTrainingJob on a training plan
                 and on reserved-capacity/*, as AmazonSageMakerFullAccess allows both.
 GetObject of the model
@@ -86,12 +87,12 @@ MADE: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("Contexts", "context/*", ("AddAssociation", "CreateContext")),
     ),
 }
-"""Step type → statements (name, resource, actions beside AddTags) for what it makes besides a
+"""Step type → statements (name, resource, actions beside AddTags) for what it creates besides a
 :class:`trainyard.language.step_types.Job`; the resource may name members of its Arguments."""
 
 
 def statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """The policy of the pipeline's role.
+    """Iterate over the policy of the pipeline's role.
 
     Raises:
         ExpressionError: a reference leads nowhere.
@@ -121,7 +122,7 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _made(subject: Subject) -> Iterator[Statement]:
-    """Tuning jobs, models, endpoints and whatever else is not a job of a single kind."""
+    """Iterate over statements for all but jobs of a single kind: tuning jobs, models, …"""
     for type_, several in MADE.items():
         steps = [step for step in subject.values.steps if step.type == type_]
         for sid, resource, actions in several:
@@ -145,7 +146,7 @@ class _Names(dict):
 
 
 def _unknown_roles(subject: Subject) -> Iterator[Gap]:
-    """Roles that are handed to jobs and that only a run knows."""
+    """Iterate over roles that are passed to jobs and that only a run knows."""
     for step, request in all_requests(subject):
         try:
             if role_of(subject, step, request) is None and request.role is not None:
@@ -157,7 +158,9 @@ def _unknown_roles(subject: Subject) -> Iterator[Gap]:
 
 
 def _reserved(subject: Subject) -> Iterator[Statement]:
-    """A job on a training plan is made on the plan and on its machines, too."""
+    """Iterate over rights on training plans: a job on a plan is created on the plan and its
+    machines, too.
+    """
     plans = set()
     for step in subject.values.steps:
         resources = step.arguments.get("ResourceConfig") or {}
@@ -195,18 +198,20 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
-    """As what packages may be registered: so a pipeline of ours can approve none, whatever its
-    definition has become. A definition that says it by a parameter, or not at all, is not bound.
+    """Return a condition that allows only the definition's own approval statuses of packages.
+
+    So a pipeline of ours cannot approve a package, whatever its definition has become. A definition
+    with a parameter as its status, or without one, is not bound.
     """
     steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
     found = [step.arguments.get("ModelApprovalStatus") for step in steps]
-    told = tuple(sorted({status for status in found if isinstance(status, str)}))
+    statuses = tuple(sorted({status for status in found if isinstance(status, str)}))
     bound = bool(found) and all(isinstance(status, str) for status in found)
-    return {"StringEquals": {"sagemaker:ModelApprovalStatus": told}} if bound else {}
+    return {"StringEquals": {"sagemaker:ModelApprovalStatus": statuses}} if bound else {}
 
 
 def registered_groups(subject: Subject) -> tuple[list[str], list[Gap]]:
-    """Names of the model package groups that the definition registers in, and what hides others."""
+    """Return (model package groups that the definition registers in, gaps that hide others)."""
     groups, unknown = set(), []
     for step in subject.values.steps:
         if step.type != "RegisterModel":
@@ -230,7 +235,7 @@ def _text(subject: Subject, value: Any, where: str) -> str | Gap:
 
 
 def _reads(subject: Subject) -> Iterator[Statement | Gap]:
-    """Single objects: property files, and the models that are registered."""
+    """Iterate over rights to read single objects: property files, and registered models."""
     objects = set()
     for where, uri in [*_json_files(subject), *_model_data(subject)]:
         try:
@@ -247,7 +252,7 @@ def _reads(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
-    """URIs of what every JsonGet reads."""
+    """Iterate over the URIs of the files that every JsonGet reads."""
     bodies = [found[JSON_GET] for found, _ in expressions(subject.document) if JSON_GET in found]
     for body in bodies:
         if "S3Uri" in body:
@@ -274,7 +279,7 @@ def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
 
 
 def _output_keys(subject: Subject) -> set[str]:
-    """The KMS keys that the jobs' outputs are encrypted with."""
+    """Return the KMS keys that encrypt the jobs' outputs."""
     keys = set()
     for step, request in all_requests(subject):
         for config in ("ProcessingOutputConfig", "OutputDataConfig"):

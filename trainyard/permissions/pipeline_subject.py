@@ -1,4 +1,4 @@
-"""Whose permissions: a pipeline with its account, from any definition."""
+"""The subject of permissions: a pipeline with its account, from any definition."""
 
 import json
 import re
@@ -33,41 +33,41 @@ class Subject:
     """The definition."""
 
     root: str | None = None
-    """``s3://bucket/prefix`` under which an upsert writes; None where the caller named none."""
+    """``s3://bucket/prefix`` under which an upsert writes; None if the caller named none."""
 
     kms_key: str | None = None
-    """KMS key of what an upsert writes."""
+    """KMS key for the objects that an upsert writes."""
 
     job_role: str | None = None
-    """ARN of the role that is asked about, where jobs assume several."""
+    """ARN of the role in question, where jobs assume several."""
 
     @cached_property
     def values(self) -> Values:
-        """What the definition's expressions can be."""
+        """Possible values of the definition's expressions."""
         return Values(self.name, self.document)
 
     @property
     def partition(self) -> str:
-        """``aws``, ``aws-cn``, …"""
+        """Partition: ``aws``, ``aws-cn``, …"""
         return role_parts(self.role)[0]
 
     @property
     def account(self) -> str:
-        """The twelve digits."""
+        """Account number, twelve digits."""
         return role_parts(self.role)[1]
 
     def arn(self, service: str, resource: str, *, account: str | None = None) -> str:
-        """An ARN in the pipeline's region and, where none is given, its account."""
+        """Return an ARN in the pipeline's region and, unless another is given, its account."""
         owner = self.account if account is None else account
         return f"arn:{self.partition}:{service}:{self.region}:{owner}:{resource}"
 
     def bucket_arn(self, bucket: str, key: str | None = None) -> str:
-        """ARN of a bucket, or of the objects in it whose keys match ``key``."""
+        """Return the ARN of a bucket, or of the objects in it whose keys match ``key``."""
         return f"arn:{self.partition}:s3:::{bucket}" + ("" if key is None else f"/{key}")
 
 
 def role_parts(role: str) -> tuple[str, str, str]:
-    """Partition, account and name of a role.
+    """Return (partition, account, name) of a role.
 
     Raises:
         DefinitionError: it is not a role's ARN.
@@ -83,10 +83,10 @@ def role_parts(role: str) -> tuple[str, str, str]:
 def from_definition(
     body: str, source: str, *, name: str, region: str, role: str, root: str | None = None
 ) -> Subject:
-    """Any definition, which is from ``source`` (for messages).
+    """Return the subject of a definition, which is from ``source`` (for messages).
 
     Raises:
-        DefinitionError: it is not valid.
+        DefinitionError: the definition is not valid.
     """
     refuse_errors(body, source)
     return Subject(name=name, region=region, role=role, document=json.loads(body), root=root)
@@ -101,14 +101,14 @@ def from_file(
     root: str | None = None,
     asked: str | None = None,
 ) -> Subject:
-    """A definition's file; what it does not say of its name, region and role, the caller does.
+    """Return the subject of a definition's file; the caller gives what the file lacks.
 
-    The policies of jobs and pipeline (``asked``) need no name but where the definition uses it, and
-    of the pipeline's role the account, which the roles of the steps tell, too. Images and ARNs tell
-    the region, where they agree.
+    The policies of jobs and pipeline (``asked``) need a name only if the definition uses it, and
+    only the account of the pipeline's role, which the steps' roles contain, too. Images and ARNs
+    contain the region, if they agree.
 
     Raises:
-        DefinitionError: the file cannot be read or is not valid, or a value is not to be had.
+        DefinitionError: the file cannot be read or is not valid, or a value is missing.
     """
     body, source = read_definition(path), str(path)
     if asked in ("job", "pipeline"):

@@ -1,4 +1,4 @@
-"""What a command on permissions prints: a policy, a template, or how a given one differs."""
+"""Output of the permission commands: a policy, a template, or the differences of a given one."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from trainyard.terminal import console, errors
 
 RoleOption = Annotated[str | None, typer.Option("--role", help="Print this role's policy.")]
 JobRoleOption = Annotated[
-    str | None, typer.Option(help="Of several roles that jobs assume, this one (ARN).")
+    str | None, typer.Option(help="ARN of one of the roles that jobs assume.")
 ]
 TemplateOption = Annotated[
     bool, typer.Option("--template", help="Print a CloudFormation template of all roles.")
@@ -30,7 +30,7 @@ CheckOption = Annotated[
 
 
 GAPS = 2
-"""Exit status where a policy is printed, or fits, and has gaps that somebody fills by hand."""
+"""Exit status if a policy is printed, or fits, and has gaps to be filled by hand."""
 
 
 def answer(
@@ -41,13 +41,13 @@ def answer(
     as_template: bool,
     check: Path | None,
 ) -> None:
-    """Print what the options ask for, after ``head`` where it is a template.
+    """Print what the options ask for, after ``head`` if it is a template.
 
-    What no definition tells is named on stderr, and in the template's Metadata.
+    Gaps are named on stderr, and in the template's Metadata.
 
     Raises:
-        DefinitionError: they ask for nothing, or the document is not a definition.
-        typer.Exit: with status 1 where ``check`` differs; with :data:`GAPS` where there are gaps.
+        DefinitionError: the options ask for nothing, or the document is not a definition.
+        typer.Exit: with status 1 if ``check`` differs; with :data:`GAPS` if there are gaps.
     """
     if check is not None:
         raise typer.Exit(_check(subject, check, role, job_role))
@@ -73,7 +73,7 @@ def answer(
 
 
 def _tell(gaps: Mapping[str, list[str]]) -> bool:
-    """Print every gap on stderr; whether there are any."""
+    """Print every gap on stderr; return whether there are any."""
     for role, said in gaps.items():
         for gap in said:
             errors.print(f"gap in {role}: {gap}", highlight=False, markup=False)
@@ -84,7 +84,7 @@ def _tell(gaps: Mapping[str, list[str]]) -> bool:
 
 
 def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
-    """Print every difference; the exit status. What exceeds a policy with gaps may fill them."""
+    """Print every difference; return the exit status. An excess may fill a policy's gaps."""
     try:
         document = read(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
@@ -107,7 +107,7 @@ def _check(subject: Subject, file: Path, role: str | None, job_role: str | None)
 
 
 def _given(document: dict, subject: Subject, file: Path, role: str | None) -> dict[str, dict]:
-    """Role → the policy in the file; get-role-policy's answer is taken too."""
+    """Return role → the policy in the file; get-role-policy's answer is accepted, too."""
     if "Resources" in document:
         policies = policies_in(document, subject, str(file))
         return {role: policies[role]} if role else policies
@@ -117,7 +117,7 @@ def _given(document: dict, subject: Subject, file: Path, role: str | None) -> di
 
 
 # Two policies that allow the same are equal here, whatever the order, grouping and spelling of
-# their statements: compared are action × resource × conditions.
+# their statements: action × resource × conditions are compared.
 
 
 # IAM treats the two of a pair alike once the value has no wildcard, and Arn… always.
@@ -127,7 +127,7 @@ _NARROWING = {"stringlike", "arnlike", "bool", "foranyvalue:stringequals", "null
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One action on one resource that only one of the two policies allows."""
+    """An action on a resource that only one of the two policies allows."""
 
     kind: Literal["shortage", "excess"]
     sid: str
@@ -148,7 +148,7 @@ class _Grant:
     conditions: Mapping[tuple[str, str], frozenset[str]]
 
     def within(self, other: "_Grant") -> bool:
-        """Whether ``other`` allows all that this one does."""
+        """Return whether ``other`` allows all that this one does."""
         return (
             covers(other.action.lower(), self.action.lower())
             and covers(other.resource, self.resource)
@@ -158,15 +158,15 @@ class _Grant:
         )
 
     def meets(self, other: "_Grant") -> bool:
-        """Whether some request falls under both, conditions aside (for Deny)."""
+        """Return whether some request matches both, conditions aside (for Deny)."""
         return (
             covers(other.action.lower(), self.action.lower())
             or covers(self.action.lower(), other.action.lower())
         ) and (covers(other.resource, self.resource) or covers(self.resource, other.resource))
 
     def difference(self, kind: Literal["shortage", "excess"]) -> Difference:
-        told = (f"{o} {k} {sorted(v)}" for (o, k), v in sorted(self.conditions.items()))
-        return Difference(kind, self.sid, self.action, self.resource, ", ".join(told))
+        limits = (f"{o} {k} {sorted(v)}" for (o, k), v in sorted(self.conditions.items()))
+        return Difference(kind, self.sid, self.action, self.resource, ", ".join(limits))
 
 
 def _implied(
@@ -177,18 +177,18 @@ def _implied(
     narrow = conditions.get(key)
     if narrow is None:
         return False
-    if key[0] not in _NARROWING:  # negations and numbers: only what is the same is implied
+    if key[0] not in _NARROWING:  # negations and numbers: only equal values are implied
         return narrow == wide
     return all(any(covers(w, n) for w in wide) for n in narrow)
 
 
 def compare(derived: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
-    """Shortages first, then excesses, each in the order of its policy.
+    """Return shortages first, then excesses, each in the order of its policy.
 
     A Deny in ``given`` that touches something needed makes it a shortage, whatever its conditions.
 
     Raises:
-        DefinitionError: ``given`` is no policy, or uses NotAction or NotResource.
+        DefinitionError: ``given`` is not a policy, or uses NotAction or NotResource.
     """
     needed, allowed = list(_grants(derived, "Allow")), list(_grants(given, "Allow"))
     denied = list(_grants(given, "Deny"))
@@ -211,8 +211,8 @@ def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
         sid = statement.get("Sid", f"statement {number}")
         if not {"Action", "Resource"} <= set(statement):
             raise DefinitionError(
-                f"{sid}: has no Action or no Resource; NotAction and NotResource allow what nobody "
-                "listed, so they cannot be compared: list what is meant"
+                f"{sid}: has no Action or no Resource; NotAction and NotResource allow more "
+                "than they list, so they cannot be compared: list all actions and resources"
             )
         conditions = dict(_conditions(statement.get("Condition") or {}))
         for action in _listed(statement["Action"]):

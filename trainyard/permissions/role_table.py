@@ -1,4 +1,4 @@
-"""The roles whose policies can be derived: each registers itself, an application's own ones too."""
+"""The roles whose policies can be derived; all register themselves, an application's, too."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from trainyard.permissions.statements import Gap, Statement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A role around a pipeline, or a policy for roles that stand elsewhere."""
+    """A role around a pipeline, or a policy for existing roles."""
 
     name: str
     logical: str
-    """Logical id of its resource in the template."""
+    """Logical ID of its resource in the template."""
 
     place: int
-    """Where it stands among the others."""
+    """Place among the others."""
 
     resource: Callable[[Subject, dict[str, Any]], dict[str, Any]]
-    """CloudFormation's resource of a pipeline and the policy that was derived."""
+    """Return CloudFormation's resource for a pipeline and the derived policy."""
 
     statements: Callable[[Subject], Iterator[Statement | Gap]]
 
@@ -42,15 +42,15 @@ def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
 
 
 def roles() -> list[Role]:
-    """Every role, in the order in which a template and messages name them."""
+    """Return every role, in the order in which a template and messages name them."""
     return sorted(_ROLES.values(), key=lambda each: each.place)
 
 
 def role_named(name: str) -> Role:
-    """The role ``name``.
+    """Return the role ``name``.
 
     Raises:
-        DefinitionError: there is none.
+        DefinitionError: there is no such role.
     """
     if name not in _ROLES:
         known = [each.name for each in roles()]

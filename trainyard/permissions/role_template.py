@@ -16,9 +16,9 @@ from trainyard.read_yaml import BoundedLoader, load_yaml
 def template(
     subject: Subject, policies: Mapping[str, dict], gaps: Mapping[str, list[str]] | None = None
 ) -> dict[str, Any]:
-    """A CloudFormation template with the roles; account and region are where it is deployed.
+    """Return a CloudFormation template with the roles; account and region are where it is deployed.
 
-    ``gaps``: role → what its policy lacks and no definition tells; they stand in its Metadata.
+    ``gaps``: role → what its policy lacks and no definition contains; they go into its Metadata.
 
     Raises:
         DefinitionError: the pipeline and its jobs share one role, or the jobs have several.
@@ -28,7 +28,7 @@ def template(
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
             f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
-            "name another in the jobs; in a recipe, set aws.job_role to another one than aws.role"
+            "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
     substitute, names = _Substitution(subject), [each.logical for each in roles()]
     return {
@@ -52,7 +52,7 @@ def template(
 
 
 class _Substitution:
-    """Puts CloudFormation's names in the place of one account's."""
+    """Replaces one account's values by CloudFormation's names."""
 
     def __init__(self, subject: Subject) -> None:
         bucket = (subject.root or "s3:///").split("/")[2]
@@ -77,7 +77,7 @@ class _Substitution:
         }
 
     def apply(self, value: Any) -> Any:
-        """``value`` with ``Fn::Sub`` in place of every ARN of this account or bucket."""
+        """Return ``value`` with ``Fn::Sub`` in place of every ARN of this account or bucket."""
         if isinstance(value, dict):
             return {key: self.apply(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -105,7 +105,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """YAML, in the order of the document."""
+    """Return YAML, in the order of the document."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
@@ -127,7 +127,7 @@ _Loader.add_multi_constructor("!", _long_form)
 
 
 def read(text: str, source: str) -> dict[str, Any]:
-    """A template, or a policy: YAML or JSON.
+    """Read a template or a policy from YAML or JSON.
 
     Raises:
         DefinitionError: it is neither.
@@ -144,7 +144,7 @@ def read(text: str, source: str) -> dict[str, Any]:
 def policies_in(
     document: Mapping[str, Any], subject: Subject, source: str
 ) -> dict[str, dict[str, Any]]:
-    """Role → its policy in a template like ours, its parameters at their defaults.
+    """Return role → its policy in a template like ours, its parameters at their defaults.
 
     Raises:
         DefinitionError: a role is missing, or a value cannot be known without deploying.
@@ -202,9 +202,9 @@ def _named(name: str, names: Mapping[str, str], where: str) -> str:
 def service_role(
     arn_path: str, service: str, sources: list[str], policy: dict[str, Any], description: str
 ) -> dict[str, Any]:
-    """A role that the service assumes for what has one of the ARNs ``sources``, and for that only.
+    """Return a role that the service assumes only on behalf of the ARNs ``sources``.
 
-    ``arn_path`` is what its ARN has after ``role/``. Trust is bound as in the developer guide,
+    ``arn_path`` is the part of its ARN after ``role/``. Trust is bound as in the developer guide,
     "Cross-service confused deputy prevention", sections Pipelines, Processing and Training.
     """
     folder, _, plain = arn_path.rpartition("/")
@@ -231,6 +231,6 @@ def service_role(
 
 
 def managed_policy(name: str, policy: dict[str, Any], description: str) -> dict[str, Any]:
-    """A policy for roles that stand elsewhere."""
+    """Return a policy for existing roles."""
     given = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
     return {"Type": "AWS::IAM::ManagedPolicy", "Properties": given}

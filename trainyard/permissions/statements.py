@@ -1,4 +1,4 @@
-"""IAM statements, which of their wildcards AWS forces, and what covers what."""
+"""IAM statements, the wildcards that AWS forces, and which patterns cover which."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from trainyard.language.parameters import declared
 from trainyard.language.steps import Step, steps_of
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""Operator → condition key → the values, as in a policy."""
+"""Operator → condition key → values, as in a policy."""
 
 FORCED = {
     "cloudwatch:PutMetricData": (
@@ -38,7 +38,7 @@ actions name no resource type; the tests compare with that reference's data.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One Allow statement."""
+    """An Allow statement."""
 
     sid: str
     actions: tuple[str, ...]
@@ -46,7 +46,7 @@ class Statement:
     conditions: Conditions = field(default_factory=dict)
 
     def as_json(self) -> dict:
-        """As it stands in a policy document."""
+        """Return the statement in the form of a policy document."""
         condition = {
             operator: {key: list(values) for key, values in keys.items()}
             for operator, keys in self.conditions.items()
@@ -62,23 +62,23 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What a role needs besides, and no definition tells: it names the step, the field, the reason.
+    """A role's further need that no definition contains: it names step, field and reason.
 
-    A policy with a gap is to be completed by hand.
+    A policy with a gap must be completed by hand.
     """
 
     says: str
 
 
 def policy(statements: Iterable[Statement | Gap]) -> dict:
-    """A policy document of those statements that allow something."""
+    """Return a policy document of the statements that allow something."""
     given = (s for s in statements if isinstance(s, Statement))
     allowing = [s.as_json() for s in given if s.resources]
     return {"Version": "2012-10-17", "Statement": allowing}
 
 
 def forced_wildcards(document: Mapping) -> dict[str, str]:
-    """Action → reason, of every action in the policy whose resource is ``*``.
+    """Return action → reason, for every action in the policy whose resource is ``*``.
 
     Raises:
         KeyError: an action of ours has the resource ``*`` and AWS does not force it: a bug.
@@ -93,18 +93,18 @@ def forced_wildcards(document: Mapping) -> dict[str, str]:
 
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Matches other patterns: a ``*`` in them only by ``*``, a ``?`` by either wildcard."""
+    """Return an expression for other patterns: matches their ``*`` by ``*``, ``?`` by either."""
     parts = {"*": ".*", "?": "[^*]"}
     return re.compile("".join(parts.get(char, re.escape(char)) for char in pattern), re.DOTALL)
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether all that the IAM pattern ``narrow`` matches, ``wide`` matches too."""
+    """Return whether ``wide`` matches everything that the IAM pattern ``narrow`` matches."""
     return _expression(wide).fullmatch(narrow) is not None
 
 
 def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The patterns, sorted, without those that another one covers; of equals the first stays."""
+    """Return the patterns, sorted, without those that others cover; of equals the first stays."""
     kept: list[str] = []
     for pattern in sorted(set(patterns)):
         if not any(covers(other, pattern) for other in kept):
@@ -112,11 +112,11 @@ def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-_HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: another one at each change
+_HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: it changes with the content
 
 
 class Values(Start):
-    """What expressions of one definition can be, with parameters at their defaults."""
+    """Possible values of one definition's expressions, with parameters at their defaults."""
 
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:
         given = declared(document).items()
@@ -126,7 +126,7 @@ class Values(Start):
         self._by_name = {step.name: step for step in self.steps}
 
     def text(self, value: Any, where: str) -> str:
-        """``value`` as a pattern: literal but for ``*`` in place of what a run decides.
+        """Return ``value`` as a pattern: literal except for ``*`` where a run decides.
 
         ``where`` names the field in errors.
 
@@ -140,7 +140,7 @@ class Values(Start):
             raise DefinitionError(f"{where}: {error}") from None
 
     def step(self, name: str) -> Step:
-        """Raises :class:`ExpressionError` where there is none of that name."""
+        """Return the step of that name. Raises :class:`ExpressionError` if there is none."""
         if name not in self._by_name:
             raise ExpressionError(f"there is no step {name!r}; there are {sorted(self._by_name)}")
         return self._by_name[name]
@@ -157,7 +157,7 @@ class Values(Start):
         return self.name if name == "PipelineName" and self.name else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
-        """What the step was asked for, or what the service makes of it; else a run decides."""
+        """Return the step's own argument, or what the service makes of it; else a run decides."""
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
@@ -171,14 +171,14 @@ class Values(Start):
             return super().property(step, path)
         try:
             asked = lookup(arguments, path, f"step {step}")
-        except ExpressionError:  # OutputParameters, and whatever else its answer alone has
+        except ExpressionError:  # OutputParameters, and all else that only its answer has
             return super().property(step, path)
         return evaluate(asked, self)
 
 
 def below(folder: Any, *names: Any) -> Any:
-    """What lies below ``folder``, which ends with one slash or with none: the service puts one
-    slash between.
+    """Return the path below ``folder``, which ends with one slash or with none: the service puts
+    one slash between.
     """
     parts = list((folder.parts or (folder,)) if isinstance(folder, Unknown) else (folder,))
     if isinstance(parts[-1], str):
@@ -187,7 +187,7 @@ def below(folder: Any, *names: Any) -> Any:
 
 
 def split_uri(uri: str, where: str) -> tuple[str, str]:
-    """``s3://bucket/key`` as a bucket and a pattern of the key.
+    """Split ``s3://bucket/key`` into a bucket and a pattern of the key.
 
     Raises:
         DefinitionError: it is not an S3 URI, or a run chooses the bucket.
@@ -201,11 +201,11 @@ def split_uri(uri: str, where: str) -> tuple[str, str]:
 
 
 def folder_patterns(key: str) -> tuple[str, ...]:
-    """The keys that a job may touch which is given ``key`` as a prefix.
+    """Return the patterns of the keys that a job may touch if it is given ``key`` as a prefix.
 
-    Cut at the first part that a run decides: IAM's ``*`` matches slashes, so what stands behind it
-    hardly narrows. A part that is a hash of its content is such a one: policies must not change
-    with every line of code.
+    They are cut at the first part that a run decides: IAM's ``*`` matches slashes, so later parts
+    hardly narrow it. The same holds for a part that is a hash of its content: policies must not
+    change with every line of code.
     """
     parts: list[str] = []
     for part in key.split("/"):

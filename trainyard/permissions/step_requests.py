@@ -1,7 +1,7 @@
-"""What each type of step asks for, and with whose role; why some of it cannot be derived.
+"""Requests and roles of each type of step; why some permissions cannot be derived.
 
 Actions are those of the developer guide, "How to use SageMaker AI execution roles", and are bound
-to what each request names.
+to the resources that each request names.
 """
 
 import re
@@ -22,7 +22,7 @@ BY_PIPELINE = (
     *("Condition", "ForEach", "Fail", "RegisterModel", "Lambda", "Callback", "Lineage"),
     *("Endpoint", "InferenceComponent"),
 )
-"""Step types in which no job runs: the service does them with the pipeline's role."""
+"""Step types without a job: the service does them with the pipeline's role."""
 
 NOT_DERIVED = {
     "Job": "what it touches depends on its category",
@@ -85,7 +85,7 @@ def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
 
 
 def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
-    """The archive of code that the toolkits of SDK 2's frameworks download; it may be in quotes."""
+    """Read the archive of code that SDK 2's toolkits download; it may be in quotes."""
     with c.or_gap():
         uri = c.text((values or {}).get(name, ""), name).strip('"')
         if uri.startswith("s3://"):
@@ -122,7 +122,7 @@ def _capture(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _check(c: Collector, a: Mapping[str, Any]) -> None:
-    """A processing job that compares with a baseline, which may be the champion's."""
+    """Add a processing job that compares with a baseline, which may be the champion's."""
     _processing(c, a)
     step, where = c.step.document, f"step {c.step.name}"
     for field in ("SuppliedBaselineStatistics", "SuppliedBaselineConstraints"):
@@ -149,8 +149,8 @@ def _auto(c: Collector, a: Mapping[str, Any]) -> None:
     c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     c.key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
     c.needs.gaps.append(
-        f"step {c.step.name}: AutoML makes jobs and models of its own with this role, from images "
-        "that no request names"
+        f"step {c.step.name}: AutoML creates jobs and models of its own with this role, from "
+        "images that no request names"
     )
 
 
@@ -178,7 +178,7 @@ COVERED: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
 
 
 def _only(c: Collector, entry: Mapping[str, Any], kind: str, field: str) -> Mapping[str, Any]:
-    """The member ``kind``; empty, and a gap, where the entry has another one."""
+    """Return the member ``kind``; empty, with a gap, if the entry has another one."""
     if not entry.get(kind):
         others = sorted(set(entry) - {"InputName", "OutputName", "AppManaged"})
         c.needs.gaps.append(f"step {c.step.name}: {field}: only {kind} is derived, not {others}")
@@ -186,7 +186,7 @@ def _only(c: Collector, entry: Mapping[str, Any], kind: str, field: str) -> Mapp
 
 
 def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
-    """What is read from S3: a prefix, or the objects that a file there lists."""
+    """Read from S3: a prefix, or the objects that a file there lists."""
     c.read(source["S3Uri"], field)
     if source.get("S3DataType", "S3Prefix") != "S3Prefix":
         c.needs.gaps.append(
@@ -195,23 +195,20 @@ def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
         )
 
 
-# whose requests
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a step asks the service for, and the role that does the work."""
+    """A step's request to the service, and the role that does the work."""
 
     role: Any
-    """As it stands in the definition, or None: the definition does not say it."""
+    """Role in the definition, or None: the definition does not name it."""
 
     arguments: Mapping[str, Any]
     model: Any = None
-    """The name of the model whose role it is, where the definition does not say the role."""
+    """Name of the model whose role it is, if the definition does not name the role."""
 
 
 def requests(subject: Subject, step: Step) -> Iterator[Request]:
-    """The requests of a step that :data:`COVERED` has; a tuning job has several."""
+    """Iterate over the requests of a step that :data:`COVERED` has; a tuning job has several."""
     a = step.arguments
     if step.type == "Tuning":
         for definition in a.get("TrainingJobDefinitions") or [a["TrainingJobDefinition"]]:
@@ -227,7 +224,7 @@ def requests(subject: Subject, step: Step) -> Iterator[Request]:
 
 
 def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
-    """A request whose work is done with the role of a model, which a step may have made."""
+    """Return a request whose work uses a model's role; a step may have created the model."""
     match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", str(name.get(GET))) if _got(name) else None
     if not match:
         return Request(None, arguments, name)
@@ -239,24 +236,24 @@ def _got(value: Any) -> bool:
 
 
 def job_roles(subject: Subject) -> tuple[str, ...]:
-    """ARNs of the roles that the steps hand to jobs; the pipeline's where a step names none."""
+    """Return the ARNs of the roles that steps pass to jobs; the pipeline's if a step names none."""
     found: set[str] = set()
     for step, request in all_requests(subject):
-        with suppress(DefinitionError):  # a gap, which the role's policy tells
+        with suppress(DefinitionError):  # a gap, which the role's policy reports
             role = role_of(subject, step, request)
             found |= {role} if role else set()
     return tuple(sorted(found))
 
 
 def all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
-    """Every request of the definition, with its step."""
+    """Iterate over every request of the definition, with its step."""
     for step in subject.values.steps:
         if step.type in COVERED:
             yield from ((step, request) for request in requests(subject, step))
 
 
 def role_of(subject: Subject, step: Step, request: Request) -> str | None:
-    """The ARN of the role; None where the definition does not tell it.
+    """Return the ARN of the role; None if the definition does not contain it.
 
     Raises:
         DefinitionError: it is a parameter without a default value.

@@ -1,1 +1,1 @@
-"""What an upsert would change, which steps would run again and why, and what that may cost."""
+"""Plan an upsert: its changes, the steps that would run again and why, and their possible cost."""

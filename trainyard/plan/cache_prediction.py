@@ -1,7 +1,7 @@
-"""Which steps the next execution would answer from the cache, and why the others would run.
+"""Predict which steps the next execution would take from the cache, and why the others would run.
 
-A step is answered when what makes its key (``trainyard.language.cache_config``) has the values
-of an earlier successful run of it that is not too old. Parameters are taken at their defaults;
+A step is taken from the cache when its key (``trainyard.language.cache_config``) has the values
+of an earlier successful run of it that is not too old. Parameters have their defaults;
 an input from a step that runs again is new, unless it goes to the same place in every run.
 """
 
@@ -26,12 +26,12 @@ from trainyard.plan.s3_listing import listed
 from trainyard.plan.step_fields import CODE, Fields, flat, reference, steps
 
 STANDS = "\1"
-"""Begins a text that stands for a value which a definition does not tell, such as a model's URI:
-whatever it was, the same text is the same value."""
+"""Prefix of a text that stands for a value which a definition does not contain, such as a model's
+URI: the same text is the same value, whatever it was."""
 
 
 def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
-    """What the arguments of ``step`` give for a property; None where only its job tells."""
+    """Return the property's value from the arguments of ``step``; None if only its job knows it."""
     arguments = steps(document).get(step, {}).get("Arguments") or {}
     try:
         return lookup(arguments, path, step)
@@ -40,7 +40,7 @@ def argument(document: Mapping[str, Any], step: str, path: str) -> Any:
 
 
 class Past(Start):
-    """The values of an execution that was: they all were known, if not all are told."""
+    """The values of a past execution: all were known, even if not all are reported."""
 
     def __init__(self, run: Run, history: History) -> None:
         super().__init__(run.parameters, otherwise=lambda name: f"{STANDS}{name} of {run.arn}")
@@ -57,20 +57,20 @@ class Past(Start):
             value = argument(origin.document, step, path)
             if value is not None:
                 return evaluate(value, Past(origin, self._history))
-        return self._untold(step, path)
+        return self._stand_in(step, path)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        return self._untold(step, f"PropertyFiles.{name}: {path}")
+        return self._stand_in(step, f"PropertyFiles.{name}: {path}")
 
     def s3_file(self, uri: str, path: str) -> Any:
         return f"{STANDS}{uri}: {path}"
 
-    def _untold(self, step: str, path: str) -> str:
+    def _stand_in(self, step: str, path: str) -> str:
         origin = self._origin(step)
         return f"{STANDS}{step} of {origin.arn if isinstance(origin, Run) else origin}: {path}"
 
     def _origin(self, step: str) -> Run | str:
-        """The execution in which the step's result was made; its ARN where it is gone."""
+        """Return the execution that created the step's result; its ARN if it no longer exists."""
         done: StepRun | None = self._run.steps.get(step)
         if done is None or done.source is None:
             return self._run
@@ -128,17 +128,17 @@ class Keys:
         self._name, self._history = name, history
 
     def earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
-        """(execution where the result was made, its record, its key), newest first."""
+        """Return (execution that created the result, its record, its key), newest first."""
         found = []
         for run in self._history.runs:
-            made = self._made(run)
-            key = self.of(run) if made else None
-            if made and key is not None:
-                found.append((*made, key))
+            creation = self._creation(run)
+            key = self.of(run) if creation else None
+            if creation and key is not None:
+                found.append((*creation, key))
         return found
 
-    def _made(self, run: Run) -> tuple[Run, StepRun] | None:
-        """Where the result that the step had in ``run`` was made."""
+    def _creation(self, run: Run) -> tuple[Run, StepRun] | None:
+        """Return the execution and the record that created the step's result in ``run``."""
         done = run.steps.get(self._name)
         if done is None or done.source is None:
             return (run, done) if done else None
@@ -147,7 +147,7 @@ class Keys:
         return (origin, made) if origin and made else None
 
     def of(self, run: Run) -> dict[str, Any] | None:
-        """Its key in that execution; None where it had none, or nobody can tell it."""
+        """Return the step's key in that execution; None if it had none, or it cannot be known."""
         step = step_of(run, self._name)
         if step is None:
             return None
@@ -159,7 +159,7 @@ class Keys:
 
 
 def gone(history: History, name: str, run: Run, made: StepRun) -> str:
-    """The first place where nothing is left of the step's result; empty where all is there.
+    """Return the first place where nothing is left of the step's result; empty if all is there.
 
     An output that no step of that execution read may have been empty: it counts only where every
     output is.
@@ -178,7 +178,7 @@ def gone(history: History, name: str, run: Run, made: StepRun) -> str:
 
 
 def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
-    """(URI, how another step refers to it) of each output of a job."""
+    """Iterate over (URI, reference by other steps) of each output of a job."""
     steps = f"Steps.{name}"
     for output in (arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or ():
         reference = f"{steps}.ProcessingOutputConfig.Outputs['{output.get('OutputName')}']"
@@ -190,7 +190,7 @@ def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple
 
 
 def _holds(s3: Any, uri: Any) -> bool:
-    """Whether something lies there, or nobody can tell."""
+    """Return whether something lies there; True if that cannot be known."""
     if not isinstance(uri, str) or not uri.startswith("s3://"):
         return True
     try:
@@ -205,23 +205,23 @@ WIDTH = 36  # characters of old → new in a reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the next execution would do with a step."""
+    """Prediction of what the next execution would do with a step."""
 
     step: str
     type: str
     answer: Literal["cached", "runs"]
     why: str
     when: str = ""
-    """The condition under which it runs at all."""
+    """Condition under which it runs at all."""
 
     source: Run | None = None
-    """The execution whose result is reused."""
+    """Execution whose result is reused."""
 
 
 def predict(
     document: Mapping[str, Any], pipeline: str, history: History, now: datetime
 ) -> list[Outcome]:
-    """An outcome for every step, in the order in which they run; reads ``history`` as needed."""
+    """Return an outcome for every step, in running order; reads ``history`` as needed."""
     while True:
         outcomes = _predict(document, pipeline, history, now)
         cached = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
@@ -249,7 +249,7 @@ def _predict(
 
 
 def ordered(document: Mapping[str, Any]) -> list[Step]:
-    """The steps, each after those that it waits for; else in the definition's order."""
+    """Return the steps, each after those that it waits for; else in the definition's order."""
     everything = {step.name: step for step in steps_of(document["Steps"])}
     done: dict[str, Step] = {}
 
@@ -266,7 +266,7 @@ def ordered(document: Mapping[str, Any]) -> list[Step]:
 
 
 class _Question:
-    """Would this one step be answered from the cache?"""
+    """Question whether a step would be taken from the cache."""
 
     def __init__(
         self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime
@@ -286,7 +286,7 @@ class _Question:
         try:
             arguments = evaluate(self._step["Arguments"], self._following)
         except ExpressionError as error:
-            return Outcome(**runs, why=f"its key cannot be told: {error}")
+            return Outcome(**runs, why=f"its key cannot be known: {error}")
         wanted = key_arguments(dict(self._step), arguments) or {}
         earlier = Keys(self._name, self._history).earlier()
         new = any(unknowns(wanted))
@@ -318,19 +318,19 @@ class _Question:
         reasons = [_reasons(now, change.path) for change in changes]
         upstream = [reason for of_one in reasons for reason in of_one]
         own = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
-        own.sort(key=lambda words: "→" not in words)  # those that say old and new come first
+        own.sort(key=lambda words: "→" not in words)  # reasons with old and new value come first
         words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
         return _line(words)
 
 
 def _reasons(fields: Fields, path: str) -> list[str]:
-    """Why the field at ``path``, or one in the list's member there, is not known yet."""
+    """Return why the field at ``path``, or one in the list's member there, is not known yet."""
     inside = (field.raw for at, field in fields.items() if path in (at, list_member(at)))
     return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
 
 
 def _line(words: Sequence[str]) -> str:
-    """As many reasons as fit, one at least, and how many more there are."""
+    """Return as many reasons as fit, at least one, and how many more there are."""
     fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
     shown = max(1, fits)
     more = f" and {len(words) - shown} more" if len(words) > shown else ""
@@ -338,7 +338,7 @@ def _line(words: Sequence[str]) -> str:
 
 
 def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
-    """Whether what makes the step's key differs between two definitions, parameters included."""
+    """Return whether the step's key differs between two definitions, parameters included."""
     return _declared_key(old, step) != _declared_key(new, step)
 
 
@@ -354,7 +354,7 @@ def _text(key: Any) -> str:
 
 
 def _words(change: Change) -> str:
-    """One difference between two keys as a reason."""
+    """Return a difference between two keys as a reason."""
     name = label(change.path)
     if change.sign != "~":
         return f"{name} is {'new' if change.sign == '+' else 'gone'}"
@@ -367,5 +367,5 @@ def _words(change: Change) -> str:
 
 
 def code_name(path: str) -> str:
-    """``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
+    """Return ``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
     return path.partition("[")[2].partition("]")[0] or label(path)

@@ -1,4 +1,4 @@
-"""How two states of a pipeline differ, as a person would say it: parameters, steps, fields."""
+"""The differences between two states of a pipeline, in words: parameters, steps, fields."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -24,17 +24,17 @@ Sign = Literal["+", "-", "~"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One value that is added (+), removed (-) or changed (~)."""
+    """A value that is added (+), removed (-) or changed (~)."""
 
     sign: Sign
     path: str
     old: str | None
     new: str | None
     note: str = ""
-    """What else there is to know: which files of a code folder, where a parameter lands."""
+    """Remark: which files of a code folder, where a parameter is used."""
 
     steps: tuple[str, ...] = ()
-    """The steps in which a parameter lands."""
+    """Steps that use a parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +45,22 @@ class StepChange:
     name: str
     type: str
     changes: tuple[Change, ...]
-    """What changed in it; of a step that is added or removed, all its fields."""
+    """Changes in the step; for a step that is added or removed, all its fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """Everything that differs between two states."""
+    """Differences between two states."""
 
     pipeline: tuple[Change, ...] = ()
-    """Role, description, parallelism, tags, and the definition's own fields."""
+    """Changes of role, description, parallelism, tags, and the definition's own fields."""
 
     parameters: tuple[Change, ...] = ()
     steps: tuple[StepChange, ...] = ()
 
     @property
     def touched(self) -> set[str]:
-        """The steps in which anything changes, also by a parameter."""
+        """Steps in which anything changes, also by a parameter."""
         return {s.name for s in self.steps} | {n for c in self.parameters for n in c.steps}
 
     def __bool__(self) -> bool:
@@ -68,11 +68,11 @@ class Diff:
 
 
 CodeNote = Callable[[str, str], str]
-"""(old URI, new URI of a code folder) → which files differ."""
+"""(old URI, new URI of a code folder) → a remark on which files differ."""
 
 
 def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new: "") -> Diff:
-    """What would change from ``old`` to ``new``; with no ``old``, everything is added."""
+    """Return the changes from ``old`` to ``new``; with no ``old``, everything is added."""
     before = old.document if old else {"Steps": []}
     after = new.document
     diff = Diff(
@@ -124,7 +124,7 @@ def _parameters(before: dict, after: dict) -> Iterator[Change]:
 
 
 def _shown(name: str, entry: dict | None, other: dict | None) -> str | None:
-    """A parameter's default; its type and values, too, where these changed."""
+    """Return a parameter's default; its type and values, too, where these changed."""
     if entry is None:
         return None
     default = entry.get("DefaultValue")
@@ -138,7 +138,7 @@ def _shown(name: str, entry: dict | None, other: dict | None) -> str | None:
 
 
 def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Parameter → the steps that take it → the field where it lands."""
+    """Return parameter → the steps that use it → the field that has it."""
     found: dict[str, dict[str, str]] = {}
     for name, step in steps(document).items():
         for path, field in fields(step).items():
@@ -163,9 +163,9 @@ def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
 def changed(
     old: Fields, new: Fields, code_note: CodeNote = lambda old, new: ""
 ) -> Iterator[Change]:
-    """The fields that differ, in the order of ``new``, then what is gone.
+    """Iterate over the fields that differ, in the order of ``new``, then those that are gone.
 
-    A member of a list that is there on one side only is one change, not one a field.
+    A member of a list that only one side has is one change, not one per field.
     """
     old, new = _gathered(old, new), _gathered(new, old)
     for path in [*new, *(path for path in old if path not in new)]:
@@ -188,13 +188,13 @@ def _gathered(side: Fields, other: Fields) -> Fields:
 
 
 def list_member(path: str) -> str:
-    """``path`` as far as the first list's member: ``ProcessingInputs[raw]``."""
+    """Return ``path`` up to the first list's member: ``ProcessingInputs[raw]``."""
     end = path.find("]")
     return path if end < 0 else path[: end + 1]
 
 
 def _summary(member: str, inside: dict[str, str]) -> str:
-    """A channel, an input, an output: its URI. Anything else: all its fields."""
+    """Return the URI of a channel, an input, an output; else all its fields."""
     uri = next((text for path, text in inside.items() if path.endswith("S3Uri")), None)
     words = (f"{path[len(member) :].lstrip('.')} {text}" for path, text in inside.items())
     return uri or ", ".join(words)
@@ -224,5 +224,5 @@ _WRAPPERS = re.compile(
 
 
 def label(path: str) -> str:
-    """A path as it is shown: without the wrappers, and a folder of code by its name."""
+    """Return a path for display: without the wrappers, and a folder of code by its name."""
     return _WRAPPERS.sub("", path)

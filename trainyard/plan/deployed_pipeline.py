@@ -1,4 +1,4 @@
-"""A pipeline as the service keeps it: what upsert compares, records and applies, plan explains."""
+"""A pipeline as the service keeps it: upsert compares, records and applies it, plan explains it."""
 
 import json
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from trainyard.aws_clients import error_code
 from trainyard.common.hashes import json_sha256
 
 NOT_OURS = ("aws:", "sagemaker:")
-"""Tags that AWS and SageMaker Projects put on pipelines; they are left alone."""
+"""Prefixes of tags that AWS and SageMaker Projects put on pipelines; they are left alone."""
 
 
 @dataclass(frozen=True)
 class State:
-    """All of a pipeline that an upsert sets: the whole request."""
+    """Everything of a pipeline that an upsert sets: the whole request."""
 
     name: str
     definition: str
-    """The definition JSON."""
+    """Definition as JSON text."""
 
     role: str = ""
     description: str = ""
@@ -31,17 +31,17 @@ class State:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """The definition, parsed."""
+        """Definition, parsed."""
         return json.loads(self.definition)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over what it means: neither white space nor the order of keys counts."""
+        """SHA-256 over the meaning: neither white space nor the order of keys counts."""
         meaning = self.as_json() | {"definition": self.document}
         return json_sha256(meaning)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON types, the definition as text."""
+        """Return plain JSON types, the definition as text."""
         return {
             "name": self.name,
             "definition": self.definition,
@@ -52,7 +52,7 @@ class State:
         }
 
     def request(self) -> dict[str, Any]:
-        """UpdatePipeline's request; CreatePipeline's, but for the tags."""
+        """Return UpdatePipeline's request; it is also CreatePipeline's, without the tags."""
         parallel = {"MaxParallelExecutionSteps": self.max_parallel_steps}
         return {
             "PipelineName": self.name,
@@ -65,19 +65,19 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A pipeline that is there."""
+    """A pipeline that exists."""
 
     arn: str
     state: State
     changed: datetime
-    """When it was last changed."""
+    """Time of the last change."""
 
     by: str
-    """Who changed it last, as far as the service tells."""
+    """Author of the last change, if the service names one."""
 
 
 def describe(sagemaker: Any, name: str) -> Deployed | None:
-    """The pipeline of that name with its tags; None when there is none.
+    """Return the pipeline of that name with its tags; None if it does not exist.
 
     Raises:
         ClientError: AWS refused.
@@ -107,7 +107,7 @@ def _tags(sagemaker: Any, arn: str) -> dict[str, str]:
 
 
 def _who(answer: Mapping[str, Any]) -> str:
-    """UserContext names a Studio user, or the IAM identity of any other caller."""
+    """Return the author: UserContext names a Studio user, or another caller's IAM identity."""
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")
-    return user.get("UserProfileName") or identity or "somebody whom the service does not name"
+    return user.get("UserProfileName") or identity or "an author whom the service does not name"

@@ -14,14 +14,14 @@ from trainyard.language.parameters import values
 from trainyard.plan.step_fields import steps
 
 LIMIT = 20
-"""Executions that a plan reads at most; each costs three calls."""
+"""Largest number of executions that a plan reads; each costs three calls."""
 
 BATCHES = (1, 4, LIMIT - 5)  # most plans find all they need in the newest execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRun:
-    """One step that succeeded in an execution."""
+    """A step that succeeded in an execution."""
 
     started: datetime
     ended: datetime
@@ -33,24 +33,24 @@ class StepRun:
 
     @property
     def seconds(self) -> float:
-        """From its start to its end, the waiting for machines included."""
+        """Seconds from its start to its end, waiting for machines included."""
         return (self.ended - self.started).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution."""
+    """An execution of the pipeline."""
 
     arn: str
     started: datetime
     document: Mapping[str, Any]
-    """The definition that it ran."""
+    """Definition that it ran."""
 
     parameters: Mapping[str, Any]
-    """Its parameters' values, in their types."""
+    """Values of its parameters, in their types."""
 
     steps: Mapping[str, StepRun]
-    """The steps that succeeded."""
+    """Steps that succeeded."""
 
     @property
     def id(self) -> str:
@@ -60,8 +60,8 @@ class Run:
 class History:
     """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none.
 
-    ``before``: only those that began earlier; else all. ``s3``: looks whether results are still
-    there; None where nobody wants to know.
+    ``before``: only executions that began earlier; None: all. ``s3``: client to check whether
+    results still exist; None: not checked.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class History:
         self._by_arn: dict[str, Run] = {}
         self._batches = self._read(pipeline) if pipeline else iter(())
         self.runs: list[Run] = []
-        """What was read so far, newest first."""
+        """Executions read so far, newest first."""
 
     def more(self) -> bool:
-        """Read some more; False when there is nothing, or :data:`LIMIT` is reached."""
+        """Read some more; return False if there are none, or :data:`LIMIT` is reached."""
         batch = next(self._batches, None)
         self.runs.extend(batch or ())
         return batch is not None
 
     def run(self, arn: str) -> Run | None:
-        """The execution with that ARN; None when it is there no more."""
+        """Return the execution with that ARN; None if it no longer exists."""
         if arn not in self._by_arn:
             try:
                 described = self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
@@ -110,7 +110,7 @@ class History:
             for one in answer.get("PipelineExecutionSummaries", [])
             if "PipelineExecutionArn" in one and "StartTime" in one
         ]
-        if self._before:  # the service rounds the times, and may list the one that began then
+        if self._before:  # the service rounds the times, and may list the execution that began then
             found = [(arn, started) for arn, started in found if started < self._before]
         start = 0
         for size in BATCHES:
@@ -156,13 +156,13 @@ class History:
             for page in pages.paginate(PipelineExecutionArn=arn)
             for step in page.get("PipelineExecutionSteps", [])
         )
-        return {one["StepName"]: _step(one) for one in found if _is_told(one)}
+        return {one["StepName"]: _step(one) for one in found if _is_complete(one)}
 
 
-def _is_told(answer: Mapping[str, Any]) -> bool:
-    """Whether a step has succeeded, and the service tells when; all its members are optional."""
-    told = all(name in answer for name in ("StepName", "StartTime", "EndTime"))
-    return told and answer.get("StepStatus") == "Succeeded"
+def _is_complete(answer: Mapping[str, Any]) -> bool:
+    """Return whether a step has succeeded, and its times are given; all members are optional."""
+    complete = all(name in answer for name in ("StepName", "StartTime", "EndTime"))
+    return complete and answer.get("StepStatus") == "Succeeded"
 
 
 def _step(answer: Mapping[str, Any]) -> StepRun:
@@ -179,5 +179,5 @@ def _step(answer: Mapping[str, Any]) -> StepRun:
 
 
 def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
-    """The step in the definition that the execution ran."""
+    """Return the step in the definition that the execution ran."""
     return steps(run.document).get(name)

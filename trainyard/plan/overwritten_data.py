@@ -1,7 +1,7 @@
-"""Data that was written after the run whose result the cache answers with.
+"""Data that was written after the run whose result the cache reuses.
 
-The cache compares what a step is given, and that is the data's prefix: what lies there may be
-another than the step read. Of an object that was deleted S3's listing says nothing.
+The cache compares a step's arguments, and those contain only the data's prefix: the data there may
+have changed since the step read it. S3's listing does not show deleted objects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,31 +26,31 @@ FIX = "put new data under a new prefix, or turn the step's cache off"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwritten:
-    """What a cached step's result does not know of one of its inputs."""
+    """An input of a cached step that changed after the step read it."""
 
     step: str
     uri: str
     run: str
-    """Id of the run that read it."""
+    """ID of the run that read it."""
 
     fix: str
-    """What to do about it."""
+    """Advice on what to do about it."""
 
     count: int = 0
     """Objects that were written since."""
 
     newest: str = ""
-    """The key of the last one."""
+    """Key of the newest object."""
 
     when: datetime | None = None
     looked_at: int = 0
     refused: str = ""
-    """Why nobody can tell."""
+    """Reason why it cannot be known."""
 
     def __str__(self) -> str:
         if self.refused:
             return (
-                f"{self.step} is cached, and nobody can tell whether {self.uri} is still what run "
+                f"{self.step} is cached, and it is not known whether {self.uri} is still what run "
                 f"{self.run} read: it cannot be listed ({self.refused})"
             )
         of = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
@@ -64,9 +64,9 @@ class Overwritten:
 def overwritten(
     s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome], fix: str = FIX
 ) -> list[Overwritten]:
-    """For each cached step and input: what was written since; parameters at their defaults.
+    """Return the changed inputs of each cached step; parameters have their defaults.
 
-    ``fix``: what to do about it, in the words of whoever asks.
+    ``fix``: what to do about it, in the caller's words.
     """
     everything, defaults = steps(document), values(document, {})
     found = []
@@ -78,7 +78,7 @@ def overwritten(
 
 
 def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """URIs that people write to: neither another step's output nor code, named by its content."""
+    """Iterate over URIs that people write to: no step's output, and no code named by content."""
     arguments = step.get("Arguments") or {}
     sources = [each.get("S3Input") for each in arguments.get("ProcessingInputs") or ()]
     sources += [
@@ -88,7 +88,7 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
     for source in sources:
         try:
             uri = evaluate((source or {}).get("S3Uri"), Start(defaults))
-        except ExpressionError:  # of a language that is not known here
+        except ExpressionError:  # of an unknown language
             continue
         if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
             yield uri

@@ -1,7 +1,7 @@
 """A plan: what an upsert would change, what the next run would do, and what that may cost.
 
-What only an application knows of its pipelines (drift from its records, its budget, what a training
-begins with) it adds to the plan that ``complete`` makes.
+An application adds what only it knows about its pipelines (drift from its records, its budget, what
+a training begins with) to the plan that ``complete`` creates.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,24 +23,24 @@ from trainyard.plan.step_estimate import Foresight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Whether the deployed pipeline is what an upsert made it."""
+    """The deployed pipeline compared with the state that an upsert recorded."""
 
     kind: Literal["none", "unknown", "edited", "interrupted"]
-    """edited: it is no state that was recorded. unknown: nothing was ever recorded. interrupted:
-    it is no such state, but an upsert holds the lock, or died with it."""
+    """edited: differs from every recorded state. unknown: nothing was ever recorded. interrupted:
+    it differs, but an upsert holds the lock, or died with it."""
 
     diff: Diff = Diff()
-    """From the last recorded state to the deployed one."""
+    """Differences between the last recorded state and the deployed one."""
 
     by: str = ""
-    """Who made the last change, or holds the lock."""
+    """Author of the last change, or holder of the lock."""
 
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that a plan shows."""
+    """The content of a plan."""
 
     wanted: State
     region: str
@@ -52,22 +52,22 @@ class Plan:
     prices: Prices
     made: datetime
     overwritten: tuple[Overwritten, ...] = ()
-    """Data that the cache does not know to be new."""
+    """Data that is new and that the cache considers unchanged."""
 
     drift: Drift = Drift(kind="none")
     begins: Mapping[str, str] = field(default_factory=dict)
     """Step → what its training begins with, in words."""
 
     remarks: tuple[str, ...] = ()
-    """What else there is to know of the next run, a line each."""
+    """Further remarks on the next run, a line each."""
 
     foresight: Foresight = field(default_factory=dict)
-    """What is foreseen of steps."""
+    """Predictions for steps."""
 
     budget: Verdict = Verdict(True)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return plain JSON types."""
         there, drift = self.deployed, asdict(self.drift)
         return {
             "pipeline": self.wanted.name,
@@ -102,12 +102,12 @@ def complete(
     note: Callable[[str, str], str] = lambda old, new: "",
     foresee: Callable[[Mapping[str, Any]], Foresight] = lambda document: {},
 ) -> Plan:
-    """What changes from ``there`` to ``wanted``, what the next run does, and its cost.
+    """Plan the changes from ``there`` to ``wanted``, the next run, and its cost.
 
     Args:
         given: parameters with which that run starts; the others have their defaults.
-        note: what to say of a folder of code that changes from one URI to another.
-        foresee: the definition, with that run's parameters → what is foreseen of its steps.
+        note: returns a remark on a folder of code that changes from one URI to another.
+        foresee: the definition, with that run's parameters → predictions for its steps.
     """
     now, document = datetime.now(UTC), started_with(wanted.document, given)
     outcomes = predict(document, wanted.name, history, now)
@@ -128,7 +128,7 @@ def complete(
 
 
 def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The definition with these values as its parameters' defaults."""
+    """Return the definition with these values as its parameters' defaults."""
     typed = values(document, given)
     changed = [
         entry | {"DefaultValue": typed[entry["Name"]]} if entry["Name"] in given else entry

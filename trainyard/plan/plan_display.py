@@ -1,4 +1,4 @@
-"""How a plan looks in a terminal, and as plain text where there is none."""
+"""Display of a plan in a terminal, and as plain text elsewhere."""
 
 import os.path
 import re
@@ -19,18 +19,18 @@ from trainyard.terminal import console
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
-WIDE = 30  # of old and new together, before what they have in common is left out
-SHORTENED = 8  # characters in common that are worth a …
-TOLD = re.compile(
+WIDE = 30  # characters of old and new together, before their common part is left out
+SHORTENED = 8  # common characters from which … replaces them
+DISPLAYED = re.compile(
     r"(InstanceType|InstanceCount|DependsOn|(ProcessingInputs|InputDataConfig|PropertyFiles)\[.*)"
 )
-"""What is shown of a step that is new."""
+"""Fields of a new step that are shown."""
 _HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
 Cell = tuple[str, str]  # text, style
 
 
 def picture(plan: Plan, width: int | None = None) -> list[Text]:
-    """The lines of a plan; ``width``: columns of the terminal, None where lines may be long."""
+    """Return the lines of a plan; ``width``: the terminal's columns, None for any length."""
     lines = [
         Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"),
         Text(),
@@ -43,13 +43,13 @@ def picture(plan: Plan, width: int | None = None) -> list[Text]:
 
 
 def show(plan: Plan) -> None:
-    """Print the plan on the terminal, as wide as that is."""
+    """Print the plan on the terminal, at its width."""
     for line in picture(plan, console.width if console.is_terminal else None):
         console.print(line, highlight=False)
 
 
 def headline(plan: Plan) -> str:
-    """The plan in one line."""
+    """Return the plan in one line."""
     if plan.deployed is None:
         return f"is new, with {_steps(len(plan.outcomes))}"
     if not plan.diff:
@@ -74,7 +74,7 @@ def _count(count: int, what: str) -> str:
 
 
 def differences(diff: Diff) -> Iterator[Text]:
-    """Settings, parameters, then the steps; steps that change alike stand together."""
+    """Iterate over settings, parameters, then steps; steps with equal changes are together."""
     for title, changes in (("pipeline", diff.pipeline), ("parameters", diff.parameters)):
         if changes:
             yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
@@ -85,7 +85,7 @@ def differences(diff: Diff) -> Iterator[Text]:
         yield _line(
             (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
         )
-        yield from _changes(_told(step))
+        yield from _changes(_displayed(step))
         yield Text()
 
 
@@ -97,14 +97,14 @@ def _alike(changed: Sequence[StepChange]) -> list[tuple[list[str], StepChange]]:
     return list(groups.values())
 
 
-def _told(step: StepChange) -> Sequence[Change]:
+def _displayed(step: StepChange) -> Sequence[Change]:
     if step.sign == "~":
         return step.changes
-    return [c for c in step.changes if step.sign == "+" and TOLD.fullmatch(label(c.path))]
+    return [c for c in step.changes if step.sign == "+" and DISPLAYED.fullmatch(label(c.path))]
 
 
 def _changes(changes: Iterable[Change]) -> Iterator[Text]:
-    """Sign, field, old → new, note: the values aligned, and the notes behind them."""
+    """Iterate over sign, field, old → new, note: the values aligned, and the notes behind them."""
     rows = [(change, _name(change), *_values(change)) for change in changes]
     names = max((cell_len(row[1]) for row in rows), default=0)
     noted = [cell_len(_said(old, new)) for change, _, old, new in rows if change.note]
@@ -131,7 +131,7 @@ def _name(change: Change) -> str:
 
 
 def _values(change: Change) -> tuple[str, str]:
-    """Old and new, short enough for a line, and with what is different in them."""
+    """Return old and new value, short enough for a line, with their differing parts."""
     old, new = change.old or "", change.new or ""
     if CODE.fullmatch(new or old):
         return _code(old), _code(new)
@@ -162,7 +162,7 @@ def _drift(drift: Drift) -> Iterator[Text]:
         "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
         "edited": f"drift: {drift.by} edited the pipeline at {when}; upserting undoes this:",
         "interrupted": f"an upsert by {drift.by} is under way since {when}, or was interrupted: "
-        "what is deployed is none of the recorded states",
+        "the deployed pipeline is not one of the recorded states",
     }
     style = "dim" if drift.kind == "unknown" else COLOURS["!"]
     yield _line(("! ", style), (said[drift.kind], style))
@@ -187,7 +187,7 @@ def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
         yield from lines
         return
     yield from _table([row[:-1] for row in rows], right=(3, 4, 5, 6))
-    for row in rows[1:]:  # the reasons below, where lines are short
+    for row in rows[1:]:  # narrow terminal: the reasons go below
         if row[-1][0]:
             yield _line((f"  {row[0][0]}: ", ""), row[-1])
 
@@ -212,8 +212,8 @@ def _in_all(plan: Plan) -> list[Cell]:
 
 
 def _although(plan: Plan, outcome: Outcome) -> str:
-    """Why a step that changes is answered from the cache all the same, or one is not that makes
-    nothing new.
+    """Return why a changed step is still taken from the cache, or why a step without new results
+    is not.
     """
     if outcome.type == "RegisterModel":
         jobs = [other for other in plan.outcomes if step_type(other.type).charged]
@@ -247,7 +247,7 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
 
 
 def _time_limit(seconds: float | None) -> str:
-    """Limits are set in whole minutes, mostly."""
+    """Return the limit in whole minutes, if it is one."""
     if seconds is None:
         return "?"
     if seconds == 0:
@@ -281,7 +281,7 @@ def _money(usd: Range, estimated: bool) -> str:
 
 
 def _usd(usd: float | None, estimated: bool) -> str:
-    """Whole cents; ``~`` before what a derived price is in."""
+    """Return whole cents; ``~`` marks an amount with a derived price."""
     if usd is None:
         return "?"
     if usd == 0:
@@ -304,7 +304,7 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
 
 
 def _grounds(plan: Plan) -> Iterator[Text]:
-    """With what the training begins, and on what the figures stand."""
+    """Iterate over the training's start, and the sources of the figures."""
     for found in plan.overwritten:
         yield Text(f"! {found}", COLOURS["!"])
     for step, words in plan.begins.items():
@@ -328,7 +328,7 @@ def _grounds(plan: Plan) -> Iterator[Text]:
 
 
 def _foresight(plan: Plan) -> Iterator[Text]:
-    """What is foreseen of the steps that run, or why nothing is."""
+    """Iterate over the predictions for the steps that run, or why there are none."""
     for outcome in plan.outcomes:
         found = plan.foresight.get(outcome.step)
         if found is None or outcome.answer == "cached":

@@ -1,6 +1,6 @@
-"""What machines cost: a dated table in the repository, refreshed from the AWS Price List API.
+"""Prices of machines: a dated table in the repository, refreshed from the AWS Price List API.
 
-Every price names its source. One that was derived, and not read from AWS's list for that region
+Every price names its source. A derived price, which was not read from AWS's list for that region
 and that kind of job, is marked as estimated, and so is every plan that uses it.
 """
 
@@ -17,12 +17,12 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 
 TABLE = Path(__file__).with_name("prices.json")
-ENDPOINT = "us-east-1"  # the Price List API is in few regions; the region asked for is a filter
+ENDPOINT = "us-east-1"  # the Price List API is in few regions; the wanted region is a filter
 Kind = Literal["training", "processing"]
 SPOT_LOW = 0.1
 """Managed spot training costs between this share of the on-demand price and all of it: "can
 optimize the cost of training models up to 90% over on-demand" (developer guide, "Managed Spot
-Training in Amazon SageMaker AI"). What it will be is known when the job has run."""
+Training in Amazon SageMaker AI"). The actual price is known when the job has run."""
 
 HOURS_A_MONTH = 730  # AWS's own calculator: 8760 hours a year / 12
 _USAGE = re.compile(r"(?:[A-Z0-9]+-)?(Train|Processing):(ml\.[a-z0-9-]+\.[a-z0-9]+)")
@@ -31,13 +31,13 @@ _STORAGE: Mapping[str, Kind] = {
     "of Training Job ML storage": "training",
     "of Processing ML storage": "processing",
 }
-"""How the price list's descriptions of storage end, as an invoice shows them:
+"""Ends of the price list's descriptions of storage, as an invoice shows them:
 aws-samples/sagemaker-ssh-helper, Sample_Costs.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD, and whether it was derived and not read from AWS's list."""
+    """A price in USD; ``estimated`` if it was derived and not read from AWS's list."""
 
     usd: float
     estimated: bool
@@ -49,17 +49,17 @@ class Prices:
 
     region: str
     date: str | None
-    """The day of the table; None when there is none for the region."""
+    """Day of the table; None if the region has none."""
 
     table: Mapping[str, Any]
     sources: Mapping[str, Any]
 
     def hourly(self, kind: Kind, instance_type: str) -> Price | None:
-        """USD an hour and instance; None where the table has no such type."""
+        """Return USD per hour and instance; None if the table does not have the type."""
         return self._price(self.table.get(kind, {}).get(instance_type))
 
     def storage(self, kind: Kind) -> Price | None:
-        """USD a GB and month."""
+        """Return USD per GB and month."""
         return self._price(self.table.get("storage", {}).get(kind))
 
     def _price(self, entry: Mapping[str, Any] | None) -> Price | None:
@@ -69,14 +69,14 @@ class Prices:
 
 
 def load(region: str, path: Path = TABLE) -> Prices:
-    """The prices of ``region``; without any when the table does not know it."""
+    """Return the prices of ``region``; without any if the table does not have it."""
     tree = json.loads(path.read_text(encoding="utf-8"))
     table = tree["regions"].get(region, {})
     return Prices(region, table.get("date"), table, tree["sources"])
 
 
 def refresh(region: str, path: Path = TABLE) -> int:
-    """Replace the region's prices by what the Price List API says; how many there are.
+    """Replace the region's prices by those of the Price List API; return their number.
 
     Raises:
         ServiceError: no credentials, AWS refused, or it lists nothing for the region.
@@ -99,7 +99,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
 
 
 def _listed(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
-    """(section of the table, name in it, USD) of all that the region offers on demand."""
+    """Iterate over (table's section, name in it, USD) of the region's offers on demand."""
     where = {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region}
     pages = pricing.get_paginator("get_products")
     for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[where]):
@@ -111,7 +111,7 @@ def _listed(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
 
 
 def _named(attributes: Mapping[str, str], unit: str, description: str) -> tuple[str, str] | None:
-    """By the usage type: most products leave ``instanceType`` empty."""
+    """Return (section, name) by the usage type: most products leave ``instanceType`` empty."""
     usage = _USAGE.fullmatch(attributes.get("usagetype", ""))
     if usage and unit == "Hrs":
         return _KINDS[usage[1]], usage[2]
@@ -128,7 +128,7 @@ def _dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
 
 
 def _text(tree: Mapping[str, Any]) -> str:
-    """One price a line."""
+    """Return the table's JSON with one price per line."""
     text = json.dumps(tree, indent=1)
     entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
     return re.sub(entry, r'{"usd": \1, "source": \2}', text) + "\n"

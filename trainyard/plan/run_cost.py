@@ -1,10 +1,10 @@
-"""What the next execution may take and cost: ranges with their grounds, never one number.
+"""Estimate time and cost of the next execution: ranges with their sources, never one number.
 
-A step that ran before on the same machines is told by its shortest and its longest run, one that
-did not by what is foreseen of it (from the first decile to the last), every step that runs by its
-limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are
-S3, logs, data transfer, FSx, and attempts that a retry policy starts again. A tuning step is as
-many training jobs as it may start; what stops them early makes it cheaper, and is not counted.
+A step that ran before on the same machines is estimated by its shortest and its longest run,
+another one by predictions (from the first decile to the last), every step that runs by its limit:
+its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are S3, logs, data
+transfer, FSx, and attempts that a retry policy starts again. A tuning step is as many training jobs
+as it may start; what stops them early makes it cheaper, and is not counted.
 """
 
 import math
@@ -39,16 +39,16 @@ class Jobs:
     """Seconds after which the tuning job itself ends."""
 
     def longest(self, each: float) -> float:
-        """Seconds of the step at most, when each of its jobs takes ``each``."""
+        """Return the longest time of the step in seconds, when each of its jobs takes ``each``."""
         return min(math.ceil(self.most / self.parallel) * each, self.within)
 
     def together(self, each: float) -> float:
-        """Seconds of all its jobs at most."""
+        """Return the longest sum of all its jobs' seconds."""
         return min(self.most * each, self.parallel * self.within)
 
 
 def jobs_of(config: Any) -> Jobs | None:
-    """What HyperParameterTuningJobConfig says; None where only a run can tell."""
+    """Return the jobs in a HyperParameterTuningJobConfig; None if only a run knows them."""
     limits = config.get("ResourceLimits") if isinstance(config, Mapping) else None
     if not isinstance(limits, Mapping):
         return None
@@ -60,7 +60,7 @@ def jobs_of(config: Any) -> Jobs | None:
 
 
 def _combinations(config: Mapping[str, Any]) -> int | None:
-    """How many jobs strategy Grid starts."""
+    """Return the number of jobs that strategy Grid starts."""
     ranges = config.get("ParameterRanges")
     items = ranges.get("CategoricalParameterRanges") if isinstance(ranges, Mapping) else None
     if config.get("Strategy") != "Grid" or not isinstance(items, list):
@@ -76,7 +76,7 @@ def _combinations(config: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From ``low`` to ``high``; None is not known."""
+    """A range from ``low`` to ``high``; None is not known."""
 
     low: float | None
     high: float | None
@@ -95,49 +95,49 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one step may take and cost."""
+    """Possible time and cost of a step."""
 
     step: str
     machines: str
-    """``2 × ml.m5.large``; empty for a step without."""
+    """Machines, such as ``2 × ml.m5.large``; empty for a step without."""
 
     spot: bool = False
     runs_seen: int = 0
     seen: Range = UNKNOWN
-    """Seconds that it took before on the same machines."""
+    """Seconds of earlier runs on the same machines."""
 
     foreseen: Spread | None = None
-    """Seconds that it will take as far as that is foreseen."""
+    """Predicted seconds."""
 
     limit: float | None = 0.0
-    """Seconds that it may take at most."""
+    """Longest time in seconds."""
 
     usd_seen: Range = UNKNOWN
-    """USD for what was seen."""
+    """USD for ``seen``."""
 
     usd_foreseen: Range = UNKNOWN
-    """USD for what is foreseen, from its first decile to its last, or to the limit."""
+    """USD for ``foreseen``, from its first decile to its last, or to the limit."""
 
     usd_limit: float | None = 0.0
-    """USD when it takes as long as it may, on demand."""
+    """USD for ``limit``, on demand."""
 
     usd_uncached: float | None = 0.0
-    """The same, were it not answered from the cache."""
+    """USD for ``limit`` if the step were not taken from the cache."""
 
     estimated: bool = False
-    """Whether a price in it was derived."""
+    """True if a price in it was derived."""
 
     unpriced: str = ""
-    """The instance type that has no price."""
+    """Instance type that has no price."""
 
     @property
     def is_foreseen(self) -> bool:
-        """Whether what is foreseen counts: nobody has seen the step run."""
+        """True if the prediction counts: the step was never seen running."""
         return self.foreseen is not None and self.seen == UNKNOWN
 
     @property
     def expected(self) -> Range:
-        """Seconds as they were seen, or else foreseen; both unknown where neither is there."""
+        """Seconds as seen, or else as predicted; both unknown if there is neither."""
         if not self.is_foreseen or self.foreseen is None:
             return self.seen
         most = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
@@ -151,20 +151,20 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What the whole execution may take and cost, if every branch of a condition ran."""
+    """Possible time and cost of the whole execution, if every branch of a condition ran."""
 
     seen: Range
     limit: float | None
     usd_seen: Range
     usd_limit: float | None
     usd_uncached: float | None
-    """``usd_limit``, had the cache no answer."""
+    """``usd_limit`` without the cache."""
 
     expected: Range = UNKNOWN
-    """``seen``, with what is foreseen of steps that nobody has seen."""
+    """``seen``, with predictions for steps that were never seen."""
 
     usd_expected: Range = UNKNOWN
-    """The same of ``usd_seen``."""
+    """``usd_seen``, with predictions for steps that were never seen."""
 
 
 def estimate(
@@ -174,14 +174,14 @@ def estimate(
     prices: Prices,
     foresight: Foresight = MappingProxyType({}),
 ) -> list[Cost]:
-    """The cost of every step, in the order of ``outcomes``."""
+    """Return the cost of every step, in the order of ``outcomes``."""
     everything, defaults = steps(document), values(document, {})
     costs = []
     for outcome in outcomes:
         job = work_of(everything[outcome.step], defaults)
         if not step_type(outcome.type).charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
-        elif job is None:  # a type of job whose price nobody here knows
+        elif job is None:  # a type of job whose price is unknown here
             cost = Cost(
                 step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
             )
@@ -205,7 +205,7 @@ def estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The machines of a step, and how long they may run."""
+    """The machines of a step, and their limits."""
 
     kind: Kind
     instance_type: str
@@ -223,10 +223,10 @@ class Work:
 
 
 def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
-    """The machines of a step; None for a type without, or where only a run can tell."""
+    """Return the machines of a step; None for a type without, or if only a run knows them."""
     tuned = step["Type"] == "Tuning"
     job = TRAINING_JOB if tuned else step_type(step["Type"]).sole_job
-    if job is None or job.machines == "transform":  # of which the table has no prices
+    if job is None or job.machines == "transform":  # the table has no prices for it
         return None
     asked = step.get("Arguments") or {}
     # several definitions take turns, on whatever machines
@@ -237,7 +237,7 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
             {"on": where, "until": arguments.get("StoppingCondition"), "how": asked.get(CONFIG)},
             Start(parameters),
         )
-    except ExpressionError:  # of a language that is not known here
+    except ExpressionError:  # of an unknown language
         return None
     if any(unknowns(found["on"])):
         return None
@@ -295,14 +295,14 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
 
 
 def usd_of(job: Work, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
-    """USD of machines and their disks for so long, at ``share`` of the price on demand."""
+    """Return USD of machines and disks for ``seconds``, at ``share`` of the on-demand price."""
     hours = seconds / 3600 * job.count
     disks = storage.usd * job.volume_gb * hours / HOURS_A_MONTH if storage else 0.0
     return hourly.usd * hours * share + disks
 
 
 def _seen(name: str, job: Work, history: History) -> list[float]:
-    """Seconds of the step's earlier runs on as many machines of the same type."""
+    """Return the seconds of the step's earlier runs on as many machines of the same type."""
     found = []
     for run in history.runs:
         done = run.steps.get(name)
@@ -312,14 +312,14 @@ def _seen(name: str, job: Work, history: History) -> list[float]:
 
 
 def same_machines(run: Run, name: str, job: Work) -> bool:
-    """Whether that execution ran the step on as many machines of the same type."""
+    """Return whether that execution ran the step on as many machines of the same type."""
     step = step_of(run, name)
     then = work_of(step, run.parameters) if step else None
     return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
 
 
 def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
-    """Costs add up; of the times, the longest way through the steps counts."""
+    """Add up the costs; of the times, the longest way through the steps counts."""
     seen, expected = ([cost.seen for cost in costs], [cost.expected for cost in costs])
     return Total(
         seen=_range(document, costs, seen),
@@ -333,7 +333,7 @@ def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
 
 
 def all_of(amounts: Iterable[float | None]) -> float | None:
-    """Their sum; None where one of them is not known."""
+    """Return the sum; None if one of the amounts is not known."""
     total = 0.0
     for amount in amounts:
         if amount is None:
@@ -350,10 +350,10 @@ def _range(document: Mapping[str, Any], costs: Sequence[Cost], each: Sequence[Ra
 def _path(
     document: Mapping[str, Any], costs: Sequence[Cost], durations: Sequence[float | None]
 ) -> float | None:
-    """The longest way through the steps, which take ``durations`` seconds."""
+    """Return the longest way through the steps, which take ``durations`` seconds."""
     waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
     ends: dict[str, float] = {}
-    for cost, seconds in zip(costs, durations, strict=True):  # each after those that it needs
+    for cost, seconds in zip(costs, durations, strict=True):  # each step after those that it needs
         if seconds is None:
             return None
         before = (ends[name] for name in waits[cost.step] if name in ends)
@@ -363,7 +363,7 @@ def _path(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a budget holds, and what to say of it; nothing where there is none."""
+    """Verdict on a budget, with a text about it; empty without a budget."""
 
     holds: bool
     text: str = ""

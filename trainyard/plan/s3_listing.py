@@ -4,11 +4,11 @@ from itertools import islice
 from typing import Any
 
 MOST = 10_000
-"""Objects of one prefix that are looked at."""
+"""Largest number of objects of one prefix that are listed."""
 
 
 def listed(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
-    """The first objects in the folder at ``uri``, or else those whose keys begin with it.
+    """Return the first objects in the folder at ``uri``, or else those whose keys begin with it.
 
     Raises:
         ClientError: S3 refused.

@@ -1,6 +1,6 @@
 """A step of a definition as flat fields, each with a name and a text that a person can read.
 
-Lists are told apart by what names their members, not by position; JSON inside a string is opened;
+Items of lists are identified by a naming field, not by position; JSON inside a string is opened;
 arguments of a container become flags; references read ``Shard.train``, not as JSON.
 """
 
@@ -23,10 +23,10 @@ from trainyard.language.steps import steps_of
 from trainyard.secrets import hidden
 
 NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
-"""The field by which a member of a list is known; the first that it has."""
+"""Fields that name an item of a list; the first that it has counts."""
 
 CODE = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>\S+/code/(?P<hash>[0-9a-f]{32}))/")
-"""The URI of a folder of code that is named by its content: ``s3://bucket/…/code/<hash>/``."""
+"""URI of a folder of code that is named by its content: ``s3://bucket/…/code/<hash>/``."""
 
 _JSON_STRING = re.compile(r"\s*[{\[]")
 _OUTPUT = re.compile(r"ProcessingOutputConfig\.Outputs\['([^']+)'\]\.S3Output\.S3Uri")
@@ -34,13 +34,13 @@ _OUTPUT = re.compile(r"ProcessingOutputConfig\.Outputs\['([^']+)'\]\.S3Output\.S
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a step."""
+    """A value of a step."""
 
     raw: Any
-    """As in the definition; what is compared."""
+    """Value as in the definition; it is compared."""
 
     text: str
-    """As a person reads it."""
+    """Value as text for people."""
 
 
 HIDDEN = "(hidden)"
@@ -51,7 +51,7 @@ Fields = dict[str, Field]
 
 
 def fields(step: Mapping[str, Any]) -> Fields:
-    """All of one step but its name and the steps nested in it, which are steps of their own."""
+    """Return all fields of a step without its name and its nested steps."""
     outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
     arguments = dict(step.get("Arguments") or {})
     for branch in NESTED:
@@ -61,30 +61,30 @@ def fields(step: Mapping[str, Any]) -> Fields:
 
 
 def flat(values: Mapping[str, Any]) -> Fields:
-    """Any part of a step, such as what makes its cache key."""
+    """Return the fields of any part of a step, such as its cache key."""
     leaves = (leaf for key, value in values.items() for leaf in _inside(key, value))
     return {path: Field(value, shown(path, value)) for path, value in leaves}
 
 
 def shown(path: str, value: Any) -> str:
-    """``value`` as a person reads it; what looks like a secret stays hidden: plans go into logs."""
+    """Return ``value`` as text; what looks like a secret stays hidden, as plans go into logs."""
     names = _NAME.findall(path)
     paired = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
     return HIDDEN if hidden(names[-2 if paired else -1], value) else text(value)
 
 
 def top(document: Mapping[str, Any]) -> Fields:
-    """The fields of the definition itself: all but its parameters and steps."""
+    """Return the fields of the definition itself: all but its parameters and steps."""
     return flat({k: v for k, v in document.items() if k not in ("Parameters", "Steps")})
 
 
 def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every step by its name, in the definition's order, nested ones after their condition."""
+    """Return every step by its name, in the definition's order, nested ones after their holder."""
     return {step.name: dict(step.document) for step in steps_of(document["Steps"])}
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """(path, leaf) of everything in ``value``."""
+    """Iterate over (path, leaf) of everything in ``value``."""
     if isinstance(value, dict) and value and not is_expression(value):
         for key, item in value.items():
             yield from _inside(f"{path}.{key}", item)
@@ -97,7 +97,7 @@ def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _opened(value: str) -> Any:
-    """JSON in a string: a non-empty object or list; None for any other string."""
+    """Return the JSON in a string: a non-empty object or list; None for any other string."""
     if not _JSON_STRING.match(value):
         return None
     try:
@@ -117,7 +117,7 @@ def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
 
 
 def _named(items: list[dict]) -> Iterator[tuple[str, Any]]:
-    """Members by names that are theirs alone, where all have one; else by position."""
+    """Iterate over the items by their names, if all have different ones; else by position."""
     names = [name for item in items if (name := _name(item)) is not None]
     unique = len(set(names)) == len(items)
     for position, item in enumerate(items):
@@ -125,16 +125,16 @@ def _named(items: list[dict]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(item: dict) -> str | None:
-    if "ExceptionType" in item:  # a retry policy is known by what it retries
+    if "ExceptionType" in item:  # a retry policy is named by the failures that it retries
         return ", ".join(kind.rpartition(".")[2] for kind in item["ExceptionType"])
     name = next((item[key] for key in NAMING if key in item), None)
     return name if isinstance(name, str) else None
 
 
 def _nameless(item: dict) -> Any:
-    """Without its name; a tag or a metric definition is then one value.
+    """Return an item without its name; a tag or a metric definition is then one value.
 
-    What is left of a channel is a structure, and keeps its name: with a second member beside it, it
+    The rest of a channel is a structure, and keeps its name: with a second member beside it, it
     would have one, too.
     """
     name = next(key for key in ("ExceptionType", *NAMING) if key in item)
@@ -144,7 +144,7 @@ def _nameless(item: dict) -> Any:
 
 
 def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
-    """``--flag value``. ``--flag name value`` is known by both, since it may come again."""
+    """Iterate over ``--flag value``; ``--flag name value`` is named by both, as it may repeat."""
     seen: set[str] = set()
     for position, group in _groups(items):
         name = " ".join(str(item) for item in group[: max(1, len(group) - 1)])
@@ -156,7 +156,7 @@ def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
 
 
 def _groups(items: list) -> Iterator[tuple[int, list]]:
-    """(position, [flag, values …]); what stands before the first flag comes one by one."""
+    """Iterate over (position, [flag, values …]); items before the first flag come one by one."""
     start = 0
     for position in range(1, len(items) + 1):
         ends = position == len(items) or str(items[position]).startswith("--")
@@ -166,7 +166,7 @@ def _groups(items: list) -> Iterator[tuple[int, list]]:
 
 
 def text(value: Any) -> str:
-    """A value, or an expression, as a person reads it."""
+    """Return a value, or an expression, as text for people."""
     if isinstance(value, str):
         return value or '""'
     if isinstance(value, list):
@@ -189,7 +189,7 @@ def _expression(value: dict) -> str:
 
 
 def reference(get: Any) -> str:
-    """``{MaxSteps}``, ``{execution id}``, ``{Shard.train}``, ``{Train.model}``."""
+    """Return ``{MaxSteps}``, ``{execution id}``, ``{Shard.train}``, ``{Train.model}``."""
     try:
         parsed = parse_get(get)
     except ExpressionError:

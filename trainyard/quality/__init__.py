@@ -1,4 +1,4 @@
-"""What a data set and a model's predictions are like, and whether others still are like that.
+"""Describe a data set or a model's predictions, and check whether others still are like that.
 
 The files are those of SageMaker Model Monitor (developer guide, "Schema for Statistics", "Schema
 for Constraints", "Schema for Violations"): statistics.json, constraints.json and

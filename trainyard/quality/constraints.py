@@ -1,4 +1,4 @@
-"""constraints.json from statistics, and what of another data set breaks it.
+"""Suggest constraints.json from statistics, and find violations in another data set.
 
 Checks: data_type_check, completeness_check, categorical_values_check, baseline_drift_check,
 missing_column_check, extra_column_check. ``is_non_negative`` is written and not checked: the guide
@@ -13,7 +13,7 @@ from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, STRING, distance
 from trainyard.quality.tables import Cells, Table, is_integer, numbers
 
 DOMAIN = 20
-"""Distinct values up to which a text column's are suggested as its domain."""
+"""Largest number of distinct values of a text column that are suggested as its domain."""
 MONITORING: dict[str, Any] = {
     "evaluate_constraints": "Enabled",
     "emit_metrics": "Enabled",
@@ -30,7 +30,7 @@ MONITORING: dict[str, Any] = {
 
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
-    """The document: what the data of ``statistics`` keep."""
+    """Return constraints.json that the data of ``statistics`` keep."""
     features = [_suggested(feature) for feature in statistics["features"]]
     return {"version": 0.0, "features": features, "monitoring_config": MONITORING}
 
@@ -61,7 +61,7 @@ def violations(
     constraints: dict[str, Any],
     baseline: dict[str, Any] | None,
 ) -> list[dict[str, str]]:
-    """What of ``table``, whose statistics these are, breaks ``constraints``.
+    """Return the violations of ``constraints`` by ``table``, whose statistics these are.
 
     ``baseline``: the statistics that distributions are compared with; None compares none.
     """
@@ -133,7 +133,7 @@ def _of_values(
 
 
 def _of_type(present: list[str], kind: str) -> float:
-    """The share of values of the type: an integer is a fraction, too.
+    """Return the share of values of the type: an integer is a fraction, too.
 
     A column of text may hold numbers, too, but not only: AWS's SDK's tests expect a violation then.
     """
@@ -173,7 +173,7 @@ def _numbers_apart(now: dict[str, Any], then: dict[str, Any], robust: bool) -> f
 
 
 def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
-    """LInfinity: the largest difference between two values' shares; 0 where one has no buckets."""
+    """Return LInfinity: the largest difference of two values' shares; 0 without buckets."""
     if not now or not then:
         return 0.0
     shares = []

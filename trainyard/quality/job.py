@@ -2,7 +2,7 @@
 
 Environment, as in the developer guide ("Container Contract Inputs") and as the SDK sets it:
 dataset_format, dataset_source, output_path; analysis_type MODEL_QUALITY with problem_type and
-*_attribute; baseline_constraints and baseline_statistics where there is something to compare with.
+*_attribute; baseline_constraints and baseline_statistics if there is a baseline to compare with.
 """
 
 import json
@@ -17,10 +17,9 @@ from trainyard.quality.tables import DataError, read
 
 
 def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
-    """Write statistics.json and constraints.json, and with a baseline constraint_violations.json,
-    whose violations it returns.
+    """Write statistics.json and constraints.json, and with a baseline constraint_violations.json.
 
-    Raises DataError.
+    Returns the violations; None without a baseline. Raises DataError.
     """
     source, output = Path(_needed(environment, "dataset_source")), _output(environment)
     table = read(source, _json(_needed(environment, "dataset_format"), "dataset_format"))
@@ -67,7 +66,7 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 
 def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """A file, or the only file of a folder: inputs arrive in folders."""
+    """Return the JSON of a file, or of the only file in a folder: inputs arrive in folders."""
     if not (text := environment.get(name)):
         return None
     path = Path(text)

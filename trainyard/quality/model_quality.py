@@ -1,4 +1,4 @@
-"""A model's predictions against the truth: metrics, the constraints they suggest, what breaks them.
+"""Compare a model's predictions with the truth: metrics, suggested constraints, violations.
 
 Definitions are scikit-learn's. AWS's analyser has more: curves, and the metrics of the best
 constant classifier. Whether it lets a metric's standard deviation excuse a violation is not
@@ -14,7 +14,7 @@ import numpy as np
 from trainyard.quality.tables import Cells, DataError, Table, numbers
 
 LEAST, PARTS, SHARE = 200, 5, 0.8
-"""Rows from which a standard deviation is given: that over so many subsamples of this share."""
+"""Rows that a standard deviation needs; it is that over ``PARTS`` subsamples of ``SHARE``."""
 GREATER, LESS = "GreaterThanThreshold", "LessThanThreshold"
 KINDS = {
     "Regression": "regression",
@@ -24,11 +24,11 @@ KINDS = {
 _WORSE_WHEN_GREATER = ("mae", "mse", "rmse", "false_positive_rate", "false_negative_rate")
 Measures = dict[str, float]
 Measure = Callable[[np.ndarray], Measures]
-"""Metrics over the rows of these indices."""
+"""Return the metrics over the rows of these indices."""
 
 
 def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, Any]:
-    """statistics.json of model quality. ``columns``: what the environment's ``*_attribute`` say.
+    """Return statistics.json of model quality. ``columns``: the ``*_attribute`` variables.
 
     Raises :class:`DataError`.
     """
@@ -51,7 +51,7 @@ def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, A
 
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
-    """constraints.json: no metric may become worse than it is."""
+    """Return constraints.json: no metric may become worse than it is."""
     [(key, measured)] = [(k, v) for k, v in statistics.items() if k.endswith("_metrics")]
     found = {
         name: {
@@ -65,7 +65,7 @@ def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
 
 
 def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[dict[str, str]]:
-    """Metrics on the wrong side of their thresholds."""
+    """Return the metrics on the wrong side of their thresholds."""
     measured = next(v for k, v in statistics.items() if k.endswith("_metrics"))
     limits: dict[str, Any] = next(
         (v for k, v in constraints.items() if k.endswith("_constraints")), {}
@@ -151,7 +151,7 @@ def _classification(
 
 
 def _label(cell: str | None) -> str:
-    """``1``, ``1.0`` and ``true`` are one class."""
+    """Return the class of a cell; ``1``, ``1.0`` and ``true`` are one class."""
     text = (cell or "").strip()
     words = {"true": "1", "false": "0"}
     value = float(text) if text.replace(".", "", 1).lstrip("-").isdecimal() else None
@@ -189,7 +189,7 @@ def _binary(true: np.ndarray, said: np.ndarray, scores: np.ndarray | None) -> Me
 
 
 def _auc(true: np.ndarray, scores: np.ndarray) -> float:
-    """The share of pairs in their right order, a tie counting half: Mann and Whitney's U."""
+    """Return the share of pairs in their right order, a tie counting half: Mann and Whitney's U."""
     values, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     ones, zeros = int(true.sum()), int((~true).sum())

@@ -1,4 +1,4 @@
-"""statistics.json: each column's type, values that are there, moments, distribution."""
+"""Compute statistics.json: each column's type, number of values, moments, distribution."""
 
 from collections import Counter
 from typing import Any
@@ -9,11 +9,11 @@ from trainyard.quality.tables import Cells, Table, is_integer, numbers
 
 FRACTIONAL, INTEGRAL, STRING, UNKNOWN = "Fractional", "Integral", "String", "Unknown"
 CATEGORIES = 100
-"""Distinct values up to which a text column's distribution is written."""
+"""Largest number of distinct values of a text column whose distribution is written."""
 
 
 def describe(table: Table) -> dict[str, Any]:
-    """The document, as Model Monitor writes it."""
+    """Return statistics.json, as Model Monitor writes it."""
     return {
         "version": 0.0,
         "dataset": {"item_count": table.rows},
@@ -22,7 +22,7 @@ def describe(table: Table) -> dict[str, Any]:
 
 
 def inferred_type(cells: Cells) -> str:
-    """Integral, Fractional, String, or Unknown where no value is there."""
+    """Return Integral, Fractional, String, or Unknown if there is no value."""
     present = [cell for cell in cells if cell is not None]
     if not present:
         return UNKNOWN
@@ -44,7 +44,7 @@ def _feature(name: str, cells: Cells) -> dict[str, Any]:
 
 
 def _moments(values: np.ndarray) -> dict[str, Any]:
-    """``std_dev`` is the population's."""
+    """Return the moments of a column; ``std_dev`` is the population's."""
     finite = values[np.isfinite(values)]
     return {
         "mean": float(finite.mean()),
@@ -77,7 +77,7 @@ BUCKETS = 10
 
 
 def make(values: np.ndarray) -> dict[str, Any]:
-    """``distribution.kll`` of statistics.json. ``values``: n finite numbers, n ≥ 1."""
+    """Return ``distribution.kll`` of statistics.json. ``values``: n finite numbers, n ≥ 1."""
     edges = np.linspace(values.min(), values.max(), BUCKETS + 1)
     counts = np.histogram(values, edges)[0] if edges[0] < edges[-1] else _one_bucket(values)
     return {
@@ -106,7 +106,7 @@ def _levels(values: np.ndarray) -> list[list[float]]:
 
 
 def weighted(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted values of a sketch and the weight of each; they sum to the number of data."""
+    """Return the sorted values of a sketch and their weights, which sum to the number of data."""
     levels = kll["sketch"]["data"]
     values = np.concatenate([np.array(level, float) for level in levels])
     weights = np.concatenate([np.full(len(level), 2.0**i) for i, level in enumerate(levels)])
@@ -115,9 +115,9 @@ def weighted(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distance(one: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
-    """Largest difference between the two cumulative distributions, in [0, 1].
+    """Return the largest difference between the two cumulative distributions, in [0, 1].
 
-    ``robust`` takes off what chance alone explains: the two-sample Kolmogorov-Smirnov test's
+    ``robust`` subtracts what chance alone explains: the two-sample Kolmogorov-Smirnov test's
     critical value at 5 %, 1.358 √((n + m) / n m). AWS names that test and no formula.
     """
     (a, wa), (b, wb) = weighted(one), weighted(other)
@@ -128,6 +128,6 @@ def distance(one: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
 
 
 def _share(values: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The share of the weight at or below each of ``points``."""
+    """Return the share of the weight at or below each of ``points``."""
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     return sums[np.searchsorted(values, points, side="right")] / sums[-1]

@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 Cells = list[str | None]
-"""One column; None where there is no value."""
+"""Cells of a column; None for a missing value."""
 
 
 class DataError(Exception):
-    """The data or their description are at fault; the message names file and line."""
+    """The data or their description are invalid; the message names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``columns``: name → cells, each of ``rows``, in the order of the files."""
+    """A data set; ``columns``: name → cells, ``rows`` of them each, in the order of the files."""
 
     columns: dict[str, Cells]
     rows: int
 
     def column(self, attribute: str) -> Cells:
-        """By name, or by position from 0. Raises :class:`DataError`."""
+        """Return a column by name, or by position from 0. Raises :class:`DataError`."""
         name = attribute.removeprefix("$.")
         if name in self.columns:
             return self.columns[name]
@@ -36,7 +36,7 @@ class Table:
 
 
 def read(folder: Path, form: dict[str, Any]) -> Table:
-    """All files at or below ``folder``, by path; ``form`` is Model Monitor's dataset_format.
+    """Read all files at or below ``folder``, by path; ``form`` is Model Monitor's dataset_format.
 
     Raises :class:`DataError` for another format, and for files that are not in theirs.
     """
@@ -58,7 +58,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _from_csv(files: list[Path], header: bool) -> Table:
-    """Without a header the columns are ``_c0``, ``_c1``, … as AWS's analyser names them."""
+    """Read CSV; without a header the columns are ``_c0``, ``_c1``, … as with AWS's analyser."""
     names: list[str] = []
     rows: list[Cells] = []
     for path in files:
@@ -80,7 +80,7 @@ def _from_csv(files: list[Path], header: bool) -> Table:
 
 
 def _from_records(files: list[Path], lines: bool) -> Table:
-    """Objects within objects become columns such as ``a.b``."""
+    """Read JSON; objects within objects become columns such as ``a.b``."""
     records = [dict(_flat(record)) for path in files for record in _records(path, lines)]
     names = dict.fromkeys(name for record in records for name in record)
     return Table({name: [record.get(name) for record in records] for name in names}, len(records))
@@ -112,7 +112,7 @@ def _flat(record: dict[str, Any], within: str = "") -> Iterator[tuple[str, str |
 
 
 def numbers(cells: Cells) -> np.ndarray:
-    """As float64; NaN where a cell holds none, or something else."""
+    """Return the cells as float64; NaN if a cell is empty or not a number."""
     return np.array([_number(cell) for cell in cells], float)
 
 
@@ -124,6 +124,6 @@ def _number(cell: str | None) -> float:
 
 
 def is_integer(cell: str) -> bool:
-    """Whether it is written as an integer."""
+    """Return whether a cell is written as an integer."""
     digits = cell.strip().lstrip("+-")
     return digits.isdecimal() and digits.isascii()

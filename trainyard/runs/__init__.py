@@ -1,7 +1,7 @@
-"""What happened in an execution of any pipeline, read from the service and shown.
+"""Read what happened in an execution of any pipeline from the service, and show it.
 
 In a notebook ``from trainyard import runs`` gives pandas frames: ``runs.frame`` of executions,
-``runs.steps``, ``runs.metrics`` and ``runs.scores`` of what is in them (docs/console.md).
+``runs.steps``, ``runs.metrics`` and ``runs.scores`` of their content (docs/console.md).
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ FRAMES = ("frame", "metrics", "scores", "steps")
 
 
 def __getattr__(name: str) -> Any:
-    """Load what makes frames when it is asked for: commands that need none start without it."""
+    """Load the frames' module on first use: commands that need no frames start without it."""
     if name not in FRAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trainyard.runs import data_frames
@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a notebook offers after ``runs.``"""
+    """Return the names that a notebook offers after ``runs.``"""
     return sorted({*globals(), *FRAMES})

@@ -1,7 +1,7 @@
 """Executions, their steps, metrics and scores as pandas frames, for a notebook.
 
-Each is read anew from AWS, or from what AWS_ENDPOINT_URL points at. A frame has the same columns of
-the same dtypes when it is empty. Column ``execution`` is an ARN, by which frames are merged.
+Each call reads anew from AWS, or from the service at AWS_ENDPOINT_URL. An empty frame has the same
+columns and dtypes. Column ``execution`` is an ARN, by which frames are merged.
 """
 
 import json
@@ -33,10 +33,10 @@ TYPED = {"String": TEXT, "Integer": COUNT, "Float": NUMBER, "Boolean": FLAG}
 
 
 def installed() -> Any:
-    """The module pandas, which is loaded by who makes a frame alone.
+    """Return the module pandas, which is imported only when a frame is created.
 
     Raises:
-        TrainyardError: it is not installed.
+        TrainyardError: pandas is not installed.
     """
     try:
         import pandas
@@ -46,7 +46,7 @@ def installed() -> Any:
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> "DataFrame":
-    """A frame of those columns; a row lacks what it has no key for.
+    """Return a frame of those columns; missing keys of a row become missing values.
 
     Raises:
         TrainyardError: pandas is not installed.
@@ -61,22 +61,22 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> "Dat
 def _column(values: list[Any], dtype: str) -> "Series":
     pandas = installed()
     column: Series = pandas.Series(values, dtype="object" if dtype == TIME else dtype)
-    if dtype == TIME:  # each in the local time zone of its day
+    if dtype == TIME:  # the times come in the local time zone of their days
         column = pandas.to_datetime(column, utc=True).dt.as_unit("ns")
     return column
 
 
 PAGE = 100
-"""The most that Search and the List operations answer at once (botocore: MaxResults)."""
+"""Largest number of results of Search and the List operations (botocore: MaxResults)."""
 
 RESOURCE = "PipelineExecution"
 
 
 def pipelines(sagemaker: Any, name: str | None = None) -> list[dict[str, Any]]:
-    """DescribePipeline's answers of all pipelines, or of that one.
+    """Return DescribePipeline's answers of all pipelines, or of the named one.
 
     Raises:
-        ServiceError: there is none of that name, or AWS refuses.
+        ServiceError: the pipeline does not exist, or AWS refuses.
     """
     with service_errors(f"reading pipeline {name}" if name else "listing the pipelines"):
         pages = sagemaker.get_paginator("list_pipelines").paginate() if name is None else ()
@@ -91,10 +91,10 @@ def _pipeline(sagemaker: Any, name: str) -> dict[str, Any]:
 
 
 def executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:
-    """ListPipelineExecutions' summaries that have an ARN, the newest first.
+    """Return ListPipelineExecutions' summaries that have an ARN, the newest first.
 
     Raises:
-        ServiceError: there is no such pipeline, or AWS refuses.
+        ServiceError: the pipeline does not exist, or AWS refuses.
     """
     with service_errors(f"listing the executions of {pipeline}"):
         pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
@@ -105,20 +105,20 @@ def executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:
 
 
 def records(
-    sagemaker: Any, told: list[dict[str, Any]], arn: str | None = None
+    sagemaker: Any, summaries: list[dict[str, Any]], arn: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Search's record of each execution in ``told``, or what Describe answers in its place.
+    """Iterate over each listed execution's record from Search, or else from Describe.
 
     Args:
-        told: ListPipelineExecutions' summaries.
-        arn: of their pipeline, if they are of one.
+        summaries: ListPipelineExecutions' summaries.
+        arn: ARN of their pipeline, if they have only one.
 
     Raises:
         ServiceError: AWS refuses.
     """
     with service_errors("reading the executions"):
         known = {one.get("PipelineExecutionArn"): one for one in _searched(sagemaker, arn)}
-        for summary in told:
+        for summary in summaries:
             record = known.get(summary["PipelineExecutionArn"])
             status = summary.get("PipelineExecutionStatus")
             if record is None or record.get("PipelineExecutionStatus") != status:
@@ -148,7 +148,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 THREADS = 8
-"""Executions that are read at the same time."""
+"""Number of executions that are read at the same time."""
 
 RUNS = {"pipeline": TEXT, "execution": TEXT, "name": TEXT, "status": TEXT, "started": TIME,
         "ended": TIME, "seconds": NUMBER, "reason": TEXT}  # fmt: skip
@@ -165,46 +165,46 @@ Which = str | Iterable[str]
 
 
 def frame(pipeline: str | None = None, region: str | None = None) -> "DataFrame":
-    """A row for each execution of the pipeline, or of all pipelines, the newest first.
+    """Return a row for each execution of the pipeline, or of all pipelines, the newest first.
 
     ``seconds`` counts until now while it runs. Each parameter is a column ``parameters.<Name>``, of
-    the type that the pipeline's definition gives it now; text where pipelines give it different
-    ones, or where an earlier execution has a value of another type.
+    the type that the pipeline's definition gives it now; text if pipelines give it different
+    types, or if an earlier execution has a value of another type.
 
     Raises:
-        ServiceError: there is no such pipeline, or AWS refuses.
+        ServiceError: the pipeline does not exist, or AWS refuses.
         TrainyardError: pandas is not installed.
     """
     installed()
     sagemaker, now = client("sagemaker", region), datetime.now(UTC)
     found = pipelines(sagemaker, pipeline)
-    told: list[dict[str, Any]] = []
+    summaries: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for one in found:
         own = executions(sagemaker, one["PipelineName"])
         names |= {each["PipelineExecutionArn"]: one["PipelineName"] for each in own}
-        told += own
+        summaries += own
     arn = found[0].get("PipelineArn") if pipeline else None
     rows = [
         _run(names[record["PipelineExecutionArn"]], record, now)
-        for record in (records(sagemaker, told, arn) if told else ())
+        for record in (records(sagemaker, summaries, arn) if summaries else ())
     ]
     rows.sort(key=lambda row: (row["started"] is not None, row["started"]), reverse=True)
     return table(rows, RUNS | _parameters(found, rows))
 
 
 def steps(which: Which, region: str | None = None) -> "DataFrame":
-    """A row for each step that has begun, in the order in which they began.
+    """Return a row for each step that has begun, in the order in which they began.
 
-    ``usd`` is what its job's machines cost so far: 0 without a job, or when its result was taken
-    from another execution; NaN where there is no price. ``usd_estimated``: a price was derived.
+    ``usd`` is the cost of its job's machines so far: 0 without a job, or when its result was taken
+    from another execution; NaN if there is no price. ``usd_estimated``: a price was derived.
 
     Args:
         which: a pipeline's name for all of its executions, an execution's ARN, or several ARNs.
-        region: of the pipeline; the environment's by default.
+        region: region of the pipeline; the environment's by default.
 
     Raises:
-        ServiceError: there is no such pipeline or execution, or AWS refuses.
+        ServiceError: the pipeline or execution does not exist, or AWS refuses.
         TrainyardError: pandas is not installed.
     """
     prices = load(client("sagemaker", region).meta.region_name)
@@ -212,11 +212,11 @@ def steps(which: Which, region: str | None = None) -> "DataFrame":
 
 
 def metrics(which: Which, region: str | None = None, *, series: bool = False) -> "DataFrame":
-    """A row for each metric of each training job: its latest value; with ``series`` each value.
+    """Return a row per metric of each training job: the latest value, or all with ``series``.
 
-    The latest are of DescribeTrainingJob. The series is what MetricDefinitions find in the log of
-    the job's first instance, beside the step, epoch or round that its line names
-    (``training_step``, NaN without one); where the log is gone, CloudWatch's means over time.
+    The latest values are DescribeTrainingJob's. The series is what MetricDefinitions find in the
+    log of the job's first instance, beside the step, epoch or round that its line names
+    (``training_step``, NaN without one); if the log is gone, CloudWatch's means over time.
     ``source`` says which it is: ``last values``, ``log`` or ``CloudWatch``.
 
     Args, Raises: as ``steps``.
@@ -225,8 +225,9 @@ def metrics(which: Which, region: str | None = None, *, series: bool = False) ->
 
 
 def scores(which: Which, region: str | None = None) -> "DataFrame":
-    """A row for each number in the property files of processing steps, by its path in the JSON, and
-    for each that comes with a registered model package: customer metadata, ModelQuality report.
+    """Return a row for each number in the property files of processing steps, by its path in the
+    JSON, and for each that comes with a registered model package: customer metadata, ModelQuality
+    report.
 
     ``source`` is the property file's name, or the package's ARN. A file that another job has
     written since is left out with a warning: its numbers are not this execution's.
@@ -263,7 +264,7 @@ def _status(record: Mapping[str, Any]) -> str:
 
 
 def _parameters(found: Iterable[Mapping[str, Any]], rows: list[Row]) -> dict[str, str]:
-    """Column → dtype of every parameter; the rows' values are converted to it."""
+    """Return column → dtype of every parameter; the rows' values are converted to it."""
     kinds: dict[str, set[str]] = {}
     for one in found:
         for name, entry in declared(json.loads(one.get("PipelineDefinition") or "{}")).items():
@@ -287,11 +288,11 @@ def _converted(name: str, kinds: set[str], rows: list[Row]) -> str:
     return TYPED[kind]
 
 
-# what is in them
+# steps, metrics and scores of executions
 
 
 def _each(which: Which, region: str | None, read: Callable[[Made], Iterable[Row]]) -> Iterator[Row]:
-    """The rows of each execution, which several threads read."""
+    """Iterate over the rows of each execution, which several threads read."""
     make = cache(client)
     with ThreadPoolExecutor(THREADS) as pool:
         ready = [Made(arn, region, make) for arn in _arns(which, make("sagemaker", region))]

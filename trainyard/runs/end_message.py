@@ -1,12 +1,12 @@
-"""A message when an execution has ended: which, how, and why; to SNS, and to Slack.
+"""Send a message when an execution has ended, with its status and causes, to SNS and to Slack.
 
 ``announce`` is the handler of a Lambda function that EventBridge calls (infra/messages.yaml). It
 needs boto3, which Lambda's Python brings, and the few modules that ``python -m
 trainyard.runs.end_message FILE.zip`` packs.
 
-Variables of the function: ``TOPIC_ARN`` of the SNS topic; ``SLACK_SECRET_ARN`` of a secret of
-Secrets Manager that is the address of a Slack incoming webhook, and ``CONSOLE_URL``, both or either
-may be empty.
+Variables of the function: ``TOPIC_ARN``, the SNS topic; ``SLACK_SECRET_ARN``, a secret of
+Secrets Manager that holds the address of a Slack incoming webhook, and ``CONSOLE_URL``; both or
+either of the latter may be empty.
 """
 
 import io
@@ -39,11 +39,11 @@ PARTS = (
     "runs/execution.py",
     "aws_clients.py",
 )
-"""What the function needs of this package, beside this module."""
+"""Files of this package that the function needs, beside this module."""
 
 
 def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]:
-    """Tell of the execution that the event is about.
+    """Send messages about the event's execution.
 
     Raises:
         ServiceError: AWS, or Slack, refuses or cannot be reached; Lambda tries again then.
@@ -61,26 +61,26 @@ def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]
 
 
 def message(execution: Execution, status: str, console: str = "") -> str:
-    """Pipeline, run and status; of each failed step the cause and the fix; where to look."""
+    """Return pipeline, run and status; the cause and fix of each failed step; where to look."""
     pipeline, _, run = execution.arn.rpartition(":pipeline/")[2].partition("/execution/")
     lines = [f"{pipeline}: run {run} {status}"]
     for cause in causes_of(execution) if status == "Failed" else ():
-        lines += _told(cause)
+        lines += _cause_lines(cause)
     lines.append(f"trainyard why {execution.arn}" if status == "Failed" else execution.arn)
     if console:
         lines.append(f"{console.rstrip('/')}/runs/{pipeline}/{run}")
     return "\n".join(lines)[:LONGEST]
 
 
-def _told(cause: Cause) -> list[str]:
+def _cause_lines(cause: Cause) -> list[str]:
     likely = "likely: " if cause.certainty == "likely" else ""
-    told = [f"{cause.step} failed: {likely}{cause.sentence}"]
-    told += [f"  {line}" for line in cause.lines[:5]]
-    return [_plain(line) for line in (*told, *([f"fix: {cause.fix}"] if cause.fix else []))]
+    lines = [f"{cause.step} failed: {likely}{cause.sentence}"]
+    lines += [f"  {line}" for line in cause.lines[:5]]
+    return [_plain(line) for line in (*lines, *([f"fix: {cause.fix}"] if cause.fix else []))]
 
 
 def _plain(text: str) -> str:
-    """Without what a mail program or a chat would take for a command."""
+    """Return the text without characters that a mail program or a chat would take for a command."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -91,7 +91,7 @@ def _address(secret: str) -> str:
 
 
 def _post(address: str, text: str) -> None:
-    """The address is a secret: no message has it."""
+    """Post to the address, which is a secret: no message contains it."""
     quoted = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")  # Slack's rule
     request = urllib.request.Request(  # noqa: S310  # the address is the owner's secret
         address,
@@ -107,7 +107,7 @@ def _post(address: str, text: str) -> None:
 
 
 def package() -> bytes:
-    """The function's code, as a zip archive; the same bytes each time."""
+    """Return the function's code as a zip archive; the same bytes each time."""
     house = Path(__file__).parents[1]
     wanted = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
     files = sorted(file for each in wanted for file in ([each] if each.is_file() else _in(each)))

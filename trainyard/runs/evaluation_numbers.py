@@ -1,4 +1,4 @@
-"""The numbers with which an evaluation ends: in property files, and in what model packages name."""
+"""Numbers of an evaluation: from property files, and from a model package's metadata and report."""
 
 import json
 import re
@@ -10,19 +10,19 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError, ParamValidationError
 
 LARGEST = 1_000_000
-"""Bytes of a property file that are read."""
+"""Largest number of bytes read of a property file."""
 
 LATE = timedelta(seconds=5)
-"""By which clocks may differ: outputs are written before their job ends, later ones by another."""
+"""Largest difference of clocks: outputs written later than this after a job are another job's."""
 
 DEEPEST = 20
-"""Levels of a property file in which numbers are looked for."""
+"""Levels of a property file that are searched for numbers."""
 
 LONGEST = 1 << 20
-"""Bytes of a package's report that are read."""
+"""Largest number of bytes read of a package's report."""
 
 LEVELS = 6
-"""Levels of such a report in which numbers are looked for."""
+"""Levels of such a report that are searched for numbers."""
 
 _NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,2})?")
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,2})?")
 
 
 def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
-    """Where one of a step's PropertyFiles lies; None before its processing job has ended.
+    """Return the URI of one of a step's PropertyFiles; None before its processing job has ended.
 
     ``job``: DescribeProcessingJob's answer.
     """
@@ -44,10 +44,10 @@ def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
 
 
 def got(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
-    """When an object was written, and what is in it: of a large one the beginning.
+    """Return the time at which an object was written, and its content, cut if it is large.
 
     Raises:
-        ClientError: it is not there, or S3 refuses.
+        ClientError: the object does not exist, or S3 refuses.
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     answer = s3.get_object(Bucket=bucket, Key=key)
@@ -56,13 +56,13 @@ def got(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
 
 
 def is_overwritten(job: Mapping[str, Any], written: datetime | None) -> bool:
-    """Whether another job has written the file since."""
+    """Return whether another job has written the file since."""
     ended = job.get("ProcessingEndTime")
     return ended is not None and written is not None and written > ended + LATE
 
 
 def in_json(content: bytes) -> Iterator[tuple[str, float]]:
-    """The numbers in a JSON text, by their paths in it; none where it is not JSON."""
+    """Iterate over the numbers in a JSON text, by their paths in it; none if it is not JSON."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -72,7 +72,7 @@ def in_json(content: bytes) -> Iterator[tuple[str, float]]:
 
 def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if isinstance(value, float) or abs(value) < 1e300:  # else it is no float
+        if isinstance(value, float) or abs(value) < 1e300:  # else too large for a float
             yield path, float(value)
     elif isinstance(value, dict | list) and deeper:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -86,12 +86,12 @@ def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
 def of_package(
     package: Mapping[str, Any], report: Callable[[str], Mapping[str, float]]
 ) -> dict[str, float]:
-    """Numbers that a package comes with: of its customer metadata, then of its ModelQuality report
+    """Return the numbers of a package: of its customer metadata, then of its ModelQuality report
     in S3, by the path in it.
 
     Args:
         package: DescribeModelPackage's answer.
-        report: what reads the numbers of the report at a URI.
+        report: reads the numbers of the report at a URI.
     """
     found: dict[str, float] = {}
     for name, text in (package.get("CustomerMetadataProperties") or {}).items():
@@ -105,9 +105,9 @@ def of_package(
 
 
 def in_report(s3: Any, uri: str, registered: datetime | None = None) -> dict[str, float]:
-    """The report's numbers; none where it is not there, too long or no JSON.
+    """Return the report's numbers; none if it does not exist, is too long or not JSON.
 
-    ``registered``: when the package was; a report that was written later is another version's.
+    ``registered``: time of the package's registration; a report written later is another version's.
     """
     where = urlsplit(uri)
     try:
@@ -122,7 +122,7 @@ def in_report(s3: Any, uri: str, registered: datetime | None = None) -> dict[str
         ValueError,
         RecursionError,
         OverflowError,
-    ):  # another account's bucket, gone, no JSON, or an integer that is no float
+    ):  # another account's bucket, gone, not JSON, or an integer too large for a float
         return {}
 
 
@@ -131,8 +131,8 @@ def _is_later(written: datetime | None, registered: datetime | None) -> bool:
 
 
 def _named(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
-    """Leaf numbers by their path, without what all have in SageMaker's schema: the family, such as
-    ``regression_metrics``, and ``value``.
+    """Iterate over leaf numbers by their path, without the parts that all share in SageMaker's
+    schema: the family, such as ``regression_metrics``, and ``value``.
     """
     if isinstance(report, Mapping) and len(path) < LEVELS:
         for name, inner in report.items():
@@ -147,5 +147,5 @@ def _named(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float
 
 
 def _number(text: Any) -> float | None:
-    """A text that is a number; no hash that looks like one, such as ``12e45678``."""
+    """Return a text as a number; None for others, also for hashes such as ``12e45678``."""
     return float(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else None

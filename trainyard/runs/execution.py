@@ -1,4 +1,4 @@
-"""What happened in an execution, read from the service: steps, metrics, logs, verdict, package."""
+"""Read what happened in an execution from the service: steps, metrics, logs, verdict, package."""
 
 import hashlib
 import json
@@ -20,13 +20,14 @@ LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
 """Member of a step's Metadata that names a job → the log group of such jobs."""
 
-UNTOLD = {"timestamp": 0, "message": ""}
-"""What stands for the members of a log's event that the service leaves out."""
+MISSING = {"timestamp": 0, "message": ""}
+"""Values for the members of a log's event that the service leaves out."""
 
 
 def event_id(event: Mapping[str, Any]) -> str:
-    """The name of a log's event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a digest
-    of its text. It is good as long as the log is kept; CloudWatch's own tokens are for a day.
+    """Return the name of a log's event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a
+    digest of its text. It is valid as long as the log is kept; CloudWatch's own tokens are for a
+    day.
     """
     at, message = event.get("timestamp", 0), event.get("message", "")
     return f"{at}-{hashlib.sha256(message.encode('utf-8', 'replace')).hexdigest()[:8]}"
@@ -37,12 +38,12 @@ CHECKS = {
     for kind in STEP_TYPES.values()
     if kind.job and not kind.sole_job
 }
-"""Member of the Metadata of a step that compares what its job found → the kind of that job."""
+"""Member of a check step's Metadata → the kind of its job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of an execution, as ListPipelineExecutionSteps tells it."""
+    """A step of an execution, as ListPipelineExecutionSteps reports it."""
 
     name: str
     title: str
@@ -53,13 +54,13 @@ class Step:
     cached: bool
     metadata: Mapping[str, Any]
     reused: bool = False
-    """Whether a selective execution took its result from an earlier one."""
+    """True if a selective execution took its result from an earlier one."""
     source: str = ""
-    """ARN of the execution whose result was taken, cached or reused; empty where it ran."""
+    """ARN of the execution whose result was taken, cached or reused; empty if the step ran."""
     attempts: int = 1
-    """How often it was begun: more than once when a retry policy started it again."""
+    """Number of times that it was begun: more than 1 when a retry policy started it again."""
     loop: str = ""
-    """The ForEach step of whose body this is an iteration; empty for any other step."""
+    """ForEach step of whose body this is an iteration; empty for any other step."""
 
     @property
     def seconds(self) -> float | None:
@@ -86,7 +87,7 @@ class Execution:
     def __init__(
         self, arn: str, region: str | None = None, make: Callable[[str, str | None], Any] = client
     ) -> None:
-        """``make``: a client of a service, of which who looks at many executions shares one."""
+        """``make`` returns a client of a service; readers of many executions share the clients."""
         self.arn, self._region, self._make = arn, region, make
         self._sagemaker = make("sagemaker", region)
 
@@ -99,20 +100,20 @@ class Execution:
         return self._make("s3", self._region)
 
     def _mine(self, service: str, _: str | None) -> Any:
-        """One of its own clients: each takes tens of milliseconds to make."""
+        """Return one of the execution's own clients: each takes tens of milliseconds to create."""
         return getattr(self, f"_{service}")
 
     def describe(self) -> dict[str, Any]:
-        """DescribePipelineExecution's answer.
+        """Return DescribePipelineExecution's answer.
 
         Raises:
-            ServiceError: there is no such execution, or AWS cannot be reached.
+            ServiceError: the execution does not exist, or AWS cannot be reached.
         """
         with service_errors(f"reading execution {self.arn}"):
             return self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=self.arn)
 
     def stop(self, why: str) -> None:
-        """Stop it; its description says why, since a stop itself keeps no reason.
+        """Stop the execution; its description says why, since a stop itself keeps no reason.
 
         Raises:
             ServiceError: it has ended, or AWS refuses.
@@ -126,7 +127,7 @@ class Execution:
             self._sagemaker.stop_pipeline_execution(PipelineExecutionArn=self.arn)
 
     def steps(self) -> list[Step]:
-        """The steps that have begun, in the order in which they began."""
+        """Return the steps that have begun, in the order in which they began."""
         with service_errors(f"listing the steps of {self.arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
                 PipelineExecutionArn=self.arn, SortOrder="Ascending"
@@ -135,28 +136,27 @@ class Execution:
         return [_step(item) for item in found]
 
     def training_job(self, name: str) -> dict[str, Any]:
-        """DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
+        """Return DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
     def definition(self) -> dict[str, Any]:
-        """The definition that it runs, which its pipeline may have no more; empty where AWS gives
-        none.
+        """Return its definition, perhaps no longer its pipeline's; empty if AWS gives none.
 
         Raises:
-            ServiceError: there is no such execution, or AWS cannot be reached.
+            ServiceError: the execution does not exist, or AWS cannot be reached.
         """
         with service_errors(f"reading the definition of {self.arn}"):
-            told = self._sagemaker.describe_pipeline_definition_for_execution(
+            answer = self._sagemaker.describe_pipeline_definition_for_execution(
                 PipelineExecutionArn=self.arn
             )
-        return json.loads(told.get("PipelineDefinition") or "{}")
+        return json.loads(answer.get("PipelineDefinition") or "{}")
 
     def parameters(self) -> dict[str, str]:
-        """Name → value of the parameters that it was given or took from their defaults.
+        """Return name → value of the parameters that it was given or took from their defaults.
 
         Raises:
-            ServiceError: there is no such execution, or AWS cannot be reached.
+            ServiceError: the execution does not exist, or AWS cannot be reached.
         """
         with service_errors(f"reading the parameters of {self.arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
@@ -168,7 +168,7 @@ class Execution:
         return {one["Name"]: one["Value"] for one in found if "Name" in one and "Value" in one}
 
     def earlier(self, limit: int) -> list["Execution"]:
-        """The executions of its pipeline that were started before it, the newest first."""
+        """Return the executions of its pipeline that were started before it, the newest first."""
         mine = self.describe()
         with service_errors(f"listing executions before {self.arn}"):
             listed = self._sagemaker.list_pipeline_executions(
@@ -176,48 +176,52 @@ class Execution:
                 CreatedBefore=mine["CreationTime"],
                 SortBy="CreationTime",
                 SortOrder="Descending",
-                MaxResults=limit + 1,  # itself, where the service rounds the time
+                MaxResults=limit
+                + 1,  # one more: the service rounds the time and may list this execution
             )["PipelineExecutionSummaries"]
         others = [one["PipelineExecutionArn"] for one in listed]
         same = [Execution(arn, self._region, self._mine) for arn in others if arn != self.arn]
         return same[:limit]
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
-        """Host (``algo-1``) → the last ``count`` lines that it logged."""
+        """Return host (``algo-1``) → the last ``count`` lines that it logged."""
         found = self.last_events(step, count)
         return {
             host: [event.get("message", "") for event in events] for host, events in found.items()
         }
 
     def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
-        """Host → the last ``count`` events of its log, each with ``timestamp`` and ``message``."""
+        """Return host → its log's last ``count`` events, with ``timestamp`` and ``message``."""
         found = {}
         for stream in self._log_streams(step):
-            host = stream.partition("/")[2]  # of a transform there is <host>/data-log, too
+            host = stream.partition("/")[2]  # a transform also has <host>/data-log
             match = re.fullmatch(r"(algo-\d+)(?:-\d+)?", host)
             answer = self._log_events(step, stream, limit=count, startFromHead=False)
             events = answer.get("events", [])
-            found[match[1] if match else host] = [{**UNTOLD, **event} for event in events]
+            found[match[1] if match else host] = [{**MISSING, **event} for event in events]
         return found
 
     def all_lines(self, step: Step) -> Iterator[str]:
-        """Every line that the step's first instance (rank 0's) logged, from the beginning."""
+        """Iterate over every line of the step's first instance (rank 0's), from the beginning."""
         return (event["message"] for event in self.all_events(step))
 
     def all_events(self, step: Step) -> Iterator[dict[str, Any]]:
-        """Every event of that log, each with ``timestamp`` and ``message``."""
+        """Iterate over every event of that log, each with ``timestamp`` and ``message``."""
         for stream in self._log_streams(step)[:1]:
             token: str | None = None
             while True:
                 more = {"nextToken": token} if token else {}
                 page = self._log_events(step, stream, startFromHead=True, **more)
-                yield from ({**UNTOLD, **event} for event in page.get("events", []))
-                if page.get("nextForwardToken") in (token, None):  # it is repeated at the end
+                yield from ({**MISSING, **event} for event in page.get("events", []))
+                if page.get("nextForwardToken") in (
+                    token,
+                    None,
+                ):  # the token is repeated at the end
                     break
                 token = page["nextForwardToken"]
 
     def _log_streams(self, step: Step) -> list[str]:
-        """The log streams of the step's instances; none before the job has logged."""
+        """Return the log streams of the step's instances; none before the job has logged."""
         if step.job is None:
             return []
         kind, job = step.job
@@ -234,7 +238,7 @@ class Execution:
         return [name for name in named if name]
 
     def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
-        assert step.job is not None  # a stream was found of it
+        assert step.job is not None  # one of its streams was found
         kind, job = step.job
         with service_errors(f"reading the log of {job}"):
             return self._logs.get_log_events(
@@ -242,7 +246,7 @@ class Execution:
             )
 
     def output_json(self, step: Step, output: str, file: str) -> dict[str, Any] | None:
-        """A JSON file from an output of a processing step; None when it is not there."""
+        """Return a JSON file from an output of a processing step; None if it does not exist."""
         if step.job is None or step.job[0] != "ProcessingJob":
             return None
         with service_errors(f"reading {file} of step {step.name}"):
@@ -270,7 +274,7 @@ def _step(item: Mapping[str, Any]) -> Step:
         started=item.get("StartTime"),
         ended=item.get("EndTime"),
         reason=item.get("FailureReason", ""),
-        cached=bool(cached.get("SourcePipelineExecutionArn")),  # AWS: "" where it ran
+        cached=bool(cached.get("SourcePipelineExecutionArn")),  # AWS: "" if it ran
         metadata=item.get("Metadata", {}),
         reused=reused is not None,
         source=(cached or reused or {}).get("SourcePipelineExecutionArn", ""),
@@ -282,9 +286,9 @@ def _step(item: Mapping[str, Any]) -> Step:
 def latest_execution(
     pipeline: str | None, region: str | None = None, start: str = "StartPipelineExecution"
 ) -> str:
-    """ARN of the newest execution of ``pipeline``, or of any pipeline when that is None.
+    """Return the ARN of the newest execution of ``pipeline``, or of any pipeline when that is None.
 
-    ``start``: what the message recommends where there is none.
+    ``start``: the command that the message recommends if there is none.
 
     Raises:
         ServiceError: nothing has been started yet, or AWS cannot be reached.
@@ -301,7 +305,7 @@ def latest_execution(
 
 
 def all_executions(region: str | None = None) -> list[str]:
-    """ARNs of every execution of every pipeline.
+    """Return the ARNs of every execution of every pipeline.
 
     Raises:
         ServiceError: AWS refused, or cannot be reached.

@@ -1,4 +1,4 @@
-"""What a job has cost so far: its machines by the hour, as its own description tells them."""
+"""The cost of a job so far: its machines by the hour, from the job's own description."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"
 """Values of SecondaryStatus before a training job has its machines (botocore: SecondaryStatus)."""
 
 STARTS = ("TrainingStartTime", "ProcessingStartTime", "TransformStartTime")
-"""Members of Describe…Job's answer that say when the job began on its machines."""
+"""Members of Describe…Job's answer with the time at which the job began on its machines."""
 
 
 def had_machines(job: Mapping[str, Any]) -> datetime | None:
-    """When the job's machines began with it; None while they have not, or where nobody knows.
+    """Return the time at which the job's machines began with it; None before that, or if unknown.
 
-    ``job`` is what DescribeTrainingJob, DescribeProcessingJob or DescribeTransformJob answers.
+    ``job`` is the answer of DescribeTrainingJob, DescribeProcessingJob or DescribeTransformJob.
     """
     for entry in job.get("SecondaryStatusTransitions", ()):
         if entry.get("Status") not in WAITS and "StartTime" in entry:
@@ -28,7 +28,7 @@ def had_machines(job: Mapping[str, Any]) -> datetime | None:
 
 
 JOBS: Mapping[str, Job] = {kind.job.api: kind.job for kind in STEP_TYPES.values() if kind.job}
-"""``TrainingJob`` → what there is to know of such jobs."""
+"""Kind, such as ``TrainingJob`` → its properties."""
 
 CHARGED = {kind.metadata_key for kind in STEP_TYPES.values() if kind.charged}
 """Members of a step's Metadata that name something with a price."""
@@ -36,35 +36,35 @@ CHARGED = {kind.metadata_key for kind in STEP_TYPES.values() if kind.charged}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """The time and the money of one job."""
+    """Time and cost of a job."""
 
     machines: str
-    """``2 × ml.m5.large``; empty where its description names none."""
+    """Machines, such as ``2 × ml.m5.large``; empty if its description names none."""
 
     seconds: float
-    """For which each of its machines is charged, so far."""
+    """Seconds for which each of its machines is charged, so far."""
 
     usd: float | None
-    """On demand, or what a spot job was billed; None where there is no price for the machines."""
+    """USD on demand, or the amount billed for a spot job; None if the machines have no price."""
 
     usd_a_second: float | None
-    """By which ``usd`` grows while the job runs; 0 when it has ended."""
+    """USD per second while the job runs; 0 when it has ended."""
 
     estimated: bool
-    """Whether a price was derived and not read from AWS's list."""
+    """True if a price was derived and not read from AWS's list."""
 
 
 def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
-    """What a job has cost.
+    """Compute the cost of a job.
 
-    Machines are charged from when the job's own work began (TrainingStartTime and the like) to its
-    end. A training job's BillableTimeInSeconds counts instead, once it is there: it is less with
-    spot instances (API reference, DescribeTrainingJob).
+    Machines are charged from the start of the job's own work (TrainingStartTime and the like) to
+    its end. A training job's BillableTimeInSeconds counts instead, once it is there: it is less
+    with spot instances (API reference, DescribeTrainingJob).
 
     Args:
         kind: ``TrainingJob``, ``ProcessingJob`` or ``TransformJob``.
         job: the Describe operation's answer.
-        now: with a time zone; what runs is charged until then.
+        now: with a time zone; a running job is charged until then.
     """
     groups = _groups(JOBS[kind], job)
     seconds = _seconds(kind, job, now)
@@ -94,7 +94,7 @@ def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
 
 
 def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float]]:
-    """(instance type, how many, GB of storage each has)."""
+    """Return (instance type, count, GB of storage each) of each group."""
     where: Any = job
     for name in kind.instances.split("."):
         where = where.get(name) or {}
@@ -108,8 +108,8 @@ def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float
 
 
 def _hourly(kind: Job, group: tuple[str, int, float], prices: Prices) -> tuple[float, bool] | None:
-    """USD an hour of a group of machines with their disks, and whether that is derived."""
-    if kind.machines == "transform":  # of which the table has no prices
+    """Return USD per hour of a group of machines with their disks, and whether that is derived."""
+    if kind.machines == "transform":  # the table has no prices for it
         return None
     instance_type, count, volume = group
     machine = prices.hourly(_list(kind), instance_type)

@@ -18,7 +18,7 @@ from trainyard.runs.run_summary import print_summary
 from trainyard.runs.step_table import duration, status_text, steps_table
 from trainyard.terminal import console
 
-INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
+INTERRUPTED = 130  # a shell's exit status of a command that Ctrl-C ended
 ANY = Display()
 Follow = Callable[[Execution, float], str]
 
@@ -34,8 +34,8 @@ def watch(
     """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
 
     A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
-    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution. ``display``: what an
-    application shows of its runs beside what any has.
+    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution. ``display``: an
+    application's additions to the view of its runs.
     """
     execution = Execution(arn, region)
     follow = partial(_follow_live if console.is_terminal else _follow_lines, display)
@@ -91,7 +91,7 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
 
 
 def _warn(execution: Execution, steps: list[Step], display: Display, warned: set[str]) -> None:
-    """Say once of each training what is wrong with how it goes."""
+    """Print each training's warning once."""
     for step in _trainings(steps):
         if step.name not in warned:
             job = execution.training_job(step.job[1] if step.job else "")
@@ -102,7 +102,7 @@ def _warn(execution: Execution, steps: list[Step], display: Display, warned: set
 
 
 def _trainings(steps: list[Step]) -> list[Step]:
-    """Those that run."""
+    """Return the steps whose training job runs."""
     running = (step for step in steps if step.status == "Executing")
     return [step for step in running if step.job and step.job[0] == "TrainingJob"]
 
@@ -114,7 +114,7 @@ def _line(step: Step) -> Text:
 
 
 def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
-    """How far the running training job is, and its latest metrics."""
+    """Return the progress of the running training job, and its latest metrics."""
     for step in _trainings(steps):
         job = execution.training_job(step.job[1] if step.job else "")
         shown, said = _training(job, display), display.warns(execution, job)

@@ -16,17 +16,17 @@ from trainyard.runs.metric_lines import definitions, given_up
 
 METRIC = "step_seconds"
 FIRST = 1
-"""Lines at the beginning that do not count: kernels are chosen and compiled there."""
+"""Number of first lines that do not count: kernels are chosen and compiled then."""
 
 SettingOf = Callable[[Mapping[str, Any]], Setting]
-"""DescribeTrainingJob's answer → what was trained; raises ForesightError where nobody knows it."""
+"""DescribeTrainingJob's answer → the setting; raises ForesightError if it is unknown."""
 
 
 def measured(execution: Execution, setting_of: SettingOf) -> Iterator[Measured | str]:
-    """Each training of an execution, or why it does not count.
+    """Iterate over each training of an execution, or the reason why it does not count.
 
     Raises:
-        ServiceError: there is no such execution, or AWS cannot be reached.
+        ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     for step in execution.steps():
         if step.job and step.job[0] == "TrainingJob" and step.status == "Succeeded":
@@ -38,7 +38,7 @@ def measured(execution: Execution, setting_of: SettingOf) -> Iterator[Measured |
 
 
 def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[float]:
-    """Seconds of an optimizer step, in the order in which the job logged them.
+    """Return the seconds per optimizer step, in the order in which the job logged them.
 
     Raises:
         ForesightError: the metric's expression takes too long.
@@ -67,19 +67,19 @@ def _measured(job: Mapping[str, Any], setting: Setting, logged: list[float]) -> 
 
 
 ALL = "all"
-"""What stands for every execution."""
+"""Word for every execution."""
 
 
 def calibrate(
     which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
 ) -> Iterator[str]:
-    """Add the trainings of an execution, or of ``all``, to the calibration; lines that say so.
+    """Add the trainings of an execution, or of ``all``, to the calibration; yield a report.
 
-    The file is written before the first line is given.
+    The file is written before the first line is yielded.
 
     Raises:
         ForesightError: no training counts; says why not.
-        ServiceError: there is no such execution, or AWS cannot be reached.
+        ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     before = measured_corrections.read(place)
     arns = all_executions(region) if which == ALL else [which]
@@ -91,11 +91,11 @@ def calibrate(
         raise ForesightError(f"--calibrate {which}: nothing to learn from: {why}")
     after = before.with_trainings(found)
     after.write(place)
-    yield from _told(found, left_out, before, after)
+    yield from _report(found, left_out, before, after)
     yield f"kept in {place}, which plan, advise, watch and report read"
 
 
-def _told(
+def _report(
     found: Sequence[Measured], left_out: Sequence[str], before: Calibration, after: Calibration
 ) -> Iterator[str]:
     for one in {each.job: each for each in found}.values():
@@ -114,6 +114,6 @@ def _told(
 
 
 def _factor(step: Spread, shipped: Spread) -> str:
-    """``1.12 (1.04 – 1.21)``."""
+    """Return ``1.12 (1.04 – 1.21)``."""
     p10, p50, p90 = (value / shipped.p50 for value in (step.p10, step.p50, step.p90))
     return f"{p50:.2f} ({p10:.2f} – {p90:.2f})"

@@ -1,4 +1,4 @@
-"""MetricDefinitions: which numbers a line of a job's log holds, and where in the training it is."""
+"""MetricDefinitions: the numbers in a line of a job's log, and its place in the training."""
 
 import contextlib
 import re
@@ -9,10 +9,10 @@ from typing import Any
 from trainyard.metric_regex import Expression
 
 LONGEST = 4_000
-"""Characters of a line in which metrics are looked for."""
+"""Characters of a line that are searched for metrics."""
 
 STEPS = ("step", "global_step", "iteration", "iter", "round", "epoch")
-"""Names of what counts how far a training is, without what is before a colon."""
+"""Names of counters of a training's progress, without the part before a colon."""
 
 _COUNTER = re.compile(
     r"\b(?:global_)?(step|iteration|iter|round|epoch)s?\b['\"]?\s{0,2}[:=#\[(]?\s{0,2}(\d+(?:\.\d+)?)",
@@ -24,15 +24,15 @@ _BY_RANK = re.compile(r"(?:^|\s)(\w+)\.rank(\d{1,5})=(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One metric's."""
+    """The definition of a metric."""
 
     name: str
     pattern: Expression
     hint: str
-    """What every line has that the pattern finds; empty where that is not known."""
+    """Text in every line that the pattern matches; empty if unknown."""
 
     def value(self, line: str) -> float | None:
-        """The number that the pattern's first group finds in the line."""
+        """Return the number that the pattern's first group finds in the line."""
         if self.hint not in line or (match := self.pattern.search(line)) is None:
             return None
         try:
@@ -42,7 +42,7 @@ class Definition:
 
 
 def definitions(job: Mapping[str, Any]) -> list[Definition]:
-    """Those of DescribeTrainingJob's answer; what is no regular expression with a group is none."""
+    """Return the definitions in DescribeTrainingJob's answer that are valid, with a group."""
     found = (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
     return [one for one in map(_definition, found) if one is not None]
 
@@ -50,7 +50,7 @@ def definitions(job: Mapping[str, Any]) -> list[Definition]:
 def _definition(entry: Mapping[str, Any]) -> Definition | None:
     try:
         pattern = Expression(str(entry.get("Regex", "")))
-    except ValueError:  # AWS's dialect has what ours has not
+    except ValueError:  # AWS's dialect has features that ours lacks
         return None
     if not pattern.groups:
         return None
@@ -58,14 +58,14 @@ def _definition(entry: Mapping[str, Any]) -> Definition | None:
 
 
 def given_up(known: Iterable[Definition]) -> list[str]:
-    """What people are told of the metrics whose expressions took too long."""
+    """Return messages for people about the metrics whose expressions took too long."""
     return [one.pattern.told(one.name) for one in known if one.pattern.is_given_up]
 
 
 def hint(regex: str) -> str:
-    """The literal text with which a regular expression begins, after what may be before a word.
+    """Return the literal text at the start of a regular expression, after a word boundary.
 
-    A line without it is passed over in a fraction of the time that the expression takes.
+    A line without it is skipped in a fraction of the time that the expression takes.
     """
     rest = re.sub(r"^(?:\(\?:\^\|\\s\)|\^|\.\*\??|\\b|\\s\*)+", "", regex)
     literal = re.match(r"[\w =:'\",/-]*", rest)
@@ -77,7 +77,7 @@ def hint(regex: str) -> str:
 
 
 def _has_choice(regex: str) -> bool:
-    """Whether a | stands outside of all brackets."""
+    """Return whether a | is outside of all brackets."""
     depth, in_set = 0, False
     for part in re.findall(r"\\.|.", regex, re.DOTALL):
         if in_set:
@@ -93,18 +93,18 @@ def _has_choice(regex: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one line holds."""
+    """Metrics in a line."""
 
     values: Mapping[str, float]
     counter: str
-    """What ``step`` counts: ``step``, ``epoch``, …; empty without one."""
+    """Name of the counter ``step``: ``step``, ``epoch``, …; empty without one."""
     step: float | None
     by_rank: Sequence[tuple[str, int, float]]
     """Name, rank and value of each ``<name>.rank<rank>=<number>`` beside the metrics."""
 
 
 def found(known: Iterable[Definition], message: str) -> Found | None:
-    """What a line holds; None where that is no metric."""
+    """Return the metrics in a line; None if there are none."""
     line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
     line = line[:LONGEST]
     values = {one.name: value for one in known if (value := one.value(line)) is not None}
@@ -127,5 +127,5 @@ def _counted(values: Mapping[str, float], line: str) -> tuple[str, float | None]
 
 def _by_rank(line: str) -> Iterator[tuple[str, int, float]]:
     for name, rank, value in _BY_RANK.findall(line) if ".rank" in line else ():
-        with contextlib.suppress(ValueError):  # no number
+        with contextlib.suppress(ValueError):  # not a number
             yield name, int(rank), float(value)

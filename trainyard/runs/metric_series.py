@@ -11,20 +11,20 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 
 
 class Sample(NamedTuple):
-    """One value."""
+    """A value of a metric."""
 
     at: float
     """Milliseconds since the epoch."""
     step: float | None
-    """Of what its line counts: steps, epochs, rounds; None where it names none."""
+    """Number of steps, epochs or rounds, from its line; None if the line has none."""
     value: float
-    """NaN or infinite, too."""
+    """Value; may be NaN or infinite."""
 
 
 def final(job: Mapping[str, Any]) -> dict[str, Sample]:
-    """Name → the last value, of DescribeTrainingJob's FinalMetricDataList."""
-    told = job.get("FinalMetricDataList") or ()
-    return {one["MetricName"]: _final(one) for one in told if "MetricName" in one}
+    """Return name → last value, from DescribeTrainingJob's FinalMetricDataList."""
+    entries = job.get("FinalMetricDataList") or ()
+    return {one["MetricName"]: _final(one) for one in entries if "MetricName" in one}
 
 
 def _final(one: Mapping[str, Any]) -> Sample:
@@ -36,7 +36,7 @@ def _final(one: Mapping[str, Any]) -> Sample:
 def of_cloudwatch(
     cloudwatch: Any, job: str, names: list[str], described: Mapping[str, Any]
 ) -> dict[str, list[Sample]]:
-    """GetMetricData's values by name, at most 500 of which one request may ask for.
+    """Return GetMetricData's values by name; ``names``: at most 500, the limit of a request.
 
     Raises:
         ServiceError: CloudWatch refuses.
@@ -79,7 +79,7 @@ def of_cloudwatch(
 
 
 def _period(start: datetime, end: datetime) -> int:
-    """Seconds of one value: at most 1,000 of them, and what CloudWatch still keeps of that age
+    """Return the seconds per value: at most 1,000 values, at a period that CloudWatch still keeps
     (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html:
     a minute for 15 days, 5 minutes for 63 days, an hour for 455).
     """

@@ -1,4 +1,4 @@
-"""The figures that an execution made: metrics of its training jobs, numbers in what it wrote."""
+"""The numbers that an execution produced: metrics of its training jobs, numbers in its outputs."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -26,19 +26,19 @@ Row = dict[str, Any]
 
 
 class Made:
-    """What one execution made; every call asks the service anew."""
+    """The results of one execution; every call asks the service anew."""
 
     def __init__(self, arn: str, region: str | None, make: Callable[..., Any]) -> None:
-        """``make``: a client of a service, shared by all executions."""
+        """``make`` returns a client of a service, shared by all executions."""
         self.execution = Execution(arn, region, make)
         self._sagemaker, self._s3 = make("sagemaker", region), make("s3", region)
         self._cloudwatch = make("cloudwatch", region)
 
     def job(self, step: Step) -> dict[str, Any]:
-        """What Describe…Job answers of the step's job, which there is.
+        """Return the Describe…Job answer of the step's job; the step must have one.
 
         Raises:
-            ServiceError: there is no such job any more, or AWS refuses.
+            ServiceError: the job no longer exists, or AWS refuses.
         """
         assert step.job is not None
         kind, name = step.job
@@ -48,7 +48,7 @@ class Made:
             return answer
 
     def metrics(self, *, series: bool) -> Iterator[Row]:
-        """The latest value of each metric of each training job, or all values.
+        """Iterate over the latest value of each metric of each training job, or over all values.
 
         Raises:
             ServiceError: AWS refuses.
@@ -71,7 +71,7 @@ class Made:
                     }
 
     def _series(self, step: Step, job: Mapping[str, Any]) -> tuple[str, list[tuple[str, Sample]]]:
-        """The log's; CloudWatch's where that has none; the latest where there is nothing else."""
+        """Return the log's values; else CloudWatch's; else the latest."""
         if logged := list(self._logged(step, job)):
             return "log", logged
         assert step.job is not None
@@ -89,11 +89,11 @@ class Made:
                 number = one.step if one.counter == counter else None
                 for name, value in one.values.items():
                     yield name, Sample(event["timestamp"], number, value)
-        for told in given_up(known):
-            warnings.warn(f"{self.execution.arn}, step {step.name}: {told}", stacklevel=2)
+        for warning in given_up(known):
+            warnings.warn(f"{self.execution.arn}, step {step.name}: {warning}", stacklevel=2)
 
     def scores(self) -> Iterator[Row]:
-        """The numbers in property files, and those that come with model packages.
+        """Iterate over the numbers in property files, and those that come with model packages.
 
         Raises:
             ServiceError: AWS refuses.
@@ -126,7 +126,7 @@ class Made:
             try:
                 written, content = got(self._s3, uri)
             except ClientError as error:
-                if error_code(error) in ("NoSuchKey", "404"):  # a step that failed has written none
+                if error_code(error) in ("NoSuchKey", "404"):  # a failed step has not written it
                     return
                 raise
         if is_overwritten(job, written):

@@ -1,7 +1,7 @@
-"""What a step of one run was given: its definition with the run's values, as flat fields.
+"""A step's inputs in one run: its definition with the run's values, as flat fields.
 
-What another step made is told by the reference, ``{Shard.train}``: it is the same wire in every
-run, wherever its end lay. Ids of executions, names of jobs and times differ between any two runs
+Another step's result is shown as a reference, ``{Shard.train}``: it is the same in every run,
+wherever the data lay. Ids of executions, names of jobs and times differ between any two runs
 and say nothing: ``key`` leaves them out.
 """
 
@@ -24,7 +24,7 @@ from trainyard.plan.definition_diff import label
 from trainyard.plan.step_fields import Field, Fields, fields, flat, reference, shown, text
 
 _STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
-"""What SDKs put behind a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)
+"""Suffix that SDKs add to a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)
 and ``261122-2143-1a2b`` (a tuning job's: sagemaker_short_timestamp and four hexadecimal digits)."""
 
 EXECUTION, JOB = "{execution id}", "{job name}"
@@ -55,14 +55,14 @@ _ARCHIVE = re.compile(r"(?:.*/)?source(?:dir)?\.tar\.gz")
 
 
 WIRE, OWN = "\ue000", "\ue001"
-"""Begin what stands for a value that another step made, and for one that is the run's own, such as
+"""Prefixes of stand-ins for a value that another step created, and for the run's own, such as
 its id. No text of a definition has these characters: they are of Unicode's private use."""
 
 
 def key(value: Any, own: Mapping[str, str]) -> str:
-    """What of ``value`` can differ from another run's.
+    """Return the part of ``value`` that can differ from another run's.
 
-    ``own``: names that only this run has, such as its id → what stands for each.
+    ``own``: names that only this run has, such as its id → the stand-in for each.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -73,10 +73,10 @@ def key(value: Any, own: Mapping[str, str]) -> str:
 
 
 def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Parameter → the value that it had in the run; ``given`` are those that the service lists."""
+    """Return parameter → its value in the run; ``given`` are those that the service lists."""
     try:
         return values(document, given)
-    except ValueError:  # of a type that the service reads otherwise: then as it is listed
+    except ValueError:  # the service reads the type otherwise: then as it is listed
         return {name: entry.get("DefaultValue") for name, entry in declared(document).items()} | {
             name: value for name, value in given.items() if name in declared(document)
         }
@@ -84,30 +84,30 @@ def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a step was given."""
+    """Inputs of a step."""
 
     fields: Fields
     """Path, as ``label`` writes it → value; references to other steps as such."""
 
     uris: Mapping[str, str]
-    """Path → where that was in S3, references resolved."""
+    """Path → its place in S3, references resolved."""
 
 
 def given(step: Step, known: Mapping[str, Any], job: Mapping[str, Any]) -> Given:
-    """What ``step`` was given in a run with the parameters ``known``.
+    """Return the inputs of ``step`` in a run with the parameters ``known``.
 
-    ``job``: Describe's answer for what it started; empty where there is none.
+    ``job``: Describe's answer for the job that it started; empty if there is none.
     """
     scope = Start(known, otherwise=_marked)
     found: Fields = {}
     uris: dict[str, str] = {}
-    told: dict[str, Any] | None = None
+    described: dict[str, Any] | None = None
     for path, field in fields(step.document).items():
         value = evaluate(field.raw, scope, lenient=True)
         name = label(path)
         if WIRE in (marked := _text(value)) or OWN in marked:
-            told = _told(job) if told is None else told
-            actual = told.get(name)
+            described = _job_fields(job) if described is None else described
+            actual = described.get(name)
             if isinstance(actual, str) and _is_uri(actual):
                 uris[name] = actual.strip('"')
             elif actual is not None and WIRE in marked:
@@ -123,8 +123,8 @@ def _marked(name: str) -> str:
     return f"{OWN if name.startswith('Execution.') else WIRE}{reference(name)}"
 
 
-def _told(job: Mapping[str, Any]) -> dict[str, Any]:
-    plain = json.loads(json.dumps(job, default=str))  # botocore's answers have times in them
+def _job_fields(job: Mapping[str, Any]) -> dict[str, Any]:
+    plain = json.loads(json.dumps(job, default=str))  # botocore's answers contain times
     return {label(path): field.raw for path, field in flat(plain).items()}
 
 
@@ -147,7 +147,7 @@ def _unmarked(value: Any) -> Any:
 
 
 def parameter_fields(known: Mapping[str, Any]) -> Fields:
-    """The run's parameters, as fields."""
+    """Return the run's parameters, as fields."""
     return {
         name: Field(value, shown(name, as_given(value) if isinstance(value, bool) else value))
         for name, value in known.items()
@@ -161,11 +161,11 @@ class Places:
     code: Mapping[str, str]
     data: Mapping[str, str]
     paths: frozenset[str]
-    """The fields that say so."""
+    """Fields that contain the URIs."""
 
 
 def places(uris: Mapping[str, str]) -> Places:
-    """The URIs of a step that are among ``uris``, by the field that has each.
+    """Return the URIs of a step that are among ``uris``, by the field that has each.
 
     Code travels in a channel or an input of a name that the SDKs give it, as an archive
     ``sourcedir.tar.gz`` that the toolkits of SDK 2 download (``sagemaker_submit_directory``), or as
@@ -196,26 +196,26 @@ def _is_code(name: str, uri: str) -> bool:
 
 # An archive is read in memory: nothing is unpacked, no name is followed.
 #
-# Whoever made the archive decides what it says of itself: it may unpack to more than any disk
-# holds, name files outside of it, or be no archive. Only regular files count, and each limit
-# below holds for what was really read.
+# The archive is not trusted: it may unpack to more than any disk holds, name files outside of it,
+# or not be an archive. Only regular files count, and each limit below applies to the bytes that
+# were really read.
 
 
 LARGEST = 20_000_000
-"""Bytes of an archive that are downloaded at most."""
+"""Largest number of bytes of an archive that are downloaded."""
 LARGEST_TEXT = 1_000_000
-"""Bytes of a file that are shown as text at most."""
+"""Largest number of bytes of a file that are shown as text."""
 UNPACKED = 50_000_000
-"""Bytes that an archive may unpack to; what comes behind them is not looked at."""
+"""Largest number of bytes that an archive may unpack to; the rest is not read."""
 MOST_FILES = 5_000
 
 CONTEXT = 3
 MOST_LINES = 4_000
-"""Lines of a diff that are shown."""
+"""Largest number of lines of a diff that are shown."""
 LONGEST_LINE = 2_000
-"""Characters of a line that are shown."""
+"""Largest number of characters of a line that are shown."""
 MOST_PAIRS = 25_000_000
-"""Lines of one side times lines of the other that are lined up: difflib's time may grow with it."""
+"""Largest product of both sides' numbers of lines to align: difflib's time may grow with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +224,11 @@ class Contents:
 
     files: dict[str, str]
     fault: str = ""
-    """Why there may be more than these."""
+    """Reason why there may be more files than these."""
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends with an error after so many bytes."""
+    """A stream that ends with an error after ``most`` bytes."""
 
     def __init__(self, inner: io.BufferedIOBase, most: int) -> None:
         self._inner, self._left = inner, most
@@ -247,11 +247,11 @@ class _Bounded(io.RawIOBase):
 
 
 FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError)
-"""What reading a broken archive raises."""
+"""Exceptions of reading a broken archive."""
 
 
 def contents(archive: bytes) -> Contents:
-    """The regular files of a ``.tar.gz``, and what kept others from being read."""
+    """Return the regular files of a ``.tar.gz``, and why others could not be read."""
     found: dict[str, str] = {}
     try:
         for name, stream in _members(archive):
@@ -264,13 +264,13 @@ def contents(archive: bytes) -> Contents:
 
 
 def file(archive: bytes, wanted: str) -> bytes | None:
-    """The content of one file, as far as it can be shown; None where there is none of that name."""
+    """Return the content of one file, as far as it can be shown; None if there is no such file."""
     content = None
     try:
         for name, stream in _members(archive):
-            if name == wanted:  # of two with one name the later one is what unpacking leaves
+            if name == wanted:  # of two files with one name, unpacking leaves the later one
                 content = stream.read(LARGEST_TEXT + 1)
-    except FAULTS:  # what was found before it stands
+    except FAULTS:  # keep what was found before
         return content
     return content
 
@@ -289,16 +289,16 @@ def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """How a file's two versions differ."""
+    """The difference between two versions of a file."""
 
     lines: tuple[str, ...] = ()
-    """Of a unified diff, behind its first two."""
+    """Lines of a unified diff, after its first two."""
     note: str = ""
-    """What is not shown, and why."""
+    """Remark on what is not shown, and why."""
 
 
 def diff(old: bytes | None, new: bytes | None) -> Diff:
-    """What changed from ``old`` to ``new``; None: there was no such file."""
+    """Return the changes from ``old`` to ``new``; None: the file did not exist."""
     sides: list[list[str]] = []
     for content in (old or b"", new or b""):
         if len(content) > LARGEST_TEXT:

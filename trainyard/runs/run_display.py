@@ -1,4 +1,4 @@
-"""What an application adds to the terminal's view of its runs; ``watch`` alone shows any run."""
+"""An application's additions to the terminal's view of its runs; ``watch`` alone shows any run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Metrics = dict[str, dict[str, float]]
 
 
 def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics:
-    """The latest metrics of every training job of the run.
+    """Return the latest metrics of every training job of the run.
 
     Raises:
         ServiceError: AWS refused or cannot be reached.
@@ -29,13 +29,13 @@ def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics
 
 
 def latest(job: Mapping[str, Any]) -> dict[str, float]:
-    """Name → value of DescribeTrainingJob's FinalMetricDataList."""
-    told = job.get("FinalMetricDataList", ())
-    return {one["MetricName"]: one["Value"] for one in told if {"MetricName", "Value"} <= {*one}}
+    """Return name → value from DescribeTrainingJob's FinalMetricDataList."""
+    entries = job.get("FinalMetricDataList", ())
+    return {one["MetricName"]: one["Value"] for one in entries if {"MetricName", "Value"} <= {*one}}
 
 
 def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:
-    """A table of these metrics for a terminal; None where no training job has any."""
+    """Return a table of these metrics for a terminal; None if no training job has any."""
     found = training_metrics(execution, steps)
     if not found:
         return None
@@ -63,13 +63,13 @@ def _nothing(execution: Execution, job: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
-    """What stands in the terminal beside steps, times, failures and the model package."""
+    """Additions to the terminal's steps, times, failures and model package."""
 
     watch: str = "trainyard watch"
-    """The command that watches such a run."""
+    """Command that watches such a run."""
     tables: tuple[Callable[[Execution, Steps], RenderableType | None], ...] = (metrics_table,)
-    """Tables of the summary, below the steps; None where there is nothing to show."""
+    """Tables of the summary, below the steps; None for an empty one."""
     progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = _unknown
-    """A training job as DescribeTrainingJob answers → (steps done, all steps); None: not known."""
+    """DescribeTrainingJob's answer → (steps done, all steps); None: not known."""
     warns: Callable[[Execution, Mapping[str, Any]], str] = _nothing
-    """A training job that runs → what is wrong with how it goes; empty where nothing is."""
+    """A running training job → a warning about its progress; empty if all is well."""

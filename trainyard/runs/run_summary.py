@@ -1,4 +1,4 @@
-"""What a person wants to read when a run has ended."""
+"""The summary in the terminal when a run has ended."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,13 +16,13 @@ from trainyard.terminal import console
 LAST_LINES = 15
 LOG_TAIL = 200
 HOSTS_SHOWN = 2
-# From here on a log holds only launchers reporting that what they launched has failed.
+# From such a line on, a log holds only launchers reporting that their programs have failed.
 LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
 
 
 def print_summary(execution: Execution, display: Display) -> None:
-    """Steps and times, the display's tables, the model package; or why it failed, which a job of
-    GitHub Actions has on its summary page, too.
+    """Print steps and times, the display's tables, the model package; or why the run failed, which
+    a job of GitHub Actions also shows on its summary page.
     """
     described = execution.describe()
     status = described["PipelineExecutionStatus"]
@@ -51,7 +51,7 @@ def print_summary(execution: Execution, display: Display) -> None:
 
 
 def model_package(steps: list[Step]) -> str | None:
-    """ARN of the model package that the run registered; None when it registered none."""
+    """Return the ARN of the model package that the run registered; None if it registered none."""
     for step in steps:
         if arn := step.metadata.get("RegisterModel", {}).get("Arn"):
             return arn
@@ -59,7 +59,7 @@ def model_package(steps: list[Step]) -> str | None:
 
 
 def registered_again(steps: Sequence[Step]) -> bool:
-    """Whether the run registered what an earlier one had made."""
+    """Return whether the run registered a model that an earlier run had created."""
     jobs = [step for step in steps if step.job]
     return bool(jobs) and all(step.cached for step in jobs) and bool(model_package(list(steps)))
 
@@ -78,13 +78,13 @@ def _print_failure(execution: Execution, step: Step) -> Cause:
 
 
 def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
-    """The hosts that the reason names; else the first few: the ranks of a job fail alike."""
+    """Return the hosts that the reason names; else the first few: the ranks of a job fail alike."""
     hosts = sorted(hosts)
     named = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
     return named or hosts[:HOSTS_SHOWN]
 
 
 def last_words(lines: Sequence[str]) -> Sequence[str]:
-    """The last lines of a log that the job itself wrote, before its launchers fell over it."""
+    """Return the last lines that the job itself wrote to a log, before its launchers failed."""
     end = next((n for n, line in enumerate(lines) if LAUNCHER.match(line)), len(lines))
     return lines[max(0, end - LAST_LINES) : end]

@@ -1,7 +1,6 @@
-"""Start again from a step: it and all that depends on it run, what they need is reused.
+"""Start again from a step: it and its dependents run, the results that they need are reused.
 
-A client of the API alone: StartPipelineExecution's SelectiveExecutionConfig, on AWS as on the
-emulator.
+It uses only the API: StartPipelineExecution's SelectiveExecutionConfig, on AWS as on the emulator.
 """
 
 import json
@@ -19,12 +18,12 @@ from trainyard.language.steps import Step, steps_of
 from trainyard.runs.execution import Execution, latest_execution
 
 MOST = 50
-"""Steps that SelectiveExecutionConfig takes (botocore: SelectedStepList)."""
+"""Largest number of steps in a SelectiveExecutionConfig (botocore: SelectedStepList)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """What a start from a step runs and reuses; both say why, by the step's name."""
+    """A start from a step: what runs and what is reused; step name → the reason."""
 
     pipeline: str
     source: str
@@ -36,19 +35,19 @@ class Again:
     """Steps that neither run nor are needed."""
 
     parameters: Mapping[str, str]
-    """The source's, as far as the pipeline still has them."""
+    """Parameters of the source, as far as the pipeline still has them."""
 
     held: Mapping[str, str]
-    """Those of ``parameters`` that reused steps were told."""
+    """Entries of ``parameters`` that reused steps were given."""
 
     @property
     def config(self) -> dict[str, Any]:
-        """SelectiveExecutionConfig."""
+        """SelectiveExecutionConfig of the start."""
         selected = [{"StepName": name} for name in self.runs]
         return {"SelectedSteps": selected, "SourcePipelineExecutionArn": self.source}
 
     def lines(self, given: Mapping[str, str]) -> Iterator[str]:
-        """What to tell people; ``given`` are the parameters that they change."""
+        """Iterate over lines for people; ``given`` are the parameters that they change."""
         yield f"again from {self.source}"
         for word, steps in (("reused", self.reused), ("runs", self.runs)):
             for name, why in steps.items():
@@ -56,25 +55,25 @@ class Again:
         if self.left:
             yield f"  left    {', '.join(self.left)}: not needed"
         for name in sorted(given.keys() & self.held.keys()):
-            yield f"! {name}={given[name]} changes no step that is reused, and one was told it"
+            yield f"! {name}={given[name]} changes no step that is reused, and one was given it"
 
 
 def plan(
     step: str, execution: str | None, pipeline: str | None, region: str | None = None
 ) -> Again:
-    """What a start from ``step`` would do; nothing is started.
+    """Return the plan of a start from ``step``; nothing is started.
 
     Args:
         execution: ARN of the execution to reuse; else the newest of ``pipeline``, or of any.
 
     Raises:
-        RecipeError: there is no such step, or the execution lacks what would be reused.
-        ServiceError: there is no such execution or pipeline, or AWS refused.
+        RecipeError: the step does not exist, or the execution lacks a result to reuse.
+        ServiceError: the execution or pipeline does not exist, or AWS refused.
     """
     source = execution or latest_execution(pipeline, region)
     name = told_by(source)["PipelineName"]
     if pipeline not in (None, name):
-        raise RecipeError(f"--execution {source}: is no execution of pipeline {pipeline}")
+        raise RecipeError(f"--execution {source}: is not an execution of pipeline {pipeline}")
     with service_errors(f"reading pipeline {name}"):
         described = client("sagemaker", region).describe_pipeline(PipelineName=name)
     definition = json.loads(described["PipelineDefinition"])
@@ -85,7 +84,7 @@ def plan(
     runs = _runs(step, steps)
     reused = _reused(step, runs, steps, Execution(source, region))
     parameters = _parameters(source, definition, region)
-    told = {r.name for n in reused for r in known_references(steps[n].document)}
+    references = {r.name for n in reused for r in known_references(steps[n].document)}
     return Again(
         pipeline=name,
         source=source,
@@ -93,12 +92,12 @@ def plan(
         reused=reused,
         left=tuple(n for n in steps if n not in runs and n not in reused),
         parameters=parameters,
-        held={k: value for k, value in parameters.items() if k in told},
+        held={k: value for k, value in parameters.items() if k in references},
     )
 
 
 def start(again: Again, given: Mapping[str, str], region: str | None = None) -> str:
-    """Start it with the source's parameters, but for ``given``; the new execution's ARN.
+    """Start the execution with the source's parameters and ``given``; return its ARN.
 
     Raises:
         ServiceError: AWS refused.
@@ -113,7 +112,7 @@ def start(again: Again, given: Mapping[str, str], region: str | None = None) -> 
 
 
 def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
-    """The step and all that depends on it, in the definition's order."""
+    """Return the step and all steps that depend on it, in the definition's order."""
     found = {step}
     while new := {n for n, other in steps.items() if found & set(other.waits_for)} - found:
         found |= new
@@ -130,7 +129,7 @@ def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
 def _reused(
     step: str, runs: Iterable[str], steps: Mapping[str, Step], execution: Execution
 ) -> dict[str, str]:
-    """All that the steps that run depend on. Raises RecipeError where that has not succeeded."""
+    """Return all steps that running steps need. Raises RecipeError: one has not succeeded."""
     status = execution.describe()["PipelineExecutionStatus"]
     if status not in ENDED:
         message = f"--execution {execution.arn}: is {status}; only what has ended is reused"

@@ -1,4 +1,4 @@
-"""How a run's steps look in a terminal."""
+"""Display of a run's steps in a terminal."""
 
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +15,7 @@ COLOURS = {
 
 
 def steps_table(steps: list[Step]) -> Table:
-    """Step, status, time: one row each, in the order in which they began."""
+    """Return a table with step, status, time: one row each, in the order in which they began."""
     table = Table(box=None, pad_edge=False)
     table.add_column("step")
     table.add_column("status")
@@ -26,7 +26,7 @@ def steps_table(steps: list[Step]) -> Table:
 
 
 def status_text(step: Step) -> Text:
-    """The step's status in its colour; says when the result is an earlier one, and who waits."""
+    """Return the step's status in its colour, noting an earlier result or a waiting callback."""
     return Text(f"{step.status}{_aside(step)}", style=COLOURS.get(step.status, ""))
 
 
@@ -41,7 +41,7 @@ def _aside(step: Step) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``4.2 s``, ``3 min 05 s``, ``2 h 10 min``; empty for None."""
+    """Return ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``; empty for None."""
     if seconds is None:
         return ""
     if seconds < 60:

@@ -1,6 +1,6 @@
-"""Whether a training is slower than it should be, and which part of its steps it is.
+"""Check whether a training is slower than expected, and which part of its steps it is.
 
-What it should be, somebody expects: by earlier runs that were alike, or as it is foreseen.
+The expectation comes from similar earlier runs, or from a prediction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,50 +10,50 @@ from statistics import median
 from rich.table import Table
 
 STEP = "step"
-"""The whole step, among its parts."""
+"""Name of the whole step, among its parts."""
 
 SLACK = 1.2
-"""How much longer than its longest expectation a step takes before anybody says so: what metric
-lines of one training differ by anyhow."""
+"""Factor over the longest expectation from which a step counts as slow: metric lines of one
+training differ by less anyway."""
 
 Seconds = Mapping[str, float]
-"""Part of an optimizer step → seconds of it, ``STEP`` for the whole step."""
+"""Part of an optimizer step → its seconds, ``STEP`` for the whole step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What steps should take."""
+    """Expected time of steps."""
 
     seconds: Seconds
     most: float
-    """Seconds of a step that would still be no surprise."""
+    """Longest time of a step in seconds that is no surprise."""
 
     grounds: str
-    """Who says so: ``foreseen``, ``3 earlier runs``."""
+    """Source of the expectation: ``foreseen``, ``3 earlier runs``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What steps take, beside what they should."""
+    """Measured time of steps, beside the expected one."""
 
     found: Seconds
     expected: tuple[Expected, ...] = field(default=())
-    """The one that counts first."""
+    """Expectations; the first one counts."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether a step takes longer than it ever should."""
+        """True if a step takes longer than the longest expectation."""
         return bool(self.expected) and self.found[STEP] > self.expected[0].most
 
     @property
     def slowest(self) -> str:
-        """The part that takes most of what is too much; ``STEP`` where no part is known."""
+        """Part with the largest excess; ``STEP`` if no part is known."""
         should = self.expected[0].seconds
         known = [part for part in self.found if part != STEP and part in should]
         return max(known, key=lambda part: self.found[part] - should[part], default=STEP)
 
     def said(self) -> str:
-        """``slow: a step takes 2.31 s, and 1.53 s by 3 earlier runs; most of that is data …``."""
+        """Return ``slow: a step takes 2.31 s, and 1.53 s by 3 earlier runs; most of that is …``."""
         if not self.is_slow:
             return ""
         expected, part = self.expected[0], self.slowest
@@ -65,7 +65,7 @@ class Pace:
         return f"slow: {much} by what {expected.grounds}{where}"
 
     def table(self) -> Table:
-        """A row for the step and each of its parts."""
+        """Return a table with a row for the step and each of its parts."""
         table = Table(box=None, pad_edge=False)
         table.add_column("seconds of")
         table.add_column("this run", justify="right")
@@ -78,12 +78,12 @@ class Pace:
 
 
 def figure(seconds: float | None) -> str:
-    """Three digits; empty where nobody knows it."""
+    """Return three digits; empty for None."""
     return "" if seconds is None else f"{seconds:.3g}"
 
 
 def earlier(runs: Sequence[Seconds]) -> Expected | None:
-    """What runs that were alike took; None where there are none."""
+    """Return the expectation from similar runs; None if there are none."""
     runs = [run for run in runs if STEP in run]
     if not runs:
         return None

@@ -1,4 +1,4 @@
-"""Callback steps that wait for an answer, on AWS or the emulator: which they are, and answers."""
+"""Callback steps that wait for an answer, on AWS or the emulator: list and answer them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Waiting:
     queue: str
     since: datetime | None
     stopping: bool
-    """Whether its execution waits for the answer to stop."""
+    """True if its execution waits for the answer to stop."""
 
 
 def waiting(region: str | None = None) -> Iterator[Waiting]:
-    """Every callback step that waits, of every pipeline.
+    """Iterate over every callback step that waits, of every pipeline.
 
     Raises:
         ServiceError: AWS cannot be reached, or refuses.
@@ -48,20 +48,20 @@ def waiting(region: str | None = None) -> Iterator[Waiting]:
 
 
 def succeed(token: str, outputs: Mapping[str, str], region: str | None = None) -> str:
-    """Answer with these output parameters; the ARN of the execution that goes on.
+    """Answer with these output parameters; return the ARN of the execution, which continues.
 
     Raises:
-        ServiceError: nobody waits with that token, or it needs other outputs.
+        ServiceError: no step waits with that token, or it needs other outputs.
     """
     given = [{"Name": name, "Value": value} for name, value in outputs.items()]
     return _send("success", region, CallbackToken=token, OutputParameters=given)
 
 
 def fail(token: str, reason: str, region: str | None = None) -> str:
-    """Answer that the step failed; the ARN of its execution.
+    """Answer that the step failed; return the ARN of its execution.
 
     Raises:
-        ServiceError: nobody waits with that token.
+        ServiceError: no step waits with that token.
     """
     return _send("failure", region, CallbackToken=token, FailureReason=reason)
 
@@ -73,7 +73,7 @@ def _send(how: str, region: str | None, **request: Any) -> str:
 
 
 def _running(sagemaker: Any) -> Iterator[str]:
-    """ARNs of executions that have not ended."""
+    """Iterate over the ARNs of executions that have not ended."""
     pages = sagemaker.get_paginator("list_pipelines").paginate()
     names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
     listing = sagemaker.get_paginator("list_pipeline_executions")

@@ -1,4 +1,4 @@
-"""Know before you spend: what is wrong with a definition, found offline."""
+"""Know before you spend: find the errors in a definition offline."""
 
 from trainyard.validate.all_checks import check, refuse_errors
 from trainyard.validate.location import Finding

@@ -1,4 +1,4 @@
-"""All checks of a definition, in order; offline and without credentials."""
+"""Run the checks of a definition, in order; offline and without credentials."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,9 +21,9 @@ MALFORMED = {"type", "expression-type", "number-in-string", "expression", "form"
 
 
 def check(body: str) -> list[Finding]:
-    """What is wrong with the definition ``body``: errors first, step by step.
+    """Return the findings in the definition ``body``: errors first, step by step.
 
-    A definition whose outer form is wrong is checked as far as it can be read.
+    A definition with a wrong outer form is checked as far as it can be read.
     """
     document, found = read(body)
     if document is None:
@@ -40,7 +40,7 @@ def check(body: str) -> list[Finding]:
 
 
 def refuse_errors(body: str, source: str) -> None:
-    """Accept the definition ``body``, which is from ``source``, for what needs a valid one.
+    """Refuse the definition ``body``, which is from ``source``, if it is not valid.
 
     Raises:
         DefinitionError: validation finds an error in it.
@@ -49,18 +49,18 @@ def refuse_errors(body: str, source: str) -> None:
     if wrong:
         raise DefinitionError(
             f"{source}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
-            "trainyard validate says all"
+            "trainyard validate lists all"
         )
 
 
 def _well_formed(document: Document, found: list[Finding]) -> Document:
-    """``document`` without the steps whose values have wrong types: the rules table reads them."""
+    """Return ``document`` without steps whose values have wrong types, which rules can't read."""
     broken = {finding.step for finding in found if finding.rule in MALFORMED}
     return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
 
 
 def findings(body: str, document: Document) -> Iterator[Finding]:
-    """Length of the definition and number of parameters, against botocore's model."""
+    """Check length of the definition and number of parameters, against botocore's model."""
     longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
     if len(body) > longest:
         yield ROOT.error(

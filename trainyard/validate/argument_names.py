@@ -1,4 +1,4 @@
-"""What own Arguments name or list: Cleanup's steps, Lineage's entities, ForEach's items."""
+"""Check names and lists in Arguments: Cleanup's steps, Lineage's entities, ForEach's items."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ KINDS = {
 
 
 def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
-    """Names in ``step`` that stand for nothing."""
+    """Iterate over findings for names in ``step`` that refer to nothing."""
     place = Place(step.name, step.path).at("Arguments")
     if step.type == "Cleanup":
         yield from _cleanup(step, steps, place)
@@ -64,7 +64,7 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
 def _loop(
     step: Step, steps: dict[str, Step], place: Place, document: Document
 ) -> Iterator[Finding]:
-    """Items are a list of scalars, or what becomes one; the selector compares a body's output."""
+    """Check a loop: items are a list of scalars or become one; the selector compares an output."""
     items = step.arguments.get("IterableItems")
     found = (
         typed(items, document, steps) if isinstance(items, dict) and is_expression(items) else None
@@ -76,7 +76,7 @@ def _loop(
         yield place.at("IterableItems").error(
             "loop-items",
             f"{said}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
-            why=f"{REFUSED}: there is nothing to go through",
+            why=f"{REFUSED}: there is nothing to iterate over",
             fix="refer to a String parameter with a JSON list, or write the items",
             source="SDK 3.27: ForEachStep._validate_iterable_items",
         )
@@ -107,7 +107,7 @@ def _several(items: Any) -> bool:
 
 
 def _read(text: Any) -> Any:
-    """What the JSON text stands for; None where it is not JSON."""
+    """Return the value of the JSON text; None if it is not JSON."""
     try:
         return json.loads(text) if isinstance(text, str) else None
     except ValueError:
@@ -127,13 +127,13 @@ def _lineage(step: Step, place: Place) -> Iterator[Finding]:
 
 
 def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
-    """Either an ARN, or name and type of an entity that the same step creates."""
+    """Check an end: either an ARN, or name and type of an entity that the same step creates."""
     name, kind = end.get("Name"), end.get("Type")
     if ("Arn" in end) == ("Name" in end):
         yield place.error(
             "one-of",
             f"{brief(end)}: expected either Arn, or Name and Type",
-            why="the association cannot be made",
+            why="the association cannot be created",
             fix="give Name and Type for an entity of this step, Arn for any other",
             source="SDK 3.27: LineageEntityReference",
         )
@@ -160,7 +160,7 @@ PASSING = "developer guide: Pass Data Between Steps"
 
 
 def property_file_findings(step: Step) -> Iterator[Finding]:
-    """Each names an output that the step has, and has a name of its own."""
+    """Check property files: each names an output that the step has, and has a name of its own."""
     config = step.arguments.get("ProcessingOutputConfig")
     outputs = config.get("Outputs") if isinstance(config, dict) else None
     names = (
@@ -204,7 +204,7 @@ def _file_path(path: Any, place: Place) -> Iterator[Finding]:
 
 
 def declared(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
-    """Whether ``target`` has the property file that ``reference`` names."""
+    """Check that ``target`` has the property file that ``reference`` names."""
     if "PropertyFiles" not in step_type(target.type).fields:
         yield place.error(
             "property-file",

@@ -1,6 +1,6 @@
-"""Shapes to check values against: botocore's service models, and the same form for our own.
+"""Shapes to check values against: botocore's service models, and our own in the same form.
 
-The model is read as botocore's own JSON, without a client: 0.05 s, once a process.
+The model is read as botocore's own JSON, without a client: 0.05 s, once per process.
 """
 
 import functools
@@ -16,58 +16,58 @@ from trainyard.language.step_types.shape_form import ANYTHING
 
 @functools.cache
 def service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
-    """Shape name → shape, as botocore's model of ``service`` has them."""
+    """Return shape name → shape, from botocore's model of ``service``."""
     return botocore.loaders.Loader().load_service_model(service, "service-2")["shapes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One shape; ``origin`` and ``name`` say in a finding where a constraint is from."""
+    """A shape; ``origin`` and ``name`` say in a finding where a constraint is from."""
 
     origin: str
-    """``botocore``, or what an own shape was taken from."""
+    """``botocore``, or the source of an own shape."""
 
     name: str
-    """``CreateTrainingJobRequest.StoppingCondition``."""
+    """Name, such as ``CreateTrainingJobRequest.StoppingCondition``."""
 
     body: Mapping[str, Any]
-    """``type`` and, as the type has them: members, required, member, key, value, enum, …"""
+    """``type`` and the type's entries: members, required, member, key, value, enum, …"""
 
     service: str = "sagemaker"
 
     @property
     def type(self) -> str:
-        """Botocore's word: structure, list, map, string, integer, …; ``any`` in own shapes."""
+        """Botocore's type: structure, list, map, string, integer, …; ``any`` in own shapes."""
         return self.body["type"]
 
     @property
     def source(self) -> str:
-        """What a finding cites."""
+        """Source that a finding cites."""
         return f"{self.origin}: {self.name}"
 
     @property
     def members(self) -> Mapping[str, Any]:
-        """A structure's members: name → shape."""
+        """Members of a structure: name → shape."""
         return self.body.get("members", {})
 
     def member(self, key: str) -> "Shape":
-        """The shape of a structure's member."""
+        """Return the shape of a structure's member."""
         return self._follow(self.members[key], key)
 
     def item(self) -> "Shape":
-        """The shape of a list's items."""
+        """Return the shape of a list's items."""
         return self._follow(self.body["member"], "")
 
     def key(self) -> "Shape":
-        """The shape of a map's keys."""
+        """Return the shape of a map's keys."""
         return self._follow(self.body["key"], "key")
 
     def value(self) -> "Shape":
-        """The shape of a map's values."""
+        """Return the shape of a map's values."""
         return self._follow(self.body["value"], "value")
 
     def _follow(self, target: Mapping[str, Any], key: str) -> "Shape":
-        """``target`` names a shape of the service, or is one itself (in an own shape)."""
+        """Return the shape that ``target`` names, or is itself (in an own shape)."""
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
             named = f"{owner}.{key}" if key else target["shape"]
@@ -79,7 +79,7 @@ class Shape:
 
 
 def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A structure without the members that ``target``, an own shape, leaves out."""
+    """Return a structure without the members that ``target``, an own shape, leaves out."""
     gone = target.get("without")
     if not gone:
         return body
@@ -89,16 +89,17 @@ def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str,
 
 
 def service_shape(name: str, service: str = "sagemaker") -> Shape:
-    """The shape that botocore's model calls ``name``.
+    """Return the shape that botocore's model calls ``name``.
 
-    A botocore that is older than the shape checks nothing of it (``requests`` warns of that).
+    If the shape is missing in an older botocore, nothing is checked (``requests`` warns about
+    that).
     """
     return Shape("botocore", name, service_shapes(service).get(name, ANYTHING), service)
 
 
 @functools.cache
 def pattern(text: str) -> re.Pattern[str] | None:
-    """A model's pattern, for ``fullmatch``; None where Python cannot express it.
+    """Return a model's pattern, for ``fullmatch``; None if Python cannot express it.
 
     Java writes ``\\p{L}`` for a letter; Python has no such class, so it is widened to ``\\w``.
     """

@@ -1,4 +1,4 @@
-"""Conditions: their operators, members, and whether their sides can be compared."""
+"""Check conditions: their operators, members, and whether their sides can be compared."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ NUMBERS = ("integer", "float")
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """What is wrong with the conditions of every Condition step."""
+    """Iterate over findings in the conditions of every Condition step."""
     for step in document.steps:
         if step.type != "Condition":
             continue
@@ -39,9 +39,9 @@ class _Check:
         self.steps = steps
 
     def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
-        """What is wrong with one condition, and with those inside it."""
+        """Check one condition, and those inside it."""
         kind = condition.get("Type") if isinstance(condition, dict) else None
-        if kind not in list(MEMBERS):  # a list compares whatever stands there
+        if kind not in list(MEMBERS):  # a list also compares unhashable values
             wanted = f"a condition of one Type of {', '.join(MEMBERS)}"
             yield _form(place, condition, wanted, suggestion(kind, list(MEMBERS)))
             return
@@ -88,7 +88,7 @@ class _Check:
             yield _no_order(kind, left, right, known, place)
 
     def _type(self, value: Any) -> str | None:
-        """The side's type; ANY where only the run can tell, None where it can be none."""
+        """Return the side's type; ANY if only the run can know it, None if no type is possible."""
         if is_expression(value):
             type_ = typed(value, self.document, self.steps).type
             return None if type_ in ("list", "structure", "map") else type_
@@ -160,7 +160,7 @@ def _no_branch(place: Place) -> Finding:
     return place.warning(
         "empty-condition",
         "neither IfSteps nor ElseSteps has a step",
-        why="whatever comes out, nothing follows from it",
+        why="whatever the outcome, nothing follows from it",
         fix="move the steps that depend on the outcome into a branch",
         source=SOURCE,
     )

@@ -1,4 +1,4 @@
-"""Expressions as the checks meet them: where they stand, what they name, what type they give."""
+"""Expressions in the checks: their places, their references, and their types."""
 
 import re
 from collections.abc import Iterator
@@ -27,18 +27,18 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What an expression will be: ``type`` in botocore's words, ``values`` as far as known."""
+    """The type of an expression in botocore's words, and its ``values`` as far as known."""
 
     type: str
     values: tuple[Any, ...] = ()
-    """A parameter's default and its other permitted values; a joined text. Empty: unknown."""
+    """Default of a parameter and its other permitted values; a joined text. Empty: unknown."""
 
     outline: str = ""
-    """A joined text that begins with constants, with x for what only the run knows."""
+    """Joined text that begins with constants, with x where only the run knows the text."""
 
 
 def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
-    """Every expression of the definition, with its place and the step that it stands in."""
+    """Iterate over every expression of the definition, with its place and its step."""
     for key in ("PipelineExperimentConfig", "MlflowConfig"):
         for expression, at in expressions(document.document.get(key)):
             yield expression, Place(None, f"$.{key}").at(*at), None
@@ -50,7 +50,7 @@ def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
 
 
 def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
-    """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
+    """Return the type of ``expression``; ANY if only the run can know it, or it is wrong."""
     if JOIN in expression:
         joined = document.value(expression)
         return _outline(joined) if isinstance(joined, Unknown) else Typed("string", (joined,))
@@ -58,13 +58,13 @@ def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed
         return Typed(ANY)
     try:
         reference = parse_get(expression[GET])
-    except ExpressionError:  # said by the references' check
+    except ExpressionError:  # reported by the references' check
         return Typed(ANY)
     return _reference_type(reference, document, steps)
 
 
 def _outline(joined: Unknown) -> Typed:
-    """The type of a joined text that is known in part."""
+    """Return the type of a joined text that is known in part."""
     begins = bool(joined.parts) and isinstance(joined.parts[0], str)
     return Typed("string", outline=joined.filled("x") if begins else "")
 
@@ -80,7 +80,7 @@ def _reference_type(reference: Reference, document: Document, steps: dict[str, S
 
 
 def parameter_type(entry: Any) -> Typed:
-    """The type of a parameter from its entry in the definition, with the values it names."""
+    """Return the type of a parameter from its entry in the definition, with the values it names."""
     default = entry.get("DefaultValue")
     others = entry.get("EnumValues")
     values = [] if default is None else [default]
@@ -92,7 +92,7 @@ def parameter_type(entry: Any) -> Typed:
 def _property_type(step: Step, path: str, steps: dict[str, Step]) -> Typed:
     try:
         shape = find(step, split_path(path), steps)
-    except (PropertyError, ExpressionError):  # said by the references' check
+    except (PropertyError, ExpressionError):  # reported by the references' check
         return Typed(ANY)
     if shape is None or shape.type in ("timestamp", "blob"):
         return Typed(ANY)
@@ -103,7 +103,7 @@ PASSING = "developer guide: Pass Data Between Steps"
 
 
 def join(body: Any, place: Place) -> Iterator[Finding]:
-    """What is wrong with the body of a ``Std:Join``."""
+    """Check the body of a ``Std:Join``."""
     values = body.get("Values") if isinstance(body, dict) else None
     if not isinstance(values, list):
         yield place.error(
@@ -137,7 +137,7 @@ def _is_object(value: Any) -> bool:
 def _no_text(place: Place, value: Any) -> Finding:
     return place.error(
         "expression",
-        f"{brief(value)} is no text: an expression cannot stand here",
+        f"{brief(value)} is not text: an expression cannot stand here",
         why=f"{REFUSED}: it is read before any expression has a value",
         fix="write constant text",
         source="#3463 #4418",
@@ -147,7 +147,7 @@ def _no_text(place: Place, value: Any) -> Finding:
 def odd_member(
     place: Place, what: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
 ) -> Finding:
-    """``what``, such as a function or a dependency, has a member that nobody knows."""
+    """Return a finding: ``what``, such as a function or a dependency, has an unknown member."""
     return place.error(
         "unknown-member",
         f"{what} has no member {key!r}",
@@ -158,7 +158,7 @@ def odd_member(
 
 
 def json_get(body: Any, place: Place) -> Iterator[Finding]:
-    """What is wrong with the body of a ``Std:JsonGet``."""
+    """Check the body of a ``Std:JsonGet``."""
     members = ("PropertyFile", "S3Uri", "Path")
     if not isinstance(body, dict) or ("PropertyFile" in body) == ("S3Uri" in body):
         yield place.error(

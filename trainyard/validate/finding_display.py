@@ -1,4 +1,4 @@
-"""Findings on a terminal: grouped by step, errors first, readable without colour too."""
+"""Display findings on a terminal: grouped by step, errors first, readable without colour, too."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ COLOURS = {"error": "bold red", "warning": "yellow"}
 
 
 def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
-    """Print what was found in the definition ``body`` ("": there is none), and end the command.
+    """Print the findings in the definition ``body`` ("": there is none), and end the command.
 
     Raises:
         typer.Exit: with status 1 when there is an error, else 0.
@@ -30,7 +30,7 @@ def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
 
 
 def _checked(body: str) -> str:
-    """What a run looked at."""
+    """Return a summary of what was checked."""
     document, _ = read(body) if body else (None, [])
     if document is None:
         return "no definition to check"
@@ -51,7 +51,7 @@ def show(findings: Sequence[Finding], checked: str) -> None:
 
 
 def line(finding: Finding) -> str:
-    """A finding in one line, for an error's message."""
+    """Return a finding in one line, for an error's message."""
     return f"{finding.path}: {finding.problem}; {finding.fix} ({finding.source})"
 
 
@@ -84,5 +84,5 @@ def _summary(findings: Sequence[Finding], checked: str) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """``1 error``, ``2 errors``."""
+    """Return ``1 error``, ``2 errors``."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Where in a definition a check stands; findings are made from there."""
+"""A check's place in a definition; findings are created from it."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that will go wrong, found before anything is uploaded."""
+    """A problem that will occur, found before anything is uploaded."""
 
     rule: str
     """Name of the rule, in kebab-case: ``spot-without-checkpoints``."""
@@ -17,23 +17,23 @@ class Finding:
     """error: the service refuses it, or the run cannot end well. warning: it may cost you."""
 
     step: str | None
-    """Name of the step; None when it is about the pipeline or the recipe as a whole."""
+    """Name of the step; None if it concerns the pipeline or the recipe as a whole."""
 
     path: str
-    """Where: ``$.Steps[1].Arguments.StoppingCondition`` in the definition, ``train.spot`` in the
+    """Place: ``$.Steps[1].Arguments.StoppingCondition`` in the definition, ``train.spot`` in the
     recipe."""
 
     problem: str
-    """What is wrong, with the value and what was expected."""
+    """Problem, with the value and what was expected."""
 
     why: str
-    """What would happen."""
+    """Consequence of the problem."""
 
     fix: str
-    """What to change."""
+    """Change that solves it."""
 
     source: str
-    """Where the rule is from: AWS's page, botocore's shape, an issue's number."""
+    """Source of the rule: AWS's page, botocore's shape, an issue's number."""
 
 
 REFUSED = "CreatePipeline refuses the definition"
@@ -42,13 +42,13 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A JSON path, and the step that it lies in."""
+    """A JSON path, and its step."""
 
     step: str | None
     path: str
 
     def at(self, *keys: str | int) -> "Place":
-        """The place of a member (by name) or an item (by index) below this one."""
+        """Return the place of a member (by name) or an item (by index) below this one."""
         path = self.path
         for key in keys:
             if isinstance(key, int):
@@ -58,7 +58,7 @@ class Place:
         return Place(self.step, path)
 
     def error(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
-        """A finding here that the service refuses, or that ends the run."""
+        """Return a finding here that the service refuses, or that ends the run."""
         return Finding(
             rule=rule,
             severity="error",
@@ -71,13 +71,13 @@ class Place:
         )
 
     def warning(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
-        """A finding here that may cost something."""
+        """Return a finding here that may cost something."""
         found = self.error(rule, problem, why=why, fix=fix, source=source)
         return replace(found, severity="warning")
 
 
 def suggestion(name: Any, valid: list[str], shown: int = 8) -> str:
-    """``use x`` with the nearest valid name, else with some of the valid ones."""
+    """Return ``use x`` with the nearest valid name, else with some of the valid ones."""
     close = get_close_matches(str(name), valid, n=1, cutoff=0.6)
     if close:
         return f"use {close[0]}"
@@ -88,6 +88,6 @@ def suggestion(name: Any, valid: list[str], shown: int = 8) -> str:
 
 
 def brief(value: Any, longest: int = 80) -> str:
-    """``value`` as a message shows it: its beginning, where it is long."""
+    """Return ``value`` for a message: only its beginning, if it is long."""
     text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,4 +1,4 @@
-"""The outer form of a definition: JSON, its top level, parameters, and the steps' own fields."""
+"""Check the outer form of a definition: JSON, its top level, parameters, and steps' own fields."""
 
 import json
 import re
@@ -21,7 +21,7 @@ ROOT = Place(None, "$")
 
 
 def read(body: str) -> tuple[Document | None, list[Finding]]:
-    """The definition in ``body``, and what is wrong with its form; None when it cannot be read."""
+    """Return the definition in ``body``, or None if unreadable, and the findings in its form."""
     findings: list[Finding] = []
     try:
         document = json.loads(
@@ -30,7 +30,7 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
     except (ValueError, RecursionError) as error:
         return None, [*findings, _no_json(str(error))]
     if not isinstance(document, dict):
-        return None, [*findings, _no_json(f"it is {brief(document)}, no object")]
+        return None, [*findings, _no_json(f"it is {brief(document)}, not an object")]
     findings += _top(document)
     findings += _parameters(document.get("Parameters"))
     findings += _steps(document.get("Steps"))
@@ -45,14 +45,14 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
 
 
 class _Pairs:
-    """Makes an object of pairs; remembers keys that stand twice."""
+    """Creates an object of pairs; records keys that occur twice."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = sorted({key for key in keys if keys.count(key) > 1})
             self.findings.append(
@@ -64,11 +64,11 @@ class _Pairs:
                     source="RFC 8259, section 4",
                 )
             )
-        return made
+        return members
 
 
 class _Constants:
-    """Remembers NaN and Infinity, which are no JSON."""
+    """Records NaN and Infinity, which are not JSON."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
@@ -77,7 +77,7 @@ class _Constants:
         self.findings.append(
             ROOT.error(
                 "not-json",
-                f"{constant} is no JSON number",
+                f"{constant} is not a JSON number",
                 why=REFUSED,
                 fix="write a number, or text",
                 source="RFC 8259, section 6",
@@ -89,7 +89,7 @@ class _Constants:
 def _no_json(problem: str) -> Finding:
     return ROOT.error(
         "not-json",
-        f"the definition is no JSON object: {problem}",
+        f"the definition is not a JSON object: {problem}",
         why=REFUSED,
         fix="write it with json.dumps, or with Pipeline.definition()",
         source="RFC 8259",
@@ -113,7 +113,7 @@ def _top(document: dict) -> Iterator[Finding]:
 
 
 def _kinds(document: dict) -> Iterator[Finding]:
-    """Types of the top-level members; what SDK 3.27 writes as null may be null."""
+    """Check the types of the top-level members; what SDK 3.27 writes as null may be null."""
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
         yield _form(ROOT.at("Steps"), document.get("Steps"), "a list with at least one step")
     if not isinstance(document.get("Parameters", []), list):
@@ -146,7 +146,7 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
     if kind not in list(TYPES):
         yield place.at("Type").error(
             "parameter-type",
-            f"{brief(kind)} is no parameter type",
+            f"{brief(kind)} is not a parameter type",
             why=REFUSED,
             fix=suggestion(kind, list(TYPES)),
             source="SDK 3.27: ParameterTypeEnum",
@@ -196,10 +196,10 @@ def _steps(documents: Any) -> Iterator[Finding]:
 
 
 def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
-    if kind not in list(STEP_TYPES):  # a list compares whatever stands there
+    if kind not in list(STEP_TYPES):  # a list also compares unhashable values
         yield place.at("Type").error(
             "step-type",
-            f"{brief(kind)} is no type of step",
+            f"{brief(kind)} is not a type of step",
             why=REFUSED,
             fix=suggestion(kind, list(STEP_TYPES)),
             source="SDK 3.27: StepTypeEnum",
@@ -210,7 +210,7 @@ def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
 
 
 def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
-    """Names of parameters and steps; the service's shapes allow an empty one, nothing else does."""
+    """Check a parameter's or step's name; only the service's shapes would allow an empty one."""
     body = service_shapes("sagemaker")[shape]
     if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
         yield _form(

@@ -1,4 +1,4 @@
-"""References: what they name exists, and may be had where they stand."""
+"""Check references: their targets exist, and are available at their place."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ from trainyard.validate.step_properties import PropertyError, find, in_brackets
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """What is wrong with the expressions of the definition."""
+    """Iterate over findings in the expressions of the definition."""
     used: set[str] = set()
     for expression, place, step in everywhere(document):
         yield from _expression(expression, place, step, document, steps, used)
@@ -149,8 +149,8 @@ def _loop_output(
     if reference.name not in inside:
         yield place.error(
             "loop-item",
-            f"IterationOutput of {reference.name!r}, which is no body step here",
-            why=f"{REFUSED}: a selector compares what the body's steps give",
+            f"IterationOutput of {reference.name!r}, which is not a body step here",
+            why=f"{REFUSED}: a selector compares outputs of the body's steps",
             fix=suggestion(reference.name, inside),
             source="SDK 3.27: ForEachSelector",
         )
@@ -166,7 +166,7 @@ def _unused(document: Document, used: set[str]) -> Iterator[Finding]:
             yield Place(None, f"$.Parameters[{index}]").warning(
                 "unused-parameter",
                 f"nothing refers to parameter {name!r}",
-                why="who sets it at a start changes nothing",
+                why="setting it at a start changes nothing",
                 fix="refer to it where it was meant to be used, or remove it",
                 source="definition",
             )

@@ -1,4 +1,4 @@
-"""Does a value fit a shape? Members, types, enums, patterns, lengths, ranges, at every depth."""
+"""Check a value at every depth against a shape: members, types, enums, patterns, limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Fit:
     steps: dict[str, Step]
 
     def check(self, value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
-        """What is wrong with ``value`` where ``shape`` is wanted."""
+        """Check ``value`` against ``shape``."""
         if shape.type == "any" or (value is None and shape.body.get("nullable")):
             return
         if is_expression(value):
@@ -99,7 +99,7 @@ class Fit:
 
 
 def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
-    """A string's enum, pattern and length; a number's range."""
+    """Check a string's enum, pattern and length, or a number's range."""
     enum = shape.body.get("enum")
     if enum and value not in enum:
         yield place.error(
@@ -135,7 +135,7 @@ def _pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
 
 
 CITED = {"ProcessingInputs": "#2554, "}
-"""Shape → the issue of those who met its limit."""
+"""Shape → an issue of people who met its limit."""
 
 
 def _length(value: str | list | dict, shape: Shape, place: Place, what: str) -> Iterator[Finding]:
@@ -199,7 +199,7 @@ def _wrong_type(value: Any, shape: Shape, place: Place) -> Finding:
     wanted = JSON.get(shape.type, shape.type)
     return place.error(
         "type",
-        f"{brief(value)} is no {wanted}",
+        f"{brief(value)} is not of type {wanted}",
         why=REFUSED_WHY,
         fix=_convert(value, wanted),
         source=shape.source,
@@ -238,7 +238,7 @@ def _wrong_expression(value: dict, found: Typed, shape: Shape, place: Place) -> 
 
 
 def _of_expression(value: dict, known: Any, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The same findings, said of the value that the expression has by default."""
+    """Iterate over the same findings, reported for the value that the expression has by default."""
     for found in findings:
         text = value.get(GET, JOIN)
         yield Finding(

@@ -1,4 +1,4 @@
-"""The order of the steps: DependsOn, and nothing that waits for itself."""
+"""Check the order of the steps: DependsOn, and no step that waits for itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from trainyard.validate.location import REFUSED, Finding, Place, brief, suggesti
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """What is wrong with DependsOn, and every cycle."""
+    """Iterate over findings in DependsOn, and every cycle."""
     for step in document.steps:
         yield from _depends_on(step, steps)
     yield from _cycles(document, steps)
@@ -56,10 +56,10 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
     for key in entry:
         if key not in ("Step", "Trigger"):
             yield odd_member(place.at(key), "DependsOn", key, ["Step", "Trigger"])
-    if entry.get("Trigger") not in list(TRIGGERS):  # which compares whatever stands there
+    if entry.get("Trigger") not in list(TRIGGERS):  # a list also compares unhashable values
         yield place.at("Trigger").error(
             "depends-on",
-            f"{brief(entry.get('Trigger'))} is no trigger",
+            f"{brief(entry.get('Trigger'))} is not a trigger",
             why=REFUSED,
             fix=suggestion(entry.get("Trigger"), list(TRIGGERS)),
             source="SDK 3.27: TriggerCondition",
@@ -82,7 +82,7 @@ def _cycles(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 
 
 def waits_for(document: Document) -> dict[str, list[str]]:
-    """Step → the steps that must have ended before it starts, its condition among them."""
+    """Return step → the steps that must have ended before it starts, its condition among them."""
     waits: dict[str, list[str]] = {step.name: [] for step in document.steps}
     for step in document.steps:
         waits[step.name] += [name for name in step.waits_for if name in waits]
@@ -90,7 +90,7 @@ def waits_for(document: Document) -> dict[str, list[str]]:
 
 
 def _cycle(start: str, waits: dict[str, list[str]], done: set[str]) -> list[str] | None:
-    """The first cycle that is reached from ``start``; without recursion, for long chains."""
+    """Return the first cycle reached from ``start``; without recursion, for long chains."""
     stack = [(start, iter(waits[start]))]
     path = [start]
     if start in done:
@@ -115,7 +115,7 @@ DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
 def missing(place: Place, what: str, name: str, valid: list[str]) -> Finding:
-    """A parameter or step that does not exist, with the nearest that does."""
+    """Return a finding: the parameter or step does not exist; with the nearest one that does."""
     return place.error(
         f"unknown-{what}",
         f"there is no {what} {name!r}",
@@ -126,7 +126,7 @@ def missing(place: Place, what: str, name: str, valid: list[str]) -> Finding:
 
 
 def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Whether ``target`` has run whenever ``step`` runs."""
+    """Check that ``target`` has run whenever ``step`` runs."""
     own = _branches(step, steps)
     for condition, outcome in _branches(target, steps).items():
         if own.get(condition) is (not outcome):
@@ -138,7 +138,7 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
 
 
 def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
-    """Condition step → the outcome under which ``step`` runs, at every depth of nesting."""
+    """Return condition step → the outcome under which ``step`` runs, at every depth of nesting."""
     found: dict[str, bool] = {}
     while step is not None and step.branch is not None and step.branch[0] not in found:
         condition, outcome = step.branch
@@ -152,7 +152,7 @@ def _never_both(step: Step, target: Step, condition: str, outcome: bool, place: 
         "other-branch",
         f"step {step.name!r} runs when {condition!r} is {not outcome}, "
         f"step {target.name!r} when it is {outcome}: never both",
-        why="the step waits for one that is never run",
+        why="the step waits for a step that is never run",
         fix="refer to a step before the condition, or move one of them to the same branch",
         source="#3565",
     )
@@ -172,7 +172,7 @@ def _perhaps(step: Step, target: Step, condition: str, outcome: bool, place: Pla
 def _inside_loop(target: Step, place: Place) -> Finding:
     return place.error(
         "inside-a-loop",
-        f"step {target.name!r} runs once an item of {target.loop!r}: it is many steps",
+        f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
         why=f"{REFUSED}: outside the loop there is no step of this name",
         fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
         source="SDK 3.27: ForEachStep",

@@ -1,4 +1,4 @@
-"""What a step offers to the others: ``Steps.X.…`` in the shape of the matching Describe answer."""
+"""Properties that a step offers to others: ``Steps.X.…`` in the shape of the Describe answer."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from trainyard.validate.botocore_shapes import Shape, service_shape
 from trainyard.validate.location import suggestion
 
 OUTPUT_TYPES = {"String": "string", "Integer": "integer", "Float": "float", "Boolean": "boolean"}
-"""Type of a Lambda or callback output, or of a pipeline parameter → botocore's word for it."""
+"""Type of a Lambda or callback output, or of a pipeline parameter → botocore's type."""
 
 
 class PropertyError(Exception):
@@ -25,7 +25,7 @@ class PropertyError(Exception):
 
 
 def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
-    """The shape of a property; None where it may be anything.
+    """Return the shape of a property; None if it may be anything.
 
     Raises:
         PropertyError: the step's type has no such property, or this step does not declare it.
@@ -48,8 +48,8 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
 
 
 def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
-    """The first name in ``path`` that follows a dot where brackets are wanted, as in a list or a
-    map; empty where there is none.
+    """Return the first name in ``path`` that follows a dot where brackets are needed, as in a list
+    or a map; empty if there is none.
     """
     for dot in re.finditer(r"\.(\w[\w-]*)", path):
         with suppress(ExpressionError, PropertyError):  # within quotes; a part that names nothing
@@ -61,7 +61,9 @@ def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
 
 
 def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
-    """``IterationOutputs[0].<body step>.<property>`` (SDK 3.27: ForEachStep)."""
+    """Return the shape at ``IterationOutputs[0].<body step>.<property>`` (SDK 3.27:
+    ForEachStep).
+    """
     if len(tokens) < 3 or not isinstance(tokens[0], int):
         problem = f"IterationOutputs of step {step.name!r} without an index, step and property"
         raise PropertyError(problem, "write IterationOutputs[0].<body step>.<property>")
@@ -74,7 +76,7 @@ def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> S
 
 
 def _selected(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
-    """``Selected.<property>``, of the body step that the selector compares."""
+    """Return the shape at ``Selected.<property>``, of the body step that the selector compares."""
     selector = step.arguments.get("Selector")
     field = selector.get("Field") if isinstance(selector, dict) else None
     text = str(field.get("Get")) if isinstance(field, dict) else ""
@@ -85,7 +87,7 @@ def _selected(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Sh
 
 
 def _root(step: Step) -> Shape | None:
-    """The structure of all that the step offers; None for a type that nobody here knows."""
+    """Return the structure of all that the step offers; None for an unknown type."""
     kind = STEP_TYPES.get(step.type)
     if kind is None:
         return None
@@ -94,7 +96,7 @@ def _root(step: Step) -> Shape | None:
     _, name = kind.shape_names(step.arguments)
     if name is None and not kind.properties:
         raise PropertyError(
-            f"a {step.type} step has no properties", "refer to a step that makes something"
+            f"a {step.type} step has no properties", "refer to a step that creates something"
         )
     if name is None:
         return Shape("SDK 3.27", f"{step.type}Step", structure(**kind.properties))
@@ -107,7 +109,7 @@ def _root(step: Step) -> Shape | None:
 
 
 def _outputs(step: Step) -> dict[str, Any]:
-    """``OutputParameters['x']`` of a Lambda or callback step, each with its declared type."""
+    """Return ``OutputParameters['x']`` of a Lambda or callback step, with declared types."""
     declared = step.document.get("OutputParameters")
     members = {
         output["OutputName"]: {"type": OUTPUT_TYPES.get(str(output.get("OutputType")), "any")}
@@ -137,10 +139,10 @@ def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
 
 
 def _declared(declared: Any, token: str | int, step: Step) -> Any:
-    """What the step's own Arguments have at the same path; a Describe answer repeats them.
+    """Return the step's own Arguments at the same path; a Describe answer repeats them.
 
-    So an output's name, a list's index and a map's key can be checked where Arguments have the
-    list or map. None where they do not.
+    So an output's name, a list's index and a map's key can be checked if Arguments have the
+    list or map. None if they do not.
     """
     if isinstance(declared, list):
         return _item(declared, token, step)

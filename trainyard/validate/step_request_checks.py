@@ -1,4 +1,4 @@
-"""Every step against the shapes of its type, and against what the API's pages add to them."""
+"""Check every step against the shapes of its type, and against further rules in the API's pages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,32 +28,32 @@ PIPELINE = structure(
     },
     MlflowConfig=ANYTHING,
 )
-"""The pipeline's own configuration, beside its steps. The service names an experiment by the
-pipeline and a trial by the execution where the definition does not."""
+"""Configuration of the pipeline itself, beside its steps. The service names an experiment by the
+pipeline and a trial by the execution if the definition does not."""
 UNIQUE = {
     "ChannelName": "Training input channels become folders of these names",
-    "InputName": "processing inputs are told apart by their names",
-    "OutputName": "processing outputs are told apart by their names",
+    "InputName": "processing inputs are identified by their names",
+    "OutputName": "processing outputs are identified by their names",
     "Key": "a tag has one value",
-    "ActionName": "lineage actions are told apart by their names",
-    "ArtifactName": "lineage artifacts of one step are told apart by their names",
-    "ContextName": "lineage contexts are told apart by their names",
-    "InstanceGroupName": "groups of instances are told apart by their names",
-    "VariantName": "production variants are told apart by their names",
+    "ActionName": "lineage actions are identified by their names",
+    "ArtifactName": "lineage artifacts of one step are identified by their names",
+    "ContextName": "lineage contexts are identified by their names",
+    "InstanceGroupName": "groups of instances are identified by their names",
+    "VariantName": "production variants are identified by their names",
 }
 """Member of a list's items that must differ → why."""
 NAMED = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParameterRanges")
-"""Lists whose items are told apart by Name."""
+"""Lists whose items are identified by Name."""
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """What SageMaker would refuse of each step's fields and Arguments."""
+    """Iterate over findings in each step's fields and Arguments that SageMaker would refuse."""
     fit = Fit(document, steps)
     own = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
     yield from fit.check(own, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
     for step in document.steps:
         place = Place(step.name, step.path)
-        if step.type not in STEP_TYPES:  # said by the form's check
+        if step.type not in STEP_TYPES:  # reported by the form's check
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
         shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
@@ -72,9 +72,10 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 
 
 def arguments_shape(step: Step) -> Shape:
-    """What the Arguments of a step of a known type must be.
+    """Return the shape of the Arguments of a step of a known type.
 
-    What SageMaker passes on is checked against the matching Create… request of botocore's model.
+    Arguments that SageMaker passes on are checked against the matching Create… request of
+    botocore's model.
     """
     kind = STEP_TYPES[step.type]
     request, _ = kind.shape_names(step.arguments)
@@ -139,7 +140,7 @@ def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
         wanted = "one" if choice.several else "exactly one"
         yield place.error(
             "one-of",
-            f"{wanted} of {', '.join(choice.members)} is wanted, {have}",
+            f"{wanted} of {', '.join(choice.members)} is needed, {have}",
             why=REFUSED_WHY,
             fix=f"add {choice.members[0]}" if not present else f"keep {present[0]} alone",
             source=choice.source,
@@ -147,7 +148,7 @@ def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
 
 
 def _at(value: Any, where: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
-    """The values at ``where``; 0 stands for every item of a list. Absent ones are left out."""
+    """Iterate over the present values at ``where``; 0 stands for every item of a list."""
     if not where:
         yield value, place
     elif where[0] == 0:
@@ -158,7 +159,7 @@ def _at(value: Any, where: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
 
 
 def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
-    """Items of one list that are told apart by a name which two of them have."""
+    """Iterate over findings: items of one list that should be unique but share a name."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _duplicates(item, place.at(key))
@@ -194,7 +195,7 @@ def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
             yield place.at(index, "Name").error(
                 "duplicate-item",
                 f"a second item has Name {name!r}",
-                why="they are told apart by their names; the request is refused",
+                why="they are identified by their names; the request is refused",
                 fix="rename or remove one of them",
                 source="SageMaker API reference: names in a list are unique",
             )
@@ -205,7 +206,7 @@ def _items(value: Any) -> list:
 
 
 def _folders(step: Step, place: Place) -> Iterator[Finding]:
-    """A processing input's folder; of an output's the API's page says no more than absolute."""
+    """Check a processing input's folder; for an output's the API's page only says absolute."""
     if STEP_TYPES[step.type].job is not PROCESSING_JOB:
         return
     for value, there in _at(step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place):
@@ -228,7 +229,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
         yield place.warning(
             "cache-without-expiry",
             "Enabled without ExpireAfter",
-            why="it is not said how old a result may be that is used again",
+            why="it does not say how old a reused result may be",
             fix='add "ExpireAfter": "P30D"',
             source="SDK 3.27: CacheConfig; developer guide: Caching pipeline steps",
         )
@@ -258,7 +259,7 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
     policies = step.document.get("RetryPolicies")
     seen: dict[str, int] = {}
     for index, policy in enumerate(policies if isinstance(policies, list) else ()):
-        if not isinstance(policy, dict):  # said by the shape's check
+        if not isinstance(policy, dict):  # reported by the shape's check
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
         if len(limits) == 2:

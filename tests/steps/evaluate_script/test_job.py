@@ -145,7 +145,7 @@ def test_a_metric_that_no_row_has_is_no_comparison(root):
     evaluated(root, "--champion", ARN)
     gate = judged(root, "--superiority", "auc", "higher", "0", "--champion", ARN, "--look", "1")
     assert gate["verdict"] == "reject"
-    assert "a metric that is no mean over examples has no scores" in gate["reason"]
+    assert "a metric that is not a mean over examples has no scores" in gate["reason"]
 
 
 def test_the_challengers_failure_ends_the_job_with_its_last_lines(root):

@@ -130,7 +130,7 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
         ((*SMALL, "--deadline", "9999w"), "--deadline 9999w: expected a time"),
         ((*SMALL, "--budget", "-1"), "--budget -1: expected a number"),
         ((*SMALL, "--budget", "nan"), "--budget nan: expected a number"),
-        ((*SMALL, "--region", "mars-1"), "region mars-1: SageMaker is in no region of that name"),
+        ((*SMALL, "--region", "mars-1"), "region mars-1: SageMaker has no region of that name"),
         ((*SMALL, "--tokens", "1e40"), "--tokens 1e40: expected a number"),
         ((*SMALL, "--tokens", "9e999"), "--tokens 9e999: expected a number"),
         ((*SMALL, "--tokens", "1M"), "tokens 1,000,000: expected at least one step's"),

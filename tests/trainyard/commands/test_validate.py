@@ -97,4 +97,4 @@ def test_a_pipelines_name_stands_for_what_is_deployed(run_python, tmp_path: Path
         done = run_python(*verb, "one", env=aws.endpoint.env)
         assert done.stdout.endswith("1 step (Processing) and 0 parameters checked\n"), done.stderr
         none = run_python(*verb, "nobodys", env=aws.endpoint.env)
-        assert none.returncode == 1 and "pipeline nobodys: there is none in us-" in none.stderr
+        assert none.returncode == 1 and "pipeline nobodys: does not exist in us-" in none.stderr

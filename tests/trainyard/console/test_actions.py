@@ -184,7 +184,7 @@ def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: 
     form = Form(client, "start", pipeline="typed")
     typed = {"p.Steps": "four", "p.Rate": "0.5", "p.Mode": "slow", "p.Who": "me"}
     assert form.send(**typed).status_code == 422
-    assert "'four' is no Integer" in form.text and 'value="four"' in form.text
+    assert "'four' is not of type Integer" in form.text and 'value="four"' in form.text
     assert re.findall(r'name="([^"]+)"[^>]* autofocus', form.text) == ["p.Steps"]
     typed["p.Steps"] = "4"
     shown = form.send(**typed)

@@ -25,7 +25,7 @@ def test_a_run_is_started_and_stopped(page, house: str, cloud: Cloud):
     page.get_by_label("Steps").fill("many")
     page.get_by_label("Who").fill("me")
     page.keyboard.press("Enter")  # shows, and starts nothing
-    page.get_by_text("'many' is no Integer.").wait_for()
+    page.get_by_text("'many' is not of type Integer.").wait_for()
     expect(page.get_by_label("Who")).to_have_value("me")
     assert faults(page) == []
     page.get_by_label("Steps").fill("7")

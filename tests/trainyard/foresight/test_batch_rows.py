@@ -43,7 +43,7 @@ def test_rows_of_the_benchmark_are_understood():
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("nonsense", "is no JSON"),
+        ("nonsense", "is not JSON"),
         ("[1]", "is list; expected an object"),
         ({**ROW, "micro_batches": 2}, "micro_batches: no such field; nearest valid name"),
         ({**ROW, "gpu": "H10O"}, 'gpu: "H10O": no such device; nearest valid name: H100-80'),

@@ -70,5 +70,5 @@ def test_devices_follow_from_the_degrees():
 
 
 def test_two_names_for_one_field_are_refused():
-    with pytest.raises(ValueError, match="num_layers: says again what another field says"):
+    with pytest.raises(ValueError, match="num_layers: another field gives the same value"):
         Setting(**MODEL, num_layers=3)

@@ -95,7 +95,7 @@ def test_it_is_kept_and_read_again(tmp_path: Path):
 def test_what_is_no_calibration_is_refused(tmp_path: Path, text: str):
     place = tmp_path / "calibration.json"
     place.write_text(text)
-    with pytest.raises(ForesightError, match="is no calibration .*move it away"):
+    with pytest.raises(ForesightError, match="is not a calibration .*move it away"):
         read(place)
     with pytest.raises(ForesightError, match="cannot be written"):
         Calibration().write(place / "below.json")

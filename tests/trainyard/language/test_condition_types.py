@@ -71,8 +71,8 @@ def test_both_sides_may_be_expressions() -> None:
         ("Equals", True, 1, "must have one type"),
         ("LessThan", "0.4", 0.5, "must have one type"),
         ("LessThan", True, False, "no order"),
-        ("Equals", None, None, "no string, number or boolean"),
-        ("Equals", {"a": 1}, {"a": 1}, "no string, number or boolean"),
+        ("Equals", None, None, "not a string, number or boolean"),
+        ("Equals", {"a": 1}, {"a": 1}, "not a string, number or boolean"),
     ],
 )
 def test_types_that_do_not_compare(kind: str, left: Any, right: Any, message: str) -> None:

@@ -376,8 +376,8 @@ def gap_of(steps: list[dict], **more) -> list[str]:
         ),
         (
             [{"Name": "T", "Type": "Transform", "Arguments": TRANSFORM}], {},
-            r"step T: its work is done with the role of the model theirs, which no step makes; it "
-            r"reads s3://bkt/in, s3://bkt/in/\* and writes s3://bkt/scores/\*",
+            r"step T: its work is done with the role of the model theirs, which no step creates; "
+            r"it reads s3://bkt/in, s3://bkt/in/\* and writes s3://bkt/scores/\*",
         ),
         ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: what MLflow needs .* is not derived"),
     ],

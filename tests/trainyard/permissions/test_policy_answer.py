@@ -99,7 +99,9 @@ def test_shortage_and_excess(change, expected):
 
 
 def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(DefinitionError, match="NotAction and NotResource allow what nobody listed"):
+    with pytest.raises(
+        DefinitionError, match="NotAction and NotResource allow more than they list"
+    ):
         told(NEEDED, [{"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}])
     with pytest.raises(DefinitionError, match="has no Statement"):
         compare({"Statement": []}, {"Version": "2012-10-17"})

@@ -1,8 +1,8 @@
-"""ONE table of step types: what validate, plan, permissions, runs and the emulator know of them.
+"""ONE table of step types: everything that validate, plan, permissions, runs and the emulator know.
 
 To add a type, write an entry into the module of its family, or a module of its own: every
-:class:`StepType` of a module in this package is in the table. From the SDK's classes (3.27), from
-botocore's model and from the developer guide; an entry says what only one of them says.
+:class:`StepType` of a module in this package is in the table. Sources: the SDK's classes (3.27),
+botocore's model and the developer guide; an entry names the source where only one has the fact.
 """
 
 import importlib
@@ -19,16 +19,16 @@ def _declared() -> Iterator[StepType]:
 
 
 STEP_TYPES: Mapping[str, StepType] = {kind.name: kind for kind in _declared()}
-"""``Type`` → what there is to know."""
+"""Value of ``Type`` → its step type."""
 
 NESTED = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
-"""The Arguments, of whatever type, that hold further steps."""
+"""Names of Arguments, of any type, that hold further steps."""
 
 _UNKNOWN = StepType(name="", nests=NESTED)
 
 
 def step_type(name: object) -> StepType:
-    """What there is to know of steps whose ``Type`` is ``name``: nothing, where it is no type."""
+    """Return the step type whose ``Type`` is ``name``; an empty one if it is unknown."""
     return STEP_TYPES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""Steps that the pipeline service does itself: what runs next, what is noted, what is deleted."""
+"""Steps that the pipeline service does itself: branches, loops, failures, lineage, deletion."""
 
 from trainyard.language.step_types.shape_form import (
     ANYTHING,

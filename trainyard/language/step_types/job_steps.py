@@ -1,4 +1,4 @@
-"""Steps that start a job of SageMaker's."""
+"""Steps that start a SageMaker job."""
 
 from trainyard.language.step_types.shape_form import list_of, structure
 from trainyard.language.step_types.step_type import Choice, Job, StepType
@@ -159,7 +159,7 @@ TUNING = StepType(
     retried=True,
     metadata="TuningJob",
 )
-"""Its jobs, their roles, machines and images stand in the training definitions."""
+"""Its jobs' roles, machines and images stand in the training definitions."""
 
 AUTOML = StepType(
     name="AutoML",

@@ -1,4 +1,4 @@
-"""Steps that make, register and serve models."""
+"""Steps that create, register and serve models."""
 
 from trainyard.language.step_types.job_steps import DOCUMENTED, REMEMBERED
 from trainyard.language.step_types.step_type import Choice, StepType
@@ -45,7 +45,7 @@ ENDPOINT = StepType(
     describe="DescribeEndpointOutput",
     cached=True,
 )
-"""Cached, and not retried: so says the SDK's EndpointStep, and AWS's JSON schema has no
+"""Cached, and not retried, according to the SDK's EndpointStep; AWS's JSON schema has no
 RetryPolicies on it."""
 
 INFERENCE_COMPONENT = StepType(

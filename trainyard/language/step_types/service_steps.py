@@ -1,4 +1,4 @@
-"""Steps whose work another service does, or somebody who reads a queue."""
+"""Steps whose work another service does, or a program or person that reads a queue."""
 
 from trainyard.language.step_types.shape_form import (
     ANYTHING,

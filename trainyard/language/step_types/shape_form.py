@@ -1,4 +1,4 @@
-"""Shapes in botocore's form, for what no service model describes."""
+"""Shapes in botocore's form, for structures that no service model describes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,25 +14,25 @@ NULLABLE_BOOLEAN: Body = {"type": "boolean", "nullable": True}
 
 
 def structure(*required: str, **members: Any) -> dict[str, Any]:
-    """A structure; ``required`` are names of members."""
+    """Return a structure; ``required`` are names of members."""
     return {"type": "structure", "members": members, "required": list(required)}
 
 
 def list_of(member: Body, **limits: int) -> dict[str, Any]:
-    """A list; ``limits`` are min and max."""
+    """Return a list; ``limits`` are min and max."""
     return {"type": "list", "member": member, **limits}
 
 
 def map_of(value: Body) -> dict[str, Any]:
-    """A map from text."""
+    """Return a map with string keys."""
     return {"type": "map", "key": STRING, "value": value}
 
 
 def one_of(*values: str) -> dict[str, Any]:
-    """A string with an enum."""
+    """Return a string with an enum."""
     return {"type": "string", "enum": list(values)}
 
 
 def number(kind: str, least: float, most: float | None = None) -> dict[str, Any]:
-    """An ``integer`` or a ``float`` within bounds."""
+    """Return an ``integer`` or a ``float`` within bounds."""
     return {"type": kind, "min": least, **({} if most is None else {"max": most})}

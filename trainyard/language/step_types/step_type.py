@@ -1,4 +1,4 @@
-"""What a type of step is: every fact of the language about it, which all tools read."""
+"""A type of step: every fact of the language about it, read by all tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,64 +22,64 @@ class Job:
     """A kind of SageMaker job."""
 
     api: str
-    """What stands behind Create, Describe and Stop: ``TrainingJob``."""
+    """Name in Create…, Describe… and Stop… operations: ``TrainingJob``."""
 
     resource: str
-    """The resource type in its ARN: ``training-job``."""
+    """Resource type in its ARN: ``training-job``."""
 
     log_group: str
-    """Its log group, which is also the namespace of its metrics (developer guide, "CloudWatch Logs
+    """Log group, which is also the namespace of its metrics (developer guide, "CloudWatch Logs
     for Amazon SageMaker AI" and "Metrics for monitoring")."""
 
     machines: Literal["training", "processing", "transform"]
-    """The price list and the quotas that its instances are under."""
+    """Price list and quotas of its instances."""
 
     instances: str
-    """Where InstanceType and InstanceCount stand in its request."""
+    """Path of InstanceType and InstanceCount in its request."""
 
     image: str = ""
-    """Where the container image stands in its request; empty where it names none."""
+    """Path of the container image in its request; empty if it names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Members of Arguments of which one is wanted, which botocore's model does not say."""
+    """Members of Arguments of which one must be given, a rule that botocore's model lacks."""
 
     where: tuple[str | int, ...] = ()
-    """The way to the structure that has them; 0 stands for every item of a list."""
+    """Path to the structure that has them; 0 stands for every item of a list."""
 
     members: tuple[str, ...]
     source: str
     several: bool = False
-    """Whether more than one may be there."""
+    """True if more than one may be given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepType:
-    """One type of step. What a tool does with it stands with that tool, under ``name``."""
+    """A type of step. Facts for a single tool are with that tool, under ``name``."""
 
     name: str
-    """``Type`` in a definition."""
+    """Value of ``Type`` in a definition."""
 
     request: str | None = None
-    """The request of botocore's model whose members its Arguments are."""
+    """Request of botocore's model whose members its Arguments are."""
 
     arguments: Body = field(default_factory=lambda: structure())
-    """The shape of its Arguments where they are no request."""
+    """Shape of its Arguments if they are not a request."""
 
     describe: str | None = None
-    """The shape of botocore's model that its properties have, as the SDK names it.
+    """Shape of botocore's model that its properties have, as the SDK names it.
 
     Without it, and without ``properties``, the step offers nothing to others."""
 
     listing: str | None = None
-    """A second such shape, whose members are properties too."""
+    """Second such shape, whose members are properties, too."""
 
     variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Member of Arguments → (request, describe) where the step has it."""
+    """Member of Arguments → (request, describe) if the step has it."""
 
     service: str = "sagemaker"
-    """botocore's name of the service with these shapes."""
+    """Name of the service with these shapes in botocore."""
 
     properties: Body = field(default_factory=dict)
     """Properties that the SDK's step class declares: in place of ``describe``, or beside it."""
@@ -88,65 +88,65 @@ class StepType:
     """Properties that are JSON in a string, into which a reference may reach."""
 
     made_up: str = ""
-    """The required member of ``request`` that the service makes up; the SDK trims it."""
+    """Required member of ``request`` that the service makes up; the SDK trims it."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Members of ``request`` that a step may not have → what to use instead, or ``nothing``."""
+    """Members of ``request`` that a step may not have → the replacement, or ``nothing``."""
 
     choices: tuple[Choice, ...] = ()
     fields: Body = field(default_factory=dict)
-    """Its fields beside Arguments and those that every step has."""
+    """Fields of the step, besides Arguments and those that every step has."""
 
     required: tuple[str, ...] = ()
-    """Which of ``fields`` it needs."""
+    """Names of required ``fields``."""
 
     nests: tuple[str, ...] = ()
-    """The Arguments that hold further steps."""
+    """Arguments that hold further steps."""
 
     cached: bool = False
-    """Whether it may have a CacheConfig."""
+    """True if it may have a CacheConfig."""
 
     cache_key: tuple[str, ...] = ()
-    """The Arguments that make its key, ``A.B`` for a member of one; empty for a type whose key no
+    """Arguments that form its cache key, ``A.B`` for a member of one; empty for a type whose key no
     tool here computes."""
 
     retried: bool = False
-    """Whether it may have RetryPolicies."""
+    """True if it may have RetryPolicies."""
 
     metadata: str = ""
-    """Its member in the Metadata of an execution's step; empty where that is ``name``."""
+    """Member in the Metadata of an execution's step; empty if that is ``name``."""
 
     role: str = ""
-    """The member of Arguments with the role that its work assumes; empty: the pipeline's does."""
+    """Member of Arguments with the role that its work assumes; empty: the pipeline's role."""
 
     job: Job | None = None
-    """The kind of job that it starts."""
+    """Kind of job that it starts."""
 
     charged: bool = True
-    """Whether it may cost something."""
+    """True if it may cost something."""
 
     @property
     def metadata_key(self) -> str:
-        """The member of an execution step's Metadata that says what this one made."""
+        """Member of an execution step's Metadata that names what the step created."""
         return self.metadata or self.name
 
     @property
     def sole_job(self) -> Job | None:
-        """Its job, where the step is that and nothing else; a check compares its job's results."""
+        """Its job, if the step is nothing else; a check step also compares its job's results."""
         return self.job if self.job and self.job.api == self.metadata_key else None
 
     @property
     def outputs(self) -> bool:
-        """Whether each step declares its own outputs: ``OutputParameters['x']``."""
+        """True if each step declares its own outputs: ``OutputParameters['x']``."""
         return "OutputParameters" in self.fields
 
     def shape_names(self, arguments: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """The request and the describe shape of a step with these Arguments."""
+        """Return the request and the describe shape of a step with these Arguments."""
         found = (names for member, names in self.variants.items() if member in arguments)
         return next(found, (self.request, self.describe))
 
     def step_shape(self) -> dict[str, Any]:
-        """All fields of such a step, as a structure in botocore's form."""
+        """Return all fields of such a step, as a structure in botocore's form."""
         own = {
             **COMMON,
             **({"CacheConfig": CACHE} if self.cached else {}),
@@ -164,7 +164,7 @@ COMMON = {
     "DisplayName": {"type": "string", "max": 256},
     "Description": {"type": "string", "max": 3072},
 }
-"""Lengths: botocore's StepDisplayName and StepDescription."""
+"""Fields of every step. Lengths: botocore's StepDisplayName and StepDescription."""
 
 CACHE = structure("Enabled", Enabled=BOOLEAN, ExpireAfter={"type": "string", "min": 1})
 RETRY = structure(

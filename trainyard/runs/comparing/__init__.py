@@ -1,1 +1,1 @@
-"""Runs side by side: what differs between them, in settings, code and data."""
+"""Compare runs: their differences in settings, code and data."""

@@ -1,7 +1,7 @@
-"""How causes look: in a terminal, and on the summary page of a job of GitHub Actions.
+"""Display of causes in a terminal, and on the summary page of a job of GitHub Actions.
 
-Source: GitHub Docs, Workflow commands, Adding a job summary: what a step appends to the file that
-``GITHUB_STEP_SUMMARY`` names is shown as Markdown.
+Source: GitHub Docs, Workflow commands, Adding a job summary: text that a step appends to the file
+named in ``GITHUB_STEP_SUMMARY`` is shown as Markdown.
 """
 
 import os
@@ -19,7 +19,7 @@ STYLES = {"certain": "bold red", "likely": "bold yellow", "unknown": "bold"}
 
 
 def print_cause(cause: Cause) -> None:
-    """The sentence first, then the lines that show it, then what to do."""
+    """Print the sentence first, then the lines that show it, then what to do."""
     mark = {"certain": "", "likely": "likely: ", "unknown": ""}[cause.certainty]
     what = f"{cause.step} failed: " if cause.step else ""
     if cause.source and (cause.host or cause.rank is not None):
@@ -41,12 +41,12 @@ def _who(cause: Cause) -> str:
 
 
 def _safe(line: str) -> str:
-    """Without what a terminal would take for a command."""
+    """Return a line without characters that a terminal would take for a command."""
     return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
 
 
 def add_to_summary(causes: Iterable[Cause]) -> None:
-    """Append the causes to the job's summary; nothing outside GitHub Actions, or without any.
+    """Append the causes to the job's summary; no effect without causes or GitHub Actions.
 
     Raises:
         TrainyardError: the file cannot be written.
@@ -62,7 +62,7 @@ def add_to_summary(causes: Iterable[Cause]) -> None:
 
 
 def _markdown(cause: Cause) -> str:
-    """A heading, then text: within its fence nothing that a log says is Markdown."""
+    """Return a heading, then text: inside its fence no text of a log is Markdown."""
     likely = "likely: " if cause.certainty == "likely" else ""
     rows = [f"{likely}{cause.sentence}", *(f"  {line}" for line in cause.lines)]
     rows += [f"fix: {cause.fix}"] if cause.fix else []

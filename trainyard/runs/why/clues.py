@@ -1,4 +1,4 @@
-"""The lines of a failed step that say something of its cause, and when that is certain."""
+"""The lines of a failed step that hint at its cause, and how certain the cause is."""
 
 import re
 from collections import Counter
@@ -14,22 +14,22 @@ from trainyard.runs.why.step_evidence import Line
 Certainty = Literal["certain", "likely", "unknown"]
 
 SURVIVED = 200
-"""After so many further lines of its machine an exception, or a text, was not what ended it."""
+"""Ordinary further lines of its machine after which an exception, or a text, was not fatal."""
 
 AFTERMATH = 2_000
-"""Lines of a machine that are looked at, at most: those that tell of a failure are no work."""
+"""Largest number of a machine's last lines to examine; lines about a failure don't count."""
 
 AFTERWARDS = 30
 """Ordinary lines that may follow the exception of a program that ends: summaries, clean-up."""
 
 AT_ONCE = 3
-"""Those that may follow a mere line of error, which a program can print and go on."""
+"""Ordinary lines that may follow a plain line of error, which a program can print and continue."""
 
 _AFTERMATH = re.compile(
     r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
     r"|wandb: |\S+:\d+:\d+ \[\d+\] NCCL INFO )"
 )
-"""What follows a failure without being work: rules, native frames, torchrun's table."""
+"""Lines that follow a failure without being work: rules, native frames, torchrun's table."""
 
 FAILING = re.compile(
     r"(?i)\b(?:error|fatal|fail(?:ed|ure)|critical|cannot|can't|could not|couldn't"
@@ -39,7 +39,7 @@ FAILING = re.compile(
     r"|not (?:found|authorized|supported)"
     r"|only supported|supported only|(?:does|do) not exist|refused)\b"
 )
-"""Words of a line that tells of a failure, and not of what is usual."""
+"""Words of a line about a failure, and not about something usual."""
 
 HARMLESS = re.compile(
     r"pip's dependency resolver does not currently|Unable to register cu\w+ factory"
@@ -50,7 +50,7 @@ HARMLESS = re.compile(
     r"|socket\.cpp.{0,200}\(errno: 97 |NCCL INFO NET/OFI Setting "
     r"|NCCL INFO (?:NCCL_\w+ set |Bootstrap ?: ?Using|NET/\w+ ?: (?:Using|dlerror=))"
 )
-"""What healthy jobs log, too."""
+"""Lines that healthy jobs log, too."""
 
 _OF_AWS = "aws/"
 _AWS = re.compile(
@@ -69,21 +69,21 @@ LIVES_ON = re.compile(
     r"|ignor(?:ed|ing)|skipp(?:ed|ing)|left out|falling back|instead|disabled|optional|continuing"
     r"|starting (?:from scratch|fresh)|trying \d|attempt \d+ of)\b"
 )
-"""Words by which a line says that the program has dealt with it."""
+"""Words by which a line says that the program has dealt with the problem."""
 
 _HEDGED = re.compile(
     r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
     r"|make sure|ensure|either|check (?:if|that|whether))\b"
 )
-"""Words after which a message supposes, or advises, and states no longer."""
+"""Words after which a message only supposes or advises."""
 
 _DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
-"""What ends a process without a word of its own, and may be why another one failed."""
+"""Causes that end a process without a message, and may be why another process failed."""
 
 _FATAL = re.compile(
     r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \("
 )
-"""How a line begins that a program prints when it ends, and none that lives."""
+"""Beginning of a line that a program prints only when it ends."""
 
 _WENT_ON = re.compile(
     r"(?i)\b(?:training|job|run|script|step|upload|evaluation|pipeline)\b.{0,30}"
@@ -92,45 +92,45 @@ _WENT_ON = re.compile(
     r"|\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d+.{0,60}\b(?:loss|acc\w*|lr|perplexity|auc)\b"
     r"|\b\d+%\|.{0,60}it/s"
 )
-"""What a program writes that lives: its progress, and that it has done what it was to do."""
+"""Lines of a program that continues: its progress, and that it has finished its work."""
 
 _FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """A line that says something of the cause."""
+    """A line that hints at the cause."""
 
     number: int
-    """Of the line among all lines."""
+    """Number of the line among all lines."""
 
     line: Line
     level: Level
-    """Its place in the order of causes."""
+    """Place in the order of causes."""
 
     what: tuple[Signature, re.Match[str]] | Raised
     is_exact: bool = True
-    """Whether it was known by the very words that a program, or AWS, prints."""
+    """True if it was recognised by the exact words that a program, or AWS, prints."""
 
     raised: Raised | None = None
-    """The exception on whose line it stands."""
+    """Exception on whose line it stands."""
 
     is_handled: bool = False
-    """Whether another exception was raised while this one was handled."""
+    """True if another exception was raised while this one was handled."""
 
     @property
     def name(self) -> str:
-        """Of the signature; else the exception's kind."""
+        """Name of the signature; else the exception's kind."""
         return self.what.kind if isinstance(self.what, Raised) else self.what[0].name
 
     @property
     def word(self) -> Raised | None:
-        """The exception that the line names."""
+        """Exception that the line names."""
         return self.raised or named(self.line)
 
 
 def logged(lines: Sequence[Line]) -> list[Clue]:
-    """What is known of the lines, but for those that their machine went on long after."""
+    """Return the clues in the lines, except those after which their machine continued for long."""
     fatal = _fatal(lines)
     every = _placed([*raised(lines)])
     exceptions = {one.number: one for one in every if one.follows is None}
@@ -148,8 +148,9 @@ def logged(lines: Sequence[Line]) -> list[Clue]:
 
 
 def _placed(every: list[Raised]) -> list[Raised]:
-    """The exceptions; the first of a chain that has frames of libraries alone with the place of the
-    next one that has another, for only that traceback shows who called.
+    """Return the exceptions with their places. The first of a chain that has only frames of
+    libraries gets the place of the next one that has another, for only that traceback shows the
+    caller.
     """
     calls: dict[int | None, str] = {}
     for one in every:
@@ -159,8 +160,8 @@ def _placed(every: list[Raised]) -> list[Raised]:
 
 
 def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
-    """The first of a chain where its handling raised another one. That one, if it is known and the
-    first is not, was the failure; else the first was, and nobody can be certain.
+    """Return the first clue of a chain whose handling raised another exception. If the second is
+    known and the first is not, the second was the failure; else the first was, but not certainly.
     """
     if first.raised and first.raised.message and first.raised.message in one.message:
         return first
@@ -170,7 +171,7 @@ def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
 
 
 def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
-    """The lines after which their machine did little ordinary work any more."""
+    """Return the lines after which their machine did little ordinary work."""
     work, after = Counter[str](), Counter[str]()
     found = []
     for number in range(len(lines) - 1, -1, -1):
@@ -183,14 +184,14 @@ def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
 
 
 def _is_work(line: Line) -> bool:
-    """Whether it is an ordinary line, and none of those that follow a failure."""
+    """Return whether a line is ordinary, and not one of those that follow a failure."""
     return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
 
 
 def known(
     lines: Sequence[tuple[int, Line]], exceptions: Mapping[int, Raised] = MappingProxyType({})
 ) -> Iterator[Clue]:
-    """The lines that a signature knows; a traceback's frames and code say nothing."""
+    """Iterate over the lines that match a signature; frames and code of a traceback are skipped."""
     frames: set[tuple[str, int | None]] = set()
     for number, line in lines:
         who = (line.host, line.rank)
@@ -203,7 +204,7 @@ def known(
 
 
 def _is_foreign(line: Line, signature: Signature, one: Raised | None) -> bool:
-    """Whether an exception that is none of AWS's has words by which AWS's are known."""
+    """Return whether a non-AWS exception has the words of an AWS signature."""
     if not signature.name.startswith(_OF_AWS) or _AWS.search(line.text):
         return False
     word = one or named(line)
@@ -216,13 +217,14 @@ def _clue(
     found: tuple[Signature, re.Match[str], bool],
     exceptions: Mapping[int, Raised],
 ) -> Clue:
-    """What a program logs as information, warns of or tries again, it goes on after; of its own
-    files, packages and settings healthy programs warn, too.
+    """Return the clue of a line, with its level lowered where needed: a program continues after
+    what it logs as information, warns of or tries again; and healthy programs, too, warn about
+    their own files, packages and settings.
     """
     signature, match, is_exact = found
     level, one = signature.level, exceptions.get(number)
-    is_told = line.is_said or bool(one or named(line) or FAILING.search(line.text))
-    is_first = level in ("service", "cause") and is_told or level == "hint" and one is not None
+    is_reported = line.is_said or bool(one or named(line) or FAILING.search(line.text))
+    is_first = level in ("service", "cause") and is_reported or level == "hint" and one is not None
     if level in ("service", "cause", "hint") and (line.is_minor or not is_first):
         level = "likely"
     is_usual = line.is_minor and signature.name.startswith("program/")
@@ -232,11 +234,11 @@ def _clue(
 
 
 def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
-    """How sure the first of the ``clues`` is, by whose numbers the ``lines`` go.
+    """Return how sure the first of the ``clues`` is; clue numbers are indices into ``lines``.
 
-    It is certain where it is *specific*: named by the very words that AWS gives as its reason, or
-    that the exception has which ended the program; the *first*: no error stands before it that it
-    does not explain, and nothing else claims to be a cause; and where it *ended* the program.
+    It is certain where it is *specific*: named by the exact words of AWS's reason, or of the
+    exception that ended the program; the *first*: no error stands before it that it does not
+    explain, and nothing else claims to be a cause; and where it *ended* the program.
     """
     if first.level == "consequence" or isinstance(first.what, Raised) and first.what.is_cut:
         return "unknown"
@@ -254,7 +256,7 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
 
 
 def _is_specific(first: Clue) -> bool:
-    if isinstance(first.what, Raised):  # told in its own words
+    if isinstance(first.what, Raised):  # its own words
         return not (first.what.is_vague or first.is_handled)
     line, word = first.line, first.word
     if _HEDGED.search(line.text[: first.what[1].start()]) or LIVES_ON.search(line.text):
@@ -268,8 +270,8 @@ def _is_specific(first: Clue) -> bool:
 
 
 def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
-    """Whether something else claims to be the cause, too, or a process died without a word: of
-    the program's own death the lines follow at once.
+    """Return whether something else claims to be the cause, too, or a process died without a
+    message elsewhere: the program's own death shows in the lines that follow at once.
     """
     others = [one for one in clues if one.name != first.name]
     near = range(first.number, first.number + AT_ONCE)
@@ -278,7 +280,7 @@ def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
 
 
 def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
-    """Whether an error stands before it that it does not explain."""
+    """Return whether an error stands before it that it does not explain."""
     before = [line for line in lines[: first.number] if not line.is_said][-SURVIVED:]
     errors = [line for line in before if _is_error(line) and not HARMLESS.search(line.text)]
     word = first.word
@@ -290,14 +292,14 @@ def _is_error(line: Line) -> bool:
 
 
 def _is_same(line: Line, word: Raised) -> bool:
-    """Whether it is the exception once more, or that it came from a worker."""
+    """Return whether the line repeats the exception, or says that it came from a worker."""
     return word.kind.rpartition(".")[2] in line.text and (
         not word.message or word.message[:40] in line.text or "Caught " in line.text
     )
 
 
 def _ended(first: Clue, lines: Sequence[Line]) -> bool:
-    """Whether what printed it did no ordinary work afterwards."""
+    """Return whether the process that printed it did no ordinary work afterwards."""
     after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
     rank = first.line.rank
     mine = [line for line in after if rank is None or line.rank in (None, rank)]

@@ -1,9 +1,9 @@
-"""The first cause among all that a failed step left behind.
+"""Find the first cause in the evidence of a failed step.
 
-What the service says of the job counts first, where it is the cause itself (no capacity, a spot
+The service's own message counts first, where it is the cause itself (no capacity, a spot
 interruption, a time limit, a missing permission). Else the earliest line that names a cause, or the
 earliest exception: what other ranks and launchers print afterwards follows from it. ``certainty``
-says how sure that is. Where nothing is known, that is said.
+says how sure that is. If no cause is found, the result says so.
 """
 
 import re
@@ -25,7 +25,7 @@ from trainyard.runs.why.logged_exceptions import Raised, named, tells, untraced
 from trainyard.runs.why.step_evidence import Evidence, Line
 
 NEARBY = 2
-"""Lines before and after the one that names the cause that are shown with it."""
+"""Number of lines shown before and after the line that names the cause."""
 
 _SAYS_NOTHING = re.compile(
     r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
@@ -46,39 +46,39 @@ _STATES = re.compile(
     r"|unsupported|unrecognized|no such"
     r"|only supported|supported only)\b(?! (?:if|when|unless)\b)"
 )
-"""Words by which a line states what failed, and does not merely speak of it."""
+"""Words by which a line states what failed, and does not merely mention a failure."""
 
 _PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
-"""What SageMaker writes before what a job left behind, its program or the container around it."""
+"""Prefix that SageMaker writes before the reason of a program or its container."""
 
 _QUOTED = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a step failed."""
+    """The cause of a step's failure."""
 
     step: str
     name: str
-    """Of the signature; else ``exception``, ``reason``, ``error`` or ``unknown``."""
+    """Name of the signature; else ``exception``, ``reason``, ``error`` or ``unknown``."""
 
     sentence: str
     certainty: Certainty
     fix: str = ""
     source: str = ""
-    """Where the text's meaning is from; empty for what the program itself says."""
+    """Source of the text's meaning; empty for the program's own words."""
 
     host: str = ""
     rank: int | None = None
     lines: tuple[str, ...] = ()
-    """The evidence."""
+    """Log lines that show the cause."""
 
     events: tuple[str, ...] = ()
-    """Of each of these lines the id of its event in the log; empty where it is of no log."""
+    """ID of each line's event in the log; empty for a line that is not from a log."""
 
 
 def diagnose(evidence: Evidence) -> Cause:
-    """The first cause of the step's failure; "unknown" rather than a guess."""
+    """Return the first cause of the step's failure; "unknown" rather than a guess."""
     lines = (*evidence.lines, *evidence.said)
     clues = logged(lines)
     said = [*known([*enumerate(lines)][len(evidence.lines) :])]
@@ -89,7 +89,7 @@ def diagnose(evidence: Evidence) -> Cause:
     ]
     for some, levels in order:
         if first := next((clue for clue in some if clue.level in levels), None):
-            return _told(evidence, first, certainty(first, some, lines))
+            return _cause(evidence, first, certainty(first, some, lines))
     if reason := _own_reason(evidence.reason):
         return _quoted(evidence, reason)
     numbers = {clue.number for clue in clues}
@@ -98,13 +98,13 @@ def diagnose(evidence: Evidence) -> Cause:
         one = next((one for one in others if tells(one.message)), None)
         return _exception(evidence, one or others[0], "likely" if one else "unknown")
     if clues:
-        return _told(evidence, clues[0], "unknown")
+        return _cause(evidence, clues[0], "unknown")
     return _first_error(evidence) or _unknown(evidence)
 
 
 def _first_error(evidence: Evidence) -> Cause | None:
-    """The first line that calls itself an error; else the first that states a failure, or at least
-    speaks of one.
+    """Return the first line that calls itself an error; else the first that states a failure, or at
+    least mentions one.
     """
     last = [one for one in evidence.lines[-SURVIVED:] if not HARMLESS.search(one.text)]
     if line := next((one for one in last if one.error and tells(one.error)), None):
@@ -124,8 +124,8 @@ def _first_error(evidence: Evidence) -> Cause | None:
 
 
 def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
-    """A line's own words, of which no more is known."""
-    told = Cause(
+    """Return a cause with a line's own words, about which no more is known."""
+    cause = Cause(
         step=evidence.step,
         name="error",
         sentence=sentence,
@@ -133,13 +133,15 @@ def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -
         fix="read its log from there",
         rank=line.rank,
     )
-    return _shown(evidence, line, told)
+    return _shown(evidence, line, cause)
 
 
 def _quoted(evidence: Evidence, reason: str) -> Cause:
-    """A step's own word (a Fail step's, a callback's) is certain. Of what the service quotes the
-    cause may lie deeper, and an error that was logged may be what it followed from. What the
-    sentence says already is no evidence beside it.
+    """Return a cause with the step's reason.
+
+    A step's own reason (a Fail step's, a callback's) is certain. If the service quotes it, the
+    cause may lie deeper, or in an error that was logged before. Lines that only repeat the sentence
+    are left out.
     """
     is_quoted = _PREFIX.match(evidence.reason) or _QUOTED.search(evidence.reason)
     is_later = any(line.error for line in evidence.lines[-SURVIVED:])
@@ -152,14 +154,14 @@ def _quoted(evidence: Evidence, reason: str) -> Cause:
     )
 
 
-def _told(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
+def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
     if isinstance(clue.what, Raised):
         return _exception(evidence, clue.what, certainty)
     signature, found = clue.what
     sentence, fix = signature.told(found)
     if clue.raised and certainty == "likely":
         sentence = f"{_raised(clue.raised)}. This usually means: {sentence}"
-    told = Cause(
+    cause = Cause(
         step=evidence.step,
         name=signature.name,
         sentence=sentence,
@@ -168,11 +170,11 @@ def _told(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
         source=signature.source,
         rank=clue.raised.rank if clue.raised else clue.line.rank,
     )
-    return _shown(evidence, clue.line, told)
+    return _shown(evidence, clue.line, cause)
 
 
 def _exception(evidence: Evidence, one: Raised, certainty: Certainty) -> Cause:
-    told = Cause(
+    cause = Cause(
         step=evidence.step,
         name="exception",
         sentence=_raised(one),
@@ -180,7 +182,7 @@ def _exception(evidence: Evidence, one: Raised, certainty: Certainty) -> Cause:
         fix=f"mend {one.place}, or what it was given" if one.place else "",
         rank=one.rank,
     )
-    return _shown(evidence, one.line, told)
+    return _shown(evidence, one.line, cause)
 
 
 def _raised(one: Raised) -> str:
@@ -192,7 +194,7 @@ def _raised(one: Raised) -> str:
 
 
 def _own_reason(reason: str) -> str:
-    """What the program left as its reason, without what SageMaker writes around it."""
+    """Return the reason that the program left, without the text that SageMaker writes around it."""
     if quoted := _QUOTED.search(reason):  # the training toolkit: the end of standard error
         rows = [row.strip().strip('"') for row in quoted["message"].splitlines() if row.strip()]
         errors = [row for row in rows if named(Line("", 0, row))]
@@ -205,8 +207,8 @@ def _own_reason(reason: str) -> str:
 
 
 def _shown(evidence: Evidence, line: Line, cause: Cause) -> Cause:
-    """The cause with the line and its neighbours in its machine's log; alone where the service
-    said it.
+    """Return the cause with the line and its neighbours in its machine's log; without neighbours if
+    the service said it.
     """
     mine = [each for each in evidence.lines if each.host == line.host]
     at = next((n for n, each in enumerate(mine) if each is line), None)

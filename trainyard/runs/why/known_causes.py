@@ -1,9 +1,9 @@
-"""Texts by which a cause of failure is known, each with its source: ``signatures/*.toml``.
+"""Known texts of causes of failure, each with its source: ``signatures/*.toml``.
 
-One file is one family; a new cause is a new entry. ``pattern`` has what a program or AWS prints,
-``wording`` what people and other versions make of it: by that a cause is never more than likely.
-``cause`` and ``fix`` may name the groups of both in braces. Of a group that found nothing brackets
-around it go; in JSON it is ``*``.
+One file is one family; a new cause is a new entry. ``pattern`` matches the words of a program or
+AWS, ``wording`` those of people and other versions: a cause found by it is never more than likely.
+``cause`` and ``fix`` may name the groups of both in braces. Brackets around a group that found
+nothing are removed; in JSON it becomes ``*``.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import Literal
 _NOTHING = "\0"
 _GROUPS = re.compile(r"(?<!\{)(?:\{\w+\})+")
 _NAMES = re.compile(r"ModuleNotFoundError|cannot import name|unrecognized arguments:")
-"""Before names that a program gave, which may be those of any cause."""
+"""Texts before names that a program gave, which may be those of any cause."""
 
 FOLDER = Path(__file__).with_name("signatures")
 Level = Literal["service", "cause", "hint", "likely", "consequence"]
@@ -24,34 +24,35 @@ Level = Literal["service", "cause", "hint", "likely", "consequence"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One known text."""
+    """A known text."""
 
     name: str
-    """``family/name``."""
+    """Name, such as ``family/name``."""
 
     level: Level
-    """service: what AWS itself says of the job. cause: whoever prints it has failed by it; both
-    may be certain. hint: whoever raises it has failed by it, yet what it means is no more than
-    likely. likely: it mostly means this, or follows from another rank. consequence: another rank,
-    or what was called, has failed before; it counts where nothing else was found."""
+    """Meaning of the text. service: AWS's own message about the job. cause: the program that prints
+    it has failed by it; both may be certain. hint: the program that raises it has failed by it, but
+    its meaning is only likely. likely: it usually means this, or follows from another rank.
+    consequence: another rank, or a called program, has failed before; it counts if nothing else was
+    found."""
 
     pattern: re.Pattern[str]
     wording: re.Pattern[str] | None = None
     cause: str
-    """A sentence."""
+    """Sentence that states the cause."""
 
     fix: str
     source: str
-    """Where the text is from: a page, a thread, or the program that prints it."""
+    """Source of the text: a page, a thread, or the program that prints it."""
 
     def told(self, found: re.Match[str]) -> tuple[str, str]:
-        """Cause and fix, with what the text says filled in."""
+        """Return cause and fix, with the groups of the match filled in."""
         groups = found.groupdict()
         return _filled(self.cause, groups), _filled(self.fix, groups)
 
 
 def _filled(sentence: str, groups: Mapping[str, str | None]) -> str:
-    """The sentence with the groups. Those that stand side by side are alternatives."""
+    """Return the sentence with the groups filled in. Groups side by side are alternatives."""
 
     def found(names: re.Match[str]) -> str:
         texts = (groups.get(name) or "" for name in re.findall(r"\w+", names[0]))
@@ -74,7 +75,7 @@ def _read(folder: Path) -> tuple[Signature, ...]:
 def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
     return Signature(
         name=f"{family}/{name}",
-        level=entry["level"],  # type: ignore[arg-type]  # a test reads each
+        level=entry["level"],  # type: ignore[arg-type]  # a test checks each
         pattern=re.compile(entry["pattern"]),
         wording=re.compile(entry["wording"]) if "wording" in entry else None,
         cause=entry["cause"],
@@ -84,7 +85,7 @@ def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
 
 
 SIGNATURES: Iterable[Signature] = _read(FOLDER)
-"""In the order of the families' names, and of a family's file."""
+"""Signatures in the order of the families' names, and of the entries in a family's file."""
 
 _CAUSES = [one for one in SIGNATURES if one.level != "consequence"]
 _PROGRAMS = [one for one in _CAUSES if one.name.startswith("program/")]
@@ -92,10 +93,10 @@ _CONSEQUENCES = [one for one in SIGNATURES if one.level == "consequence"]
 
 
 def recognised(text: str) -> tuple[Signature, re.Match[str], bool] | None:
-    """What of the text is known first, and whether by its very words.
+    """Return the first known signature in the text, and whether its exact words matched.
 
-    Those of one signature count more than a wording of another, and either more than what follows
-    from a cause.
+    The pattern of one signature counts more than the wording of another, and either more than a
+    consequence of a cause.
     """
     causes = _PROGRAMS if _NAMES.search(text) else _CAUSES
     for signature in causes:

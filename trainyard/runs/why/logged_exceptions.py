@@ -1,4 +1,4 @@
-"""Exceptions in a log: who raised, what, and where."""
+"""Find exceptions in a log: who raised what, and where."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,20 @@ _RAISED = re.compile(
     r"^(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?:error|[gh]\w*error|timeout))"
     r"(?:: ?(?P<message>.*))?$"
 )
-"""Also ``cv2.error``, ``struct.error``, ``socket.gaierror`` and ``socket.timeout``."""
+"""First line of an exception; also ``cv2.error``, ``struct.error``, ``socket.gaierror`` and
+``socket.timeout``."""
 
 _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/|\.(?:pyx|pxi|pxd)$"
 )
-"""Also what Cython compiled: its frames name the source, relative to the package's repository."""
+"""Files of libraries; for Cython, frames name the source, relative to the package's repository."""
 
 _WAITING = re.compile(
     r"/torch/multiprocessing/|/torch/distributed/(?:launcher|elastic|run)|/accelerate/commands/"
     r"|/deepspeed/launcher/|/subprocess\.py|/concurrent/futures/|/multiprocessing/pool"
 )
-"""Files that wait for another process, and raise what became of it."""
+"""Files that wait for another process, and raise its failure."""
 
 _WRAPPED = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
 """torch raises a worker's exception again, with the worker's own traceback below it."""
@@ -37,15 +38,15 @@ _IGNORED = re.compile(
     r"Exception ignored (?:in|on)|--- Logging error ---"
     r"|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
 )
-"""Python, or its event loop, prints these tracebacks and goes on."""
+"""Python, or its event loop, prints these tracebacks and continues."""
 
 _SURVIVABLE = re.compile(
     r"Exception in thread|(?i:\bretrying\b|\bwill (?:retry|try again)|falling back)"
 )
-"""What stands before, or in, an exception that a program may live on after."""
+"""Text before, or in, an exception that a program may survive."""
 
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
-"""torchrun writes it before the traceback of the rank that failed first."""
+"""Line that torchrun writes before the traceback of the rank that failed first."""
 
 _DIGIT = re.compile(r"\d")
 _GENERIC = frozenset(
@@ -60,7 +61,7 @@ _OF_ANOTHER = re.compile(
     r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code"
     r"|\bdied with\b|\bterminated (?:with|by) signal\b)"
 )
-"""What the message of a launcher's exception tells: another process has ended."""
+"""Message of a launcher's exception, by which another process has ended."""
 
 _SUMMARY = re.compile(
     r"(?i)\b(?:an?|unknown|unexpected|internal|unhandled)\s+(?:\w+\s+){0,2}(?:errors?|exceptions?)\b"
@@ -69,13 +70,13 @@ _SUMMARY = re.compile(
     r"|\b(?:was|were) (?:an? )?(?:errors?|exceptions?|failures?) (?:in|during|while)\b"
     r"|^(?:\S+ ){0,4}(?:failed|error|crashed|aborted)\W*$|^The following operation failed in\b"
 )
-"""What a message says that tells of a failure elsewhere, and not what failed."""
+"""Message that reports a failure elsewhere, and not what failed."""
 
 _LAUNCHERS = frozenset(
     "BaseExceptionGroup CalledProcessError CheckpointException ChildFailedError ExceptionGroup "
     "ExecuteUserScriptError ProcessExitedException ProcessRaisedException SystemExit".split()
 )
-"""Exceptions of what started the program that failed."""
+"""Exceptions of programs that started the failed program."""
 
 NAMED = re.compile(
     r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
@@ -83,72 +84,72 @@ NAMED = re.compile(
     r"|(?:(?<=^)|(?<=ERROR ))(?:[a-z_]\w*\.)+[A-Z][A-Za-z]*[a-z]\w*)"
     r"(?:: {1,2}(?P<message>\S.*)|:)$"
 )
-"""An exception that a line names where no traceback leads to it."""
+"""An exception that a line names without a traceback before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """One exception."""
+    """An exception in a log."""
 
     number: int
-    """Of its last line among all lines."""
+    """Number of its last line among all lines."""
 
     line: Line
     kind: str
-    """``ValueError``, with its module where the traceback has one."""
+    """Name of the exception, such as ``ValueError``, with its module if the traceback has it."""
 
     message: str
     place: str = ""
-    """``train.py:42``, the innermost line that is no library's; empty where there is none."""
+    """Innermost line outside libraries, such as ``train.py:42``; empty if there is none."""
 
     is_of_a_library: bool = False
-    """Whether its innermost frame is a library's, which says so in words of its own."""
+    """True if its innermost frame is a library's, which has words of its own for it."""
 
     is_handed_on: bool = False
-    """Whether it was raised by what waits for another process, whose failure came first."""
+    """True if it was raised by code that waits for another process, whose failure came first."""
 
     is_own_word: bool = False
-    """Whether the program's own file raised it by a statement of its own."""
+    """True if the program's own file raised it by a statement of its own."""
 
     is_survivable: bool = False
-    """Whether what was logged with it says that the program goes on."""
+    """True if the log around it says that the program continues."""
 
     is_ignored: bool = False
-    """Whether Python printed it and went on."""
+    """True if Python printed it and continued."""
 
     is_opened: bool = False
-    """Whether the message's first line only opens it, and what it tells stands in the next one."""
+    """True if the message's first line only introduces the text in the next one."""
 
     rank: int | None = None
     follows: int | None = None
-    """Number of the chain's first exception; None where it is that."""
+    """Number of the chain's first exception; None for the first itself."""
 
     is_handling: bool = False
-    """Whether it was raised while the one before was handled, and not because of it."""
+    """True if it was raised while the previous one was handled, and not because of it."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the text ends where the message of a kind that says nothing would begin."""
+        """True if the text ends before the message, and the kind alone says nothing."""
         is_bare = self.kind in {*_GENERIC, "RuntimeError", "OSError", "Error"}
         return is_bare and not self.message and self.line.text.rstrip().endswith(f"{self.kind}:")
 
     @property
     def is_vague(self) -> bool:
-        """Whether it says no more than that something else has failed, was None, or is survived."""
+        """True if it only says that something else has failed, was None, or is survived."""
         is_of_nothing = "'NoneType' object" in self.message
         is_second = self.is_survivable or self.is_opened or self.is_handed_on
         return is_second or is_of_nothing or not tells(self.message)
 
     @property
     def is_mere_word(self) -> bool:
-        """Whether the message is somebody's own wording, and could stand for anything."""
+        """True if the message is the program's own wording, and could mean anything."""
         is_generic = self.kind.rpartition(".")[2] in _GENERIC
         return self.is_own_word or (is_generic and not self.is_of_a_library)
 
     @property
     def is_of_a_launcher(self) -> bool:
-        """Also a bare Exception, by which torch.multiprocessing.spawn raises a process's again, and
-        whatever says that another process has ended.
+        """True for a launcher's exception, a bare Exception, by which torch.multiprocessing.spawn
+        raises a process's again, and any other that says that another process has ended.
         """
         is_bare = self.kind == "Exception" and not self.message
         is_named = self.kind.rpartition(".")[2] in _LAUNCHERS
@@ -157,48 +158,48 @@ class Raised:
 
 @dataclass(slots=True)
 class _Reading:
-    """What one rank's (or, without ranks, one machine's) lines have shown so far."""
+    """State of reading one rank's (or, without ranks, one machine's) lines."""
 
     is_inside: bool = False
     place: str = ""
     is_piece: bool = False
-    """Whether the traceback's head is missing."""
+    """True if the traceback's head is missing."""
 
     first: int | None = None
     """Number of the last exception that began a chain."""
 
     joined: re.Match[str] | None = None
-    """What joins the next exception to the one before."""
+    """Match that joins the next exception to the previous one."""
 
     is_waiting: bool = False
     is_library: bool = False
-    """Whether the innermost frame is a library's."""
+    """True if the innermost frame is a library's."""
 
     code: str = ""
-    """The innermost frame's line of code."""
+    """Line of code of the innermost frame."""
 
     block: int | None = None
-    """The rank that torchrun named before a traceback."""
+    """Rank that torchrun named before a traceback."""
 
     before: str = ""
-    """What a logger writes before each line."""
+    """Prefix that a logger writes before each line."""
 
     last: str = ""
-    """The line before."""
+    """Previous line."""
 
     is_ignored: bool = False
     is_survivable: bool = False
 
     def without(self, text: str) -> str:
-        """The line without what stood before the traceback's first one, times apart."""
+        """Return the line without the prefix of the traceback's first line, whatever its times."""
         head = text[: len(self.before)]
         is_same = _DIGIT.sub("0", head) == _DIGIT.sub("0", self.before)
         return text[len(self.before) :] if is_same else text
 
 
 def raised(lines: Sequence[Line]) -> Iterator[Raised]:
-    """The exceptions that ended a rank's tracebacks, in the order of the lines. One that followed
-    from another ``follows`` it.
+    """Iterate over the exceptions that ended a rank's tracebacks, in the order of the lines. One
+    that followed from another ``follows`` it.
     """
     readings: dict[tuple[str, int | None], _Reading] = {}
     for number, each in enumerate(lines):
@@ -223,7 +224,7 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
 
 
 def _begin(reading: _Reading, text: str) -> None:
-    """A traceback begins."""
+    """Begin a traceback."""
     reading.is_inside, reading.is_piece, reading.is_library = True, False, False
     reading.place = reading.code = ""
     reading.before = text[: text.index(_BEGIN)]
@@ -233,7 +234,7 @@ def _begin(reading: _Reading, text: str) -> None:
 
 
 def _enter(reading: _Reading, place: re.Match[str]) -> None:
-    """One frame deeper; without a traceback's head it is a piece of one."""
+    """Enter the next frame; without a traceback's head it is a piece of one."""
     if not reading.is_inside:
         reading.is_inside, reading.is_piece, reading.place = True, True, ""
     reading.is_library = _LIBRARY.search(place["file"]) is not None
@@ -264,7 +265,7 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
 
 
 def _completed(one: Raised, lines: Sequence[Line]) -> Raised:
-    """The exception with the next line of its rank, where its own line only opens its message."""
+    """Return the exception with its rank's next line, if its own only introduces the message."""
     if one.is_of_a_launcher or not one.line.text.rstrip().endswith(":"):
         return one
     who = (one.line.host, one.line.rank)
@@ -272,13 +273,13 @@ def _completed(one: Raised, lines: Sequence[Line]) -> Raised:
         text = each.bare.strip()
         if (each.host, each.rank) == who and text and not text.startswith("File "):
             is_next = _BEGIN in text or _CHAINED.match(text)
-            told = f"{one.message} {text}".strip()
-            return one if is_next else replace(one, message=told, is_opened=True)
+            message = f"{one.message} {text}".strip()
+            return one if is_next else replace(one, message=message, is_opened=True)
     return one
 
 
 def named(line: Line) -> Raised | None:
-    """The exception that the line names, where no traceback leads to it."""
+    """Return the exception that the line names without a traceback; None if there is none."""
     found = None if line.is_minor else NAMED.search(line.bare)
     if found is None:
         return None
@@ -289,14 +290,14 @@ def named(line: Line) -> Raised | None:
 
 
 def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
-    """Exceptions that a line names where no traceback leads to it: a log's piece, mostly."""
+    """Iterate over exceptions that a line names without a traceback, usually in part of a log."""
     for number, each in enumerate(lines):
         if one := named(each):
             yield _completed(replace(one, number=number), lines)
 
 
 def tells(text: str) -> bool:
-    """Whether a message tells what failed, and not merely that another process, or a step, has."""
+    """Return whether a message says what failed, not only that a process or step has."""
     summary = _SUMMARY.search(text)
     is_more = summary is None or len(text) - summary.end() > 30
     return is_more and _OF_ANOTHER.search(text) is None

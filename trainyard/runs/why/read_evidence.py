@@ -1,4 +1,4 @@
-"""The evidence of a failed step, from the service: what it says of the job, and the job's logs."""
+"""Read the evidence of a failed step from the service: its reason, and the job's logs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,19 +8,19 @@ from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.step_evidence import Evidence, Line, line
 
 LINES = 5_000
-"""Of each machine's log, from its end: a first cause is not far from it."""
+"""Largest number of last lines of each machine's log: a first cause is not far from the end."""
 
 TELLING = ("Interrupted", "MaxRuntimeExceeded", "MaxWaitTimeExceeded")
 """Values of SecondaryStatus that are a cause."""
 
 
 def causes_of(execution: Execution) -> list[Cause]:
-    """Why each failed step failed, in the order in which they began; none where none has."""
+    """Return the cause of each failed step, in the order in which they began."""
     return [cause_of(execution, step) for step in execution.steps() if step.status == "Failed"]
 
 
 def cause_of(execution: Execution, step: Step) -> Cause:
-    """Why the step failed.
+    """Return the cause of the step's failure.
 
     Raises:
         ServiceError: AWS cannot be reached, or does not let its logs be read.

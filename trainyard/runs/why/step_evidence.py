@@ -1,4 +1,4 @@
-"""What a failed step left behind: what the service says of it, and what its machines logged."""
+"""Evidence of a failed step: the service's message, and the logs of its machines."""
 
 import re
 import textwrap
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
-"""What docker compose writes before a line, in the SDK's local mode."""
+"""Prefix that docker compose writes before a line, in the SDK's local mode."""
 
 _REASON = re.compile(r"^(?:Algorithm|Client|Capacity|InternalServer)Error\b|^ResourceLimitExceeded")
-"""How a FailureReason begins."""
+"""Beginning of a FailureReason."""
 
 _WRITTEN = re.compile(r"Failed(?:\.|:| with)? ?[Rr]eason:\s*(?P<reason>\S.*)", re.DOTALL)
-"""What the SDK writes before a FailureReason."""
+"""Text that the SDK writes before a FailureReason."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RANK = re.compile(
@@ -32,28 +32,28 @@ _ERROR = re.compile(
 )
 
 LONGEST = 2000
-"""Characters of a line that are looked at: some programs print megabytes without an end."""
+"""Characters of a line that are examined: some programs print megabytes without an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a machine's log."""
+    """A line of a machine's log."""
 
     host: str
-    """``algo-1``; empty for what the service itself says."""
+    """Machine, such as ``algo-1``; empty for the service's own words."""
 
     at: int
-    """Milliseconds since 1970; 0 where nobody knows."""
+    """Milliseconds since 1970; 0 if unknown."""
 
     text: str
-    """Without a terminal's colours, and cut at ``LONGEST``."""
+    """Text without a terminal's colours, and cut at ``LONGEST``."""
 
     event: str = ""
-    """Id of the log's event that it is of; empty where it is of none."""
+    """ID of the log event that has the line; empty if there is none."""
 
     @property
     def rank(self) -> int | None:
-        """The rank that printed it, where a launcher or torch wrote that before the line."""
+        """Rank that printed it, if a launcher or torch wrote the rank before the line."""
         if found := _RANK.match(self.text):
             return int(found["rank"] or found["mpi"] or found["later"])
         found = _STORED.search(self.text)
@@ -61,28 +61,28 @@ class Line:
 
     @property
     def is_said(self) -> bool:
-        """Whether it is the service's own word, and no line of a log."""
+        """True for the service's own words, which are not from a log."""
         return self.at == 0 and not self.host
 
     @property
     def is_minor(self) -> bool:
-        """Whether whoever logged it calls it less than an error."""
+        """True if the program logs it as less than an error."""
         return _MINOR.match(self.text) is not None
 
     @property
     def is_tried_again(self) -> bool:
-        """Whether it says that what failed is tried once more."""
+        """True if it says that the failed action is tried again."""
         return _AGAIN.search(self.text) is not None
 
     @property
     def error(self) -> str:
-        """What it says, where it is logged as an error; else empty."""
+        """Message, if it is logged as an error; else empty."""
         found = _ERROR.match(self.text)
         return found["what"].strip() if found else ""
 
     @property
     def bare(self) -> str:
-        """The line without the rank before it."""
+        """Line without the rank before it."""
         return _RANK.sub("", self.text, count=1) if _RANK.match(self.text) else self.text
 
 
@@ -92,27 +92,27 @@ def line(host: str, at: int, text: str, event: str = "") -> Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Of one step."""
+    """Evidence of one step."""
 
     step: str
     reason: str = ""
     """FailureReason of the step, or of its job."""
 
     status: str = ""
-    """The job's SecondaryStatus, or what stands for it."""
+    """SecondaryStatus of the job, or its replacement."""
 
     lines: Sequence[Line] = field(default=())
-    """Of all its machines, in the order in which they were logged."""
+    """Lines of all its machines, in the order in which they were logged."""
 
     @property
     def said(self) -> tuple[Line, ...]:
-        """What the service says, a line for a line."""
+        """The service's words, one entry per line."""
         rows = filter(None, (self.status, *self.reason.splitlines()))
         return tuple(line("", 0, text) for text in rows)
 
 
 def of_text(text: str) -> Evidence:
-    """A log, or a failure reason, that somebody has as text."""
+    """Return the evidence in a log, or a failure reason, that is given as text."""
     if written := _WRITTEN.search(text):
         text = written["reason"]
     rows = textwrap.dedent(text).splitlines()

@@ -1,7 +1,7 @@
-"""What will go wrong, and botocore's service model cannot know: one table of rules.
+"""A table of rules about problems that botocore's service model does not cover.
 
-A rule reads the definition alone, so any pipeline profits. Every module here is imported, and its
-rules register themselves; those of an application do when it imports them. Parameters stand at
+A rule reads the definition alone, so it works for any pipeline. Every module here is imported, and
+its rules register themselves; those of an application do when it imports them. Parameters have
 their defaults.
 """
 
@@ -17,12 +17,12 @@ ORDER = (
     *("retry_policies", "drivers", "tags", "tuning_limits", "search_limits", "transform"),
     *("xgboost_settings", "metric_regexes", "addresses", "plain_secrets"),
 )
-"""In which a step's findings are told; those of modules that are not named follow."""
+"""Order of a step's findings by module; modules that are not listed follow."""
 
 import_modules(__name__, __path__, ORDER)
 
 
 def findings(document: Document) -> Iterator[Finding]:
-    """Everything that the rules have to say of the document."""
+    """Iterate over the findings of all rules in the document."""
     for rule in RULES.values():
         yield from rule.findings(document)

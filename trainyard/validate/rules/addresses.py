@@ -1,4 +1,4 @@
-"""Addresses that botocore's patterns let through: keys, images, queues."""
+"""Check addresses that botocore's patterns accept: keys, images, queues."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
 
 def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
-    """Every text in the arguments of a step, parameters at their defaults, with its path."""
+    """Iterate over every text in a step's arguments, with its path; parameters at defaults."""
     for step in document.steps:
         known: Any = document.value(step.own_arguments)
         for path, text in strings(known, f"{step.path}.Arguments"):
@@ -28,7 +28,7 @@ def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
 @rule(
     "error",
     over=whole,
-    why="KMS knows no such key: the job fails before it starts, or when it writes its outputs",
+    why="KMS has no such key: the job fails before it starts, or when it writes its outputs",
     fix="write arn:aws:kms:<region>:<account>:key/<id>, the key's id, or alias/<name>",
     source="KMS developer guide, Key identifiers (KeyId)",
 )
@@ -36,14 +36,14 @@ def malformed_key_arn(document: Document) -> Iterator[Violation]:
     for step, path, text in _fields(document):
         named = path.endswith(("KmsKeyId", "KmsKey")) and ":" in text
         if named and not KEY_ARN.fullmatch(text):
-            yield Violation(step=step, path=path, problem=f"{text!r} is no ARN of a KMS key")
+            yield Violation(step=step, path=path, problem=f"{text!r} is not an ARN of a KMS key")
 
 
 @rule(
     "error",
     over=whole,
-    why="white space is taken as a part of the name: no such image or object is found",
-    fix="take the white space away",
+    why="white space counts as part of the name: no such image or object is found",
+    fix="remove the white space",
     source="ECR user guide, repository names; S3 user guide, object keys: a key is taken as it is",
 )
 def stray_white_space(document: Document) -> Iterator[Violation]:
@@ -68,5 +68,5 @@ def no_queue_url(step: Step) -> Iterator[Violation]:
     text = known_text(step.document.get("SqsQueueUrl"))
     if text is not None and not QUEUE.fullmatch(text):
         yield Violation(
-            step=step, path=f"{step.path}.SqsQueueUrl", problem=f"{text!r} is no queue's URL"
+            step=step, path=f"{step.path}.SqsQueueUrl", problem=f"{text!r} is not a queue's URL"
         )

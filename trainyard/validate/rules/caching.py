@@ -1,4 +1,4 @@
-"""The step cache: can a step be cached at all, does it ever hit?"""
+"""Check the step cache: can a step be cached at all, does it ever hit?"""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ EVER_NEW = ("PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "Cur
 TIMESTAMP = re.compile(
     r"(?<!\d)20\d\d-?[01]\d-?[0-3]\d[-T_]?[0-2]\d[-:]?[0-5]\d[-:]?[0-5]\d(?!\d{4})"
 )
-"""A date with a time: what the SDK's job names end in."""
+"""A date with a time, as at the end of the SDK's job names."""
 
 
 def _config(step: Step) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
 @rule(
     "warning",
     over=steps,
-    why="AWS wants a timeout with it: how old a result may be is then left to the service",
+    why="AWS wants a timeout with it: without one, the service decides how old a result may be",
     fix="set ExpireAfter: P30D",
     source=f"{GUIDE}: you must also define a timeout",
 )
@@ -52,7 +52,7 @@ def cache_without_expiry(step: Step) -> Iterator[Violation]:
 
 
 def _key(step: Step) -> Iterator[tuple[str, Any]]:
-    """Path and value of each argument in the step's cache key."""
+    """Iterate over path and value of each argument in the step's cache key."""
     key = key_arguments(dict(step.document), dict(step.arguments)) or {}
     for name, value in key.items():
         yield f"{step.path}.Arguments.{name}", value
@@ -94,7 +94,7 @@ def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
 @rule(
     "warning",
     over=training,
-    why="a run that takes up a lost one's work does not find its checkpoints",
+    why="a run that continues a lost one's work does not find its checkpoints",
     fix="name the prefix by what the weights depend on, not by the run",
     source="developer guide, model-checkpoints: the same checkpoint_s3_uri resumes; #1040",
 )

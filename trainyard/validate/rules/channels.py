@@ -1,4 +1,4 @@
-"""How data comes in: input modes, manifests, file systems."""
+"""Check data inputs: input modes, manifests, file systems."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ GUIDE = "developer guide, model-access-training-data"
 
 
 def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Path, input mode and data source of each channel."""
+    """Iterate over path, input mode and data source of each channel."""
     usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
     for index, channel in job.items("InputDataConfig"):
         channel = job.document.value(channel)
@@ -136,7 +136,7 @@ def file_system_without_vpc(job: Job) -> Iterator[Violation]:
     "error",
     over=training,
     why="the path does not exist on the file system: the mount fails after the machines are there",
-    fix="write /<mount name>/<folder>; aws fsx describe-file-systems tells the mount name",
+    fix="write /<mount name>/<folder>; aws fsx describe-file-systems shows the mount name",
     source=f"{GUIDE}: the path starts with MountName",
 )
 def fsx_directory(job: Job) -> Iterator[Violation]:
@@ -147,7 +147,9 @@ def fsx_directory(job: Job) -> Iterator[Violation]:
             not directory.startswith("/") or (lustre and not directory.strip("/"))
         )
         if wrong:
-            yield job.at(f"{path}.DirectoryPath", f"{directory!r} is no path from the mount name")
+            yield job.at(
+                f"{path}.DirectoryPath", f"{directory!r} is not a path from the mount name"
+            )
 
 
 @rule(

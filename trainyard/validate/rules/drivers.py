@@ -1,4 +1,4 @@
-"""What kills the SDK's drivers before the training starts, and what a tuning step drops.
+"""Check for settings that stop the SDK's drivers, and for settings that a tuning step drops.
 
 ``environment.py`` writes ``export SM_HP_<NAME>='<value>'`` and ``SM_CHANNEL_<NAME>``, and
 ``sm_train.sh`` sources that under ``set -e`` (SDK 3.27, sagemaker/train/container_drivers/scripts
@@ -33,7 +33,7 @@ def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
         name = known_text(channel.get("ChannelName")) or ""
         if job.has_drivers and name and not re.fullmatch(r"\w+", name, re.ASCII):
             where = f"InputDataConfig[{index}].ChannelName"
-            yield job.at(where, f"SM_CHANNEL_{name.upper()} is no name of a variable")
+            yield job.at(where, f"SM_CHANNEL_{name.upper()} is not a name of a variable")
 
 
 @rule(
@@ -47,7 +47,7 @@ def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
     for name in job.hyperparameters:
         if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
             where = member(job.hyperparameters_at, name)
-            yield job.at(where, f"SM_HP_{name.upper()} is no name of a variable")
+            yield job.at(where, f"SM_HP_{name.upper()} is not a name of a variable")
 
 
 @rule(

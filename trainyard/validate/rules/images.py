@@ -1,4 +1,4 @@
-"""Container images: built for another kind of machine, of another region, of another account."""
+"""Check container images: for another kind of machine, another region, or another account."""
 
 import re
 from collections import Counter
@@ -43,12 +43,12 @@ ACCOUNTS = {
     "us-gov-east-1": "446045086412",
     "us-gov-west-1": "442386744353",
 }
-"""Region → account of AWS's deep learning containers where it is not ``COMMON_ACCOUNT``: SDK 3.27,
+"""Region → account of AWS's deep learning containers if it is not ``COMMON_ACCOUNT``: SDK 3.27,
 sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0."""
 
 
 def aws_image(image: str | None) -> re.Match[str] | None:
-    """The parts of an image of AWS's deep learning containers; None for any other."""
+    """Return the parts of an image of AWS's deep learning containers; None for any other."""
     found = IMAGE.fullmatch(image or "")
     if not found or found["account"] not in {COMMON_ACCOUNT, *ACCOUNTS.values()}:
         return None
@@ -56,7 +56,7 @@ def aws_image(image: str | None) -> re.Match[str] | None:
 
 
 def torch_version(image: str | None) -> str | None:
-    """The PyTorch version that the tag of AWS's PyTorch or SMP image says; None for any other."""
+    """Return the PyTorch version in the tag of AWS's PyTorch or SMP image; None for any other."""
     found = IMAGE.fullmatch(image or "")
     ours = found and (aws_image(image) or found["repository"] == "smdistributed-modelparallel")
     if not found or not ours or not found["repository"].startswith(("pytorch-", "smdistributed-")):
@@ -66,7 +66,7 @@ def torch_version(image: str | None) -> str | None:
 
 
 def built_for(image: str | None) -> str | None:
-    """cpu, gpu or neuron, as the repository or the tag says; None when they say nothing."""
+    """Return cpu, gpu or neuron from the repository or the tag; None if they do not say."""
     name = (image or "").rpartition("/")[2]
     if "neuron" in name:
         return "neuron"
@@ -79,7 +79,7 @@ def built_for(image: str | None) -> str | None:
 @rule(
     "warning",
     over=containers,
-    why="the framework finds no GPU and computes on the CPU, or fails where it asks for CUDA",
+    why="the framework finds no GPU and computes on the CPU, or fails when it needs CUDA",
     fix="use the image's -cpu- variant, or an instance type with GPUs",
     source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
 )
@@ -137,7 +137,7 @@ def regions_differ(document: Document) -> Iterator[Violation]:
 
 
 def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
-    """Every image and ARN of a region: where it stands, the region, whether it is an image."""
+    """Iterate over (step, path, region, whether an image) of each image and ARN with a region."""
     for step in document.steps:
         for path, text in strings(document.value(step.own_arguments), f"{step.path}.Arguments"):
             if found := IMAGE.fullmatch(text) or _ARN_REGION.match(text):

@@ -1,4 +1,4 @@
-"""Jobs as the rules read them: one form for what training, tuning, processing and transform share.
+"""Jobs in the form that the rules read: common to training, tuning, processing and transform.
 
 A tuning step's training definitions are training jobs, too; QualityCheck and ClarifyCheck steps
 start processing jobs.
@@ -21,61 +21,63 @@ from trainyard.validate.rules.rule import Violation
 Kind = Literal["training", "processing", "transform"]
 KINDS = {job.machines: job for job in (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB)}
 PROCESSES = "PET_NPROC_PER_NODE"
-"""Where torchrun is told how many processes a node has; without it, one a GPU."""
+"""Variable with torchrun's number of processes per node; without it, one per GPU."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One Create…Job request inside a step."""
+    """A Create…Job request inside a step."""
 
     document: Document
     step: Step
     kind: Kind
     arguments: Any
-    """The request, expressions unresolved."""
+    """Request with expressions unresolved."""
 
     path: str
     """JSON path of ``arguments``."""
 
     def get(self, where: str) -> Any:
-        """The value at ``ResourceConfig.InstanceType``; None when absent, Unknown till the run."""
+        """Return the value at a path such as ``ResourceConfig.InstanceType``; None if absent,
+        Unknown if only a run knows it.
+        """
         return self.document.value(self.raw(where))
 
     def raw(self, where: str) -> Any:
-        """As ``get``, expressions unresolved."""
+        """Return the value like ``get``, with expressions unresolved."""
         value = self.arguments
         for key in where.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
     def number(self, where: str) -> float | None:
-        """The number there; None when there is none, or it is not known before the run."""
+        """Return the number at a path; None if there is none, or it is not known before the run."""
         value = self.get(where)
         known = isinstance(value, int | float) and not isinstance(value, bool)
         return value if known else None
 
     def text(self, where: str) -> str | None:
-        """The string there; None when there is none, or it is not known before the run."""
+        """Return the string at a path; None if there is none, or it is not known before the run."""
         return known_text(self.get(where))
 
     def items(self, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The objects of the list there, with their positions; members unresolved."""
+        """Iterate over the objects of the list at a path, with positions; members unresolved."""
         for index, item in enumerate(as_list(self.raw(where))):
             if isinstance(item, Mapping):
                 yield index, item
 
     def mapping(self, where: str) -> dict[str, Any]:
-        """The object there, members resolved; empty when there is none."""
+        """Return the object at a path, members resolved; empty if there is none."""
         value = self.get(where)
         return value if isinstance(value, dict) else {}
 
     def at(self, where: str, problem: str, fix: str | None = None) -> Violation:
-        """The rule is broken at ``where``."""
+        """Return a violation of the rule at ``where``."""
         return Violation(step=self.step, path=f"{self.path}.{where}", problem=problem, fix=fix)
 
     def resource(self, name: str) -> str:
-        """Where ``InstanceType`` and its like stand in this kind of request."""
+        """Return the path of ``InstanceType`` and the like in this kind of request."""
         return f"{KINDS[self.kind].instances}.{name}"
 
     @property
@@ -84,7 +86,7 @@ class Job:
 
     @property
     def machine(self) -> Machine | None:
-        """None when the instance type is unknown, or not known before the run."""
+        """Machine; None if the instance type is unknown, or not known before the run."""
         return MACHINES.get(self.instance_type or "")
 
     @property
@@ -94,12 +96,12 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Instances, as far as it is known: 0 when it is not."""
+        """Number of instances; 0 if it is not known."""
         return self.instances or 0
 
     @property
     def image_at(self) -> str:
-        """Where the container image stands."""
+        """Path of the container image."""
         return KINDS[self.kind].image
 
     @property
@@ -133,18 +135,18 @@ class Job:
 
     @property
     def ranks_per_node(self) -> int | None:
-        """Processes on each node, as the environment says; None when it does not."""
+        """Processes on each node from the environment; None without."""
         text = known_text(self.environment.get(PROCESSES)) or ""
         return int(text) if text.isdecimal() else None
 
     @property
     def has_drivers(self) -> bool:
-        """Whether the SDK's ``sm_train.sh`` starts the job."""
+        """True if the SDK's ``sm_train.sh`` starts the job."""
         return any(c.get("ChannelName") == "sm_drivers" for _, c in self.items("InputDataConfig"))
 
 
 def jobs(document: Document) -> Iterator[Job]:
-    """Every job whose request stands in the definition."""
+    """Iterate over every job whose request is in the definition."""
     for step in document.steps:
         arguments = f"{step.path}.Arguments"
         make = partial(Job, document=document, step=step)
@@ -156,7 +158,7 @@ def jobs(document: Document) -> Iterator[Job]:
 
 
 def _tuned(step: Step) -> Iterator[tuple[str, Any]]:
-    """The training definitions of a tuning step."""
+    """Iterate over the training definitions of a tuning step."""
     base = f"{step.path}.Arguments"
     if "TrainingJobDefinition" in step.arguments:
         yield f"{base}.TrainingJobDefinition", step.arguments["TrainingJobDefinition"]
@@ -165,42 +167,42 @@ def _tuned(step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def training(document: Document) -> Iterator[Job]:
-    """For ``over``: training jobs, those of tuning steps too."""
+    """Return, for ``over``, the training jobs, also those of tuning steps."""
     return (job for job in jobs(document) if job.kind == "training")
 
 
 def processing(document: Document) -> Iterator[Job]:
-    """For ``over``: processing jobs."""
+    """Return, for ``over``, the processing jobs."""
     return (job for job in jobs(document) if job.kind == "processing")
 
 
 def containers(document: Document) -> Iterator[Job]:
-    """For ``over``: jobs with a container image of their own."""
+    """Return, for ``over``, the jobs with a container image of their own."""
     return (job for job in jobs(document) if job.kind != "transform")
 
 
 def as_list(value: Any) -> list[Any]:
-    """``value`` when it is a list, else an empty one."""
+    """Return ``value`` if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def known_text(value: Any) -> str | None:
-    """``value`` when it is a string."""
+    """Return ``value`` if it is a string, else None."""
     return value if isinstance(value, str) else None
 
 
 def is_known(value: Any) -> bool:
-    """Whether there is a value, and it is known before the run."""
+    """Return whether there is a value, and it is known before the run."""
     return value is not None and not isinstance(value, Unknown)
 
 
 def member(path: str, key: str) -> str:
-    """JSON path of a member: ``a.b``, or ``a['b.c']`` where the name needs it."""
+    """Return the JSON path of a member: ``a.b``, or ``a['b.c']`` if the name needs it."""
     return f"{path}.{key}" if _PLAIN.fullmatch(key) else f"{path}['{key}']"
 
 
 def strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in ``value`` with its path under ``path``."""
+    """Iterate over every string in ``value`` with its path under ``path``."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Instance types: do they exist, may the job have them, is what they have used?"""
+"""Check instance types: do they exist, may the job have them, are they fully used?"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,11 +16,11 @@ from trainyard.validate.rules.job_view import (
 from trainyard.validate.rules.rule import Violation, rule
 
 DIVIDING: list[Callable[[Job], bool]] = []
-"""What tells jobs whose instances divide the same data among them by themselves."""
+"""Functions that recognise jobs whose instances divide the same data among themselves."""
 
 
 def divides_work(tells: Callable[[Job], bool]) -> Callable[[Job], bool]:
-    """Register what an application knows of its own jobs: their instances share the work."""
+    """Register a function that recognises an application's jobs whose instances share the work."""
     DIVIDING.append(tells)
     return tells
 
@@ -37,13 +37,13 @@ def unknown_instance_type(job: Job) -> Iterator[Violation]:
     if name is not None and name not in MACHINES:
         yield job.at(
             job.resource("InstanceType"),
-            f"{name!r} is no instance type of SageMaker",
+            f"{name!r} is not an instance type of SageMaker",
             nearest(name, [*MACHINES]) if name.count(".") == 2 else _with_prefix(name),
         )
 
 
 def _with_prefix(name: str) -> str:
-    """EC2's names lack the ``ml.``."""
+    """Return a fix for a name without ``ml.``, as EC2's names are."""
     return f"write ml.{name}" if f"ml.{name}" in MACHINES else "write ml.<family>.<size>"
 
 
@@ -105,7 +105,7 @@ def not_a_processing_type(job: Job) -> Iterator[Violation]:
     "error",
     over=training,
     why="NCCL refuses a GPU that two ranks share: the training dies as it starts",
-    fix="start as many processes a node as it has GPUs (the default)",
+    fix="start as many processes per node as it has GPUs (the default)",
     source="NCCL 'Duplicate GPU detected' (src/init.cc), from memory",
 )
 def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
@@ -115,15 +115,15 @@ def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
 
 
 def _against_gpus(ranks: int, machine: Machine) -> str:
-    return f"{ranks} processes a node, {machine.name} has {machine.accelerators} accelerators"
+    return f"{ranks} processes per node, {machine.name} has {machine.accelerators} accelerators"
 
 
 @rule(
     "warning",
     over=training,
     why="the GPUs without a process are paid for and never used",
-    fix="start as many processes a node as it has GPUs (the default)",
-    source="torchrun_driver.py of SDK 3.27: one process a GPU unless told otherwise",
+    fix="start as many processes per node as it has GPUs (the default)",
+    source="torchrun_driver.py of SDK 3.27: one process per GPU by default",
 )
 def idle_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node

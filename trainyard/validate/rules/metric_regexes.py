@@ -1,4 +1,4 @@
-"""Metric definitions: how SageMaker reads numbers out of a job's log."""
+"""Check metric definitions: regular expressions that read numbers from a job's log."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ GUIDE = "developer guide, define-train-metrics"
 
 
 def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
-    """Path, what to call it, and each regular expression as jobs read it, or why it is none."""
+    """Iterate over (path, name, expression) of each metric; a text that says why it is invalid."""
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:
@@ -29,13 +29,13 @@ def _compiled(text: str) -> Expression | str:
     "error",
     over=training,
     why="the metric is never read, or the service refuses the job",
-    fix="mend the expression; brackets and the like that are meant literally need a backslash",
+    fix="mend the expression; literal brackets and the like need a backslash",
     source=GUIDE,
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:
     for where, name, found in _expressions(job):
         if isinstance(found, str):
-            yield job.at(where, f"{name} is no regular expression: {found}")
+            yield job.at(where, f"{name} is not a regular expression: {found}")
 
 
 @rule(

@@ -1,7 +1,7 @@
-"""EFA, VPC, isolation and encryption between machines.
+"""Check EFA, VPC, isolation and encryption between machines.
 
-EFA without a VPC of one's own is fine: SageMaker then uses its own network (developer guide,
-train-vpc, asks for VPC settings only of those who set VpcConfig).
+EFA works without your own VPC: SageMaker then uses its own network (developer guide,
+train-vpc, requires VPC settings only if VpcConfig is set).
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ DRIVER_EFA = {
     "ml.p5e.48xlarge",
     "ml.trn1.32xlarge",
 }
-"""SM_EFA_NCCL_INSTANCES of SDK 3.27, sagemaker/train/container_drivers/common/utils.py: where the
-drivers set FI_PROVIDER=efa."""
+"""Instance types for which the drivers set FI_PROVIDER=efa: SM_EFA_NCCL_INSTANCES of SDK 3.27,
+sagemaker/train/container_drivers/common/utils.py."""
 RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
 
 

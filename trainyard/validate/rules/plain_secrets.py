@@ -1,4 +1,4 @@
-"""Secrets that stand in the definition themselves."""
+"""Find secrets that are written into the definition itself."""
 
 from collections.abc import Iterator
 from functools import reduce

@@ -1,4 +1,4 @@
-"""RetryPolicies: on steps that have none, with causes and limits that the service takes."""
+"""Check RetryPolicies: step types, causes and limits that the service accepts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,9 +44,9 @@ def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
 def unknown_retry_cause(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
         for index, cause in enumerate(_causes(policy)):
-            if cause not in list(CAUSES):  # a list compares whatever stands there
+            if cause not in list(CAUSES):  # a list also compares unhashable values
                 where = f"{path}.ExceptionType[{index}]"
-                problem = f"{cause!r} is no exception type"
+                problem = f"{cause!r} is not an exception type"
                 fix = nearest(str(cause), list(CAUSES))
                 yield Violation(step=step, path=where, problem=problem, fix=fix)
 

@@ -1,4 +1,4 @@
-"""What a rule is: a check with its reasons, and what it says when it is broken; and all of them."""
+"""The table of rules: each is a check with its reasons, and yields violations."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One place where a rule is broken."""
+    """A place where a rule is broken."""
 
     step: Step | None
     path: str
@@ -21,19 +21,19 @@ class Violation:
 
     problem: str
     fix: str | None = None
-    """What to change here; None: the rule's own words."""
+    """Change to make here; None: the rule's own fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Something that botocore's service model cannot know."""
+    """A rule about a problem that botocore's service model does not cover."""
 
     name: str
-    """kebab-case."""
+    """Name in kebab-case."""
 
     severity: Severity
     why: str
-    """What would happen."""
+    """Consequence of a violation."""
 
     fix: str
     source: str
@@ -42,10 +42,10 @@ class Rule:
     check: Callable[[Document], Iterator[Violation]]
 
     module: str
-    """Where it is declared."""
+    """Module that declares it."""
 
     def findings(self, document: Document) -> Iterator[Finding]:
-        """What this rule has to say of the document."""
+        """Iterate over the findings of this rule in the document."""
         for broken in self.check(document):
             yield Finding(
                 rule=self.name,
@@ -73,7 +73,7 @@ def rule(
 ) -> Callable[[Callable[[Any], Iterator[Violation]]], Rule]:
     """Register a rule: a function that yields violations of one of the things that ``over`` lists.
 
-    The rule has the function's name, with hyphens; no other may have it.
+    The rule has the function's name, with hyphens; no other rule may have it.
     """
 
     def make(look: Callable[[Any], Iterator[Violation]]) -> Rule:
@@ -99,10 +99,10 @@ def rule(
 
 
 def whole(document: Document) -> tuple[Document]:
-    """For ``over``: the document itself, once."""
+    """Return, for ``over``, the document itself, once."""
     return (document,)
 
 
 def steps(document: Document) -> tuple[Step, ...]:
-    """For ``over``: each step."""
+    """Return, for ``over``, each step."""
     return document.steps

@@ -1,4 +1,4 @@
-"""S3 locations, volumes and the keys that encrypt them."""
+"""Check S3 locations, volumes and the keys that encrypt them."""
 
 import json
 import re
@@ -21,14 +21,14 @@ from trainyard.validate.rules.rule import Violation, rule, steps, whole
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
-"""The beginning of a bucket's name, whose end only a run knows."""
+"""Beginning of a bucket's name whose end only a run knows."""
 S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
 LARGEST_VOLUME = 16384
 
 
 def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
-    """S3 locations with their paths, and whether that is all of it: of a join, the part before the
-    first expression.
+    """Iterate over (path, text, whether it is complete) of S3 locations: of a join, the part before
+    the first expression.
     """
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -71,7 +71,7 @@ def malformed_s3_location(step: Step) -> Iterator[Violation]:
         if scheme != "s3" or not separator:
             yield Violation(step=step, path=path, problem=f"{text!r} does not begin with s3://")
         elif not (BUCKET if is_all or slash else OF_BUCKET).fullmatch(bucket):
-            problem = f"{text!r}: {bucket!r} is no bucket's name"
+            problem = f"{text!r}: {bucket!r} is not a bucket's name"
             yield Violation(step=step, path=path, problem=problem)
 
 
@@ -89,7 +89,7 @@ def empty_key_part(step: Step) -> Iterator[Violation]:
 
 
 def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
-    """Where processing and transform jobs write. Training jobs add their own name to theirs."""
+    """Iterate over outputs of processing and transform jobs; training jobs add their own name."""
     for job in jobs(document):
         for index, item in job.items("ProcessingOutputConfig.Outputs"):
             s3 = item.get("S3Output")
@@ -105,7 +105,7 @@ def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
     over=whole,
     why="the later of the two overwrites the earlier, or both mix",
     fix="give each output a prefix of its own",
-    source="S3 has one object a key; SageMaker uploads without looking",
+    source="S3 has one object per key; SageMaker uploads without checking",
 )
 def outputs_collide(document: Document) -> Iterator[Violation]:
     seen: dict[str, list[Step]] = {}
@@ -120,7 +120,7 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
 
 
 def _exclusive(one: Step, other: Step) -> bool:
-    """Whether the steps stand in different branches of one condition."""
+    """Return whether the steps are in different branches of one condition."""
     mine, theirs = one.branch, other.branch
     return bool(mine and theirs and mine[0] == theirs[0] and mine[1] != theirs[1])
 
@@ -139,7 +139,7 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
 
 
 def _has_expression(value: Any) -> bool:
-    """Whether anything in ``value`` differs from run to run."""
+    """Return whether anything in ``value`` differs from run to run."""
     return any(JOIN not in expression for expression, _ in expressions(value))
 
 
@@ -183,7 +183,7 @@ def _beyond_local(job: Job) -> Iterator[Violation]:
     where = job.resource("VolumeSizeInGB")
     size, machine = job.number(where), job.machine
     if size and machine and 0 < machine.local_storage_gb < size:
-        disks = f"{machine.name} has {machine.local_storage_gb} GB of NVMe in its stead"
+        disks = f"{machine.name} has {machine.local_storage_gb} GB of NVMe instead"
         yield job.at(where, f"{size} GB; {disks}")
 
 

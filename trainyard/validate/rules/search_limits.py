@@ -1,4 +1,4 @@
-"""Tuning jobs: what a strategy needs, and ranges with nothing to search."""
+"""Check tuning jobs: needs of a strategy, and ranges with nothing to search."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ def bound_that_is_no_number(found: Range) -> Iterator[Violation]:
 
 
 def _item(found: Range) -> Mapping[str, Any]:
-    """The range itself, resolved."""
+    """Return the range itself, resolved."""
     where, _, index = found.where.removesuffix("]").rpartition("[")
     items = dict(found.job.items(where))
     value = found.job.document.value(dict(items[int(index)]))
@@ -76,7 +76,7 @@ def category_twice(found: Range) -> Iterator[Violation]:
     values = _item(found).get("Values") if found.kind == CATEGORIES else None
     known = [value for value in values or () if isinstance(value, str)]
     for value in sorted({value for value in known if known.count(value) > 1}):
-        yield found.job.at(f"{found.where}.Values", f"{value!r} of {found.name} stands there twice")
+        yield found.job.at(f"{found.where}.Values", f"{value!r} of {found.name} occurs twice")
 
 
 @rule(

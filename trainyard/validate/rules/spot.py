@@ -1,4 +1,4 @@
-"""Spot, checkpoints, warm pools, time limits, quotas."""
+"""Check spot, checkpoints, warm pools, time limits, quotas."""
 
 from collections.abc import Iterator
 
@@ -122,7 +122,7 @@ def training_too_long(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     over=jobs,
-    why="an account is given five days at first: the service refuses the job",
+    why="a new account has a quota of five days: the service refuses the job",
     fix="have the quota raised before the run, or ask for less",
     source=f"{QUOTAS}: longest run time 432000 s",
 )
@@ -134,7 +134,7 @@ def runtime_beyond_usual_quota(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     over=jobs,
-    why="an account is given 20 instances a job at first, fewer with GPUs: the service refuses it",
+    why="a new account may have 20 instances per job, fewer with GPUs: the service refuses it",
     fix="have the quota raised before the run, or ask for fewer",
     source=f"{QUOTAS}: 20 instances for a training job",
 )

@@ -1,4 +1,4 @@
-"""Tags, by which costs are allocated and permissions given."""
+"""Check tags, by which costs are allocated and permissions given."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from trainyard.validate.rules.rule import Violation, rule, whole
 
 
 def _at(job: Job) -> str:
-    """Where the job's tags stand: a tuning step has them beside its definitions."""
+    """Return the path of the job's tags: a tuning step has them beside its definitions."""
     return f"{job.step.path}.Arguments.Tags"
 
 
@@ -22,7 +22,7 @@ def _keys(job: Job) -> list[str]:
 @rule(
     "warning",
     over=whole,
-    why="their costs go to nobody, and a role that may only touch tagged jobs is refused",
+    why="their costs are not allocated, and a role that may only touch tagged jobs is refused",
     fix="tag the jobs (aws.tags in a recipe); the role needs sagemaker:AddTags",
     source="Billing user guide, cost allocation tags; "
     "aws-samples/sagemaker-custom-project-templates#41, aws-cdk#32294 #26012",
@@ -63,6 +63,6 @@ def tag_key_refused(job: Job) -> Iterator[Violation]:
     twice = [key for key, count in Counter(keys).items() if count > 1]
     reserved = [key for key in keys if key.lower().startswith("aws:")]
     for key in twice:
-        yield Violation(step=job.step, path=_at(job), problem=f"{key!r} stands twice")
+        yield Violation(step=job.step, path=_at(job), problem=f"{key!r} occurs twice")
     for key in reserved:
         yield Violation(step=job.step, path=_at(job), problem=f"{key!r} is reserved for AWS")

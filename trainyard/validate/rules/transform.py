@@ -1,4 +1,4 @@
-"""Batch transform: how much is sent at once, how it is split, and what the filters take."""
+"""Check batch transform: size of requests, splitting, and filters."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ FILTERS = ("InputFilter", "OutputFilter")
 
 
 def transforms(document: Document) -> list[Job]:
-    """For ``over``: transform jobs."""
+    """Return, for ``over``, the transform jobs."""
     return [job for job in jobs(document) if job.kind == "transform"]
 
 

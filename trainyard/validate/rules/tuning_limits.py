@@ -1,4 +1,4 @@
-"""Tuning jobs: limits, objective, and the ranges that are searched."""
+"""Check tuning jobs: limits, objective, and the ranges that are searched."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +20,7 @@ REFUSED = "CreateHyperParameterTuningJob refuses the request when the step start
 
 
 def tunings(document: Document) -> list[Job]:
-    """For ``over``: each tuning step's own request, once."""
+    """Return, for ``over``, each tuning step's own request, once."""
     return [
         Job(document=document, step=step, kind="training", arguments=step.arguments,
             path=f"{step.path}.Arguments")
@@ -29,13 +29,13 @@ def tunings(document: Document) -> list[Job]:
 
 
 def tuned(document: Document) -> list[Job]:
-    """For ``over``: the training definitions of tuning steps."""
+    """Return, for ``over``, the training definitions of tuning steps."""
     return [job for job in jobs(document) if job.step.type == "Tuning"]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One range that a tuning job searches."""
+    """A range that a tuning job searches."""
 
     job: Job
     where: str
@@ -45,11 +45,11 @@ class Range:
     high: float | None
     scaling: str | None
     values: tuple[Any, ...] = ()
-    """Of categories; what only a run knows is Unknown."""
+    """Values of a categorical range; a value that only a run knows is Unknown."""
 
 
 def ranges(document: Document) -> Iterator[Range]:
-    """For ``over``: every range of every tuning step, wherever it stands."""
+    """Iterate, for ``over``, over every range of every tuning step, wherever it is."""
     for job in tunings(document):
         yield from _ranges(job, f"{CONFIG}.ParameterRanges")
     for job in tuned(document):
@@ -73,7 +73,7 @@ def _ranges(job: Job, where: str) -> Iterator[Range]:
 
 
 def _number(value: Any) -> float | None:
-    """A range's bounds are text; None where it is no number, or only a run knows it."""
+    """Return a range's bound, which is text, as a number; None if invalid, or not yet known."""
     try:
         return float(value) if isinstance(value, str | int | float) else None
     except ValueError:
@@ -119,7 +119,7 @@ def objective_without_metric(job: Job) -> Iterator[Violation]:
 
 
 def _objectives(job: Job) -> Iterator[tuple[str, str]]:
-    """Where an objective of this training definition stands, and its metric."""
+    """Iterate over (path, metric) of each objective of this training definition."""
     of_all = job.step.arguments.get(CONFIG)
     of_all = of_all.get("HyperParameterTuningJobObjective") if isinstance(of_all, dict) else None
     path = f"{job.step.path}.Arguments.{CONFIG}.HyperParameterTuningJobObjective"
@@ -134,7 +134,7 @@ MOST_SUMMARIES = 50
 
 
 def references(document: Document) -> Iterator[tuple[Document, Step | None, str, Reference]]:
-    """For ``over``: every reference to another step's property, its step and its JSON path."""
+    """Iterate, for ``over``, over each reference to a step's property, with step and path."""
     for expression, place, step in everywhere(document):
         with suppress(ExpressionError):
             found = parse_get(expression[GET]) if GET in expression else None

@@ -1,6 +1,6 @@
-"""Hyperparameters of AWS's own XGBoost algorithm, where its image is started without a script.
+"""Check hyperparameters of AWS's own XGBoost algorithm, if its image is started without a script.
 
-The table of them is the one by which the embedded AWS's jobs validate theirs.
+The embedded AWS's jobs validate theirs by the same table.
 """
 
 import math
@@ -20,17 +20,17 @@ WHY = "the algorithm refuses its hyperparameters: the job fails when its machine
 
 
 def xgboost_jobs(document: Document) -> list[Job]:
-    """For ``over``: training jobs of the algorithm itself."""
+    """Return, for ``over``, the training jobs of the algorithm itself."""
     return [job for job in training(document) if _is_xgboost(job)]
 
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
-    """For ``over``: a training job of the algorithm, and a range that is searched for it."""
+    """Return, for ``over``, (training job of the algorithm, range that is searched for it)."""
     return [(job, found) for job in xgboost_jobs(document) for found in _tuned(job)]
 
 
 def _tuned(job: Job) -> Iterator[Range]:
-    """Ranges of its own, and of the tuning job where that has one definition alone."""
+    """Iterate over its own ranges, and those of the tuning job if that has only one definition."""
     alone = "TrainingJobDefinition" in job.step.arguments
     for found in ranges(job.document) if job.step.type == "Tuning" else ():
         if found.job.step is job.step and (found.job.path == job.path or alone):
@@ -98,7 +98,7 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
         return
     version = _version(job)
     if any(hyperparameters.fault(name, value, version) for name, value in together.items()):
-        return  # told by itself
+        return  # reported by its own rule
     if problem := hyperparameters.fault_together(together, version):
         yield job.at(job.hyperparameters_at, problem)
 
@@ -143,7 +143,7 @@ def xgboost_not_tunable(searched: tuple[Job, Range]) -> Iterator[Violation]:
 
 
 def _values(found: Range) -> Iterator[tuple[str, str]]:
-    """(place, text) of what may be drawn: both ends, or each category; what is known of it."""
+    """Iterate over (place, text) of known values that may be drawn: both ends, or categories."""
     for place, end in (("MinValue", found.low), ("MaxValue", found.high)):
         if end is not None and math.isfinite(end):
             yield place, str(int(end)) if end == int(end) else str(end)

@@ -36,7 +36,7 @@ def test_defaults_fill_in_and_the_order_is_the_definitions() -> None:
     [
         ([{"Name": "c", "Value": "1"}], r"unknown pipeline parameter 'c'; there are \['a', 'e'\]"),
         ([{"Name": "a", "Value": "1"}, {"Name": "a", "Value": "2"}], "given twice"),
-        ([{"Name": "a", "Value": "1.5"}], "'a': '1.5' is no Integer"),
+        ([{"Name": "a", "Value": "1.5"}], "'a': '1.5' is not of type Integer"),
         ([{"Name": "a", "Value": "1"}, {"Name": "e", "Value": "z"}], "'z' is not one of"),
         ([], "'a' needs a value"),
     ],
@@ -52,5 +52,5 @@ def test_refused_values(given_: list[dict], message: str) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "inf", "", "1,5"])
 def test_what_json_cannot_say_is_no_float(text: str) -> None:
-    with pytest.raises(ApiError, match="is no Float"):
+    with pytest.raises(ApiError, match="is not of type Float"):
         convert(Parameter("x", "Float"), text)

@@ -161,7 +161,7 @@ def test_start_from_a_step_refuses_what_cannot_be(aws: Cloud) -> None:
             start_again("Gate", execution=failed)
         with pytest.raises(RecipeError, match="no such step .*; nearest valid name: Gate"):
             start_again("Gates", pipeline="chain")
-        with pytest.raises(RecipeError, match="is no execution of pipeline other"):
+        with pytest.raises(RecipeError, match="is not an execution of pipeline other"):
             start_again("Gate", execution=failed, pipeline="other")
         with pytest.raises(RecipeError, match="--execution: is what --from STEP reuses"):
             start_ours(pipeline="chain", execution=failed)
