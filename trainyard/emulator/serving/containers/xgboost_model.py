@@ -1,9 +1,9 @@
-"""``python xgboost_model.py SOCKET``: what ``serve`` is in AWS's XGBoost images.
+"""``python xgboost_model.py SOCKET``: replaces ``serve`` of AWS's XGBoost images.
 
-Without a script it is the algorithm's own server, by github.com/aws/sagemaker-xgboost-container
+Without a script it is the algorithm's own server, after github.com/aws/sagemaker-xgboost-container
 (Apache-2.0; ``algorithm_mode/serve.py`` and ``serve_utils.py``), at the version of the image's tag:
-CSV and libsvm in, CSV and JSON out. With SAGEMAKER_PROGRAM it is the user's script. Refused:
-recordio-protobuf.
+CSV and libsvm in, CSV and JSON out. With SAGEMAKER_PROGRAM it runs the user's
+script. recordio-protobuf is refused.
 """
 
 import csv
@@ -40,9 +40,9 @@ JSON, LINES = "application/json", "application/jsonlines"
 RECORDS = "application/x-recordio-protobuf"
 ACCEPTED = [JSON, LINES, RECORDS, "text/csv"]
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-"""What flask takes out of the body before the server looks at it."""
+"""Content types of forms, which flask removes from the body before the server reads it."""
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", 6 << 20))
-"""Bytes of a body."""
+"""Most bytes of a body."""
 
 
 class Refused(Exception):
@@ -54,7 +54,9 @@ class Refused(Exception):
 
 
 class Model:
-    """The boosters of /opt/ml/model: of several, as cross validation writes, the mean."""
+    """The boosters in /opt/ml/model; predicts the mean if there are several, as from cross
+    validation.
+    """
 
     def __init__(self, folder: Path, image: str) -> None:
         files = [p for p in sorted(folder.iterdir()) if p.is_file() and p.name[0] != "."]
