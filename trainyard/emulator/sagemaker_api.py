@@ -198,10 +198,10 @@ class SageMaker:
     def _job_table(self, kind: str) -> dict[str, Operation]:
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
 
-        def create(request: dict) -> dict:
+        def plain(request: dict) -> dict:
             return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
 
-        create = self._tagged(made, key)
+        create = self._tagged(plain, key)
         return {
             f"Create{kind}Job": create,
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),

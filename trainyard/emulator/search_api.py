@@ -183,9 +183,7 @@ def _values(record: Record, name: str) -> list[Any]:
     ``HyperParameters.a.b`` one of a name with dots; otherwise the values at the dotted name.
     """
     head, _, rest = name.partition(".")
-    if not rest and not isinstance(
-        value := record.get(head), list
-    ):  # a short cut for the most frequent case
+    if not rest and not isinstance(value := record.get(head), list):  # the most frequent case
         return [] if value is None else [value]
     if head == "Tags" and rest:
         return [tag["Value"] for tag in record.get("Tags", []) if tag["Key"] == rest]

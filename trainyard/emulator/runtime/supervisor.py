@@ -1,7 +1,7 @@
 """``python -I supervisor.py SPEC.json``: starts a job's nodes and outlives none of them.
 
-It is the first process of a job, started by ``trainyard.emulator.runtime.cluster``. In namespaces it
-is process 1, so the kernel kills all remaining processes when it exits. Standard library only.
+It is the first process of a job, started by ``trainyard.emulator.runtime.cluster``. In namespaces
+it is process 1, so the kernel kills all remaining processes when it exits. Standard library only.
 
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],

@@ -30,9 +30,7 @@ class Moto:
 
     def answer(self, request: Request) -> Response:
         """Return the answer to any request, with moto's HTML errors in the service's own form."""
-        request.environ["wsgi.input"] = io.BytesIO(
-            request.get_data()
-        )  # cached: it is also read below
+        request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
         with contextlib.nullcontext() if _waits(request) else self._lock:
             for known in (managed_policies, own_role):
                 if known.wanted(request.get_data()):

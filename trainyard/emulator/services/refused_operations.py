@@ -125,9 +125,7 @@ def _stack(operation: str, request: Request) -> tuple[str, str] | None:
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
     resources = {kind for kind in types if kind.count("::") == 2}  # more: a parameter's type
     if foreign := sorted(kind for kind in resources if not FORMED.fullmatch(kind)):
-        services = (
-            f"{', '.join(foreign)} created where they belong: create them by their own services"
-        )
+        services = f"{', '.join(foreign)} created where they belong: use their own services"
         return operation, services
     return None
 

@@ -107,10 +107,10 @@ MISSING = ("missing", "breaching", "notBreaching", "ignore")
 def evaluated(
     breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
 ) -> str:
-    """The alarm's state after these data.
+    """Return the alarm's state for these data.
 
     ``breaches``: for each period of the evaluation range, the latest first, whether its data point
-    breaches; None where there is none. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
+    breaches; None without data. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
     DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
     """
     real = [breach for breach in breaches if breach is not None][:periods]
@@ -127,9 +127,7 @@ def evaluated(
     if missing == "ignore":
         return now
     oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
-    return (
-        "ALARM" if oldest >= to_alarm else now
-    )  # no alarm prematurely, only because of the newest data
+    return "ALARM" if oldest >= to_alarm else now  # the newest data alone are no alarm
 
 
 TICK = 0.5  # seconds between evaluations
@@ -304,9 +302,7 @@ def check(request: dict) -> None:
     if period not in (10, 20, 30) and (period <= 0 or period % 60):
         raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
     if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
-        raise _invalid(
-            f"EvaluationPeriods {periods}: expected 1 or more, and at least DatapointsToAlarm"
-        )
+        raise _invalid(f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more")
     check_actions(request)
 
 

@@ -189,9 +189,7 @@ class Queries:
         _check([*plain, *extended])
         start, end, period = _span(request)
         if (end - start) / period > MOST:
-            raise _invalid(
-                f"the answer would have more than {MOST} data points: use a longer Period"
-            )
+            raise _invalid(f"more than {MOST} data points would result: use a longer Period")
         points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
         datapoints = []
         for t, found in _periods(points, start, period):

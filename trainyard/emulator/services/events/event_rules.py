@@ -90,7 +90,7 @@ class Rules:
             for rule in self._kept.all.values():
                 if rule.get("next") is not None and rule["next"] < now:
                     log.warning(
-                        "rule %s was due while no emulator ran; it waits for its next time",
+                        "rule %s was due while no emulator ran; that is skipped",
                         rule["name"],
                     )
                     rule["next"] = _next(rule, now)

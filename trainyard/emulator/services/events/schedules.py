@@ -66,7 +66,7 @@ class Schedules:
                 if schedule["next"] is not None and schedule["next"] < now and not once:
                     name = schedule["name"]
                     log.warning(
-                        "schedule %s was due while no emulator ran; it waits for its next time",
+                        "schedule %s was due while no emulator ran; that is skipped",
                         name,
                     )
                     schedule["next"] = _next(schedule, now)

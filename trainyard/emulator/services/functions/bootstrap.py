@@ -40,7 +40,7 @@ class Context:
         self.log_stream_name = os.environ["AWS_LAMBDA_LOG_STREAM_NAME"]
         self.identity = SimpleNamespace(cognito_identity_id=None, cognito_identity_pool_id=None)
         self.client_context = call["client_context"]
-        self._deadline = time.monotonic() + told["seconds"]
+        self._deadline = time.monotonic() + call["seconds"]
 
     def get_remaining_time_in_millis(self) -> int:
         return max(0, int(1000 * (self._deadline - time.monotonic())))
@@ -59,7 +59,7 @@ def main() -> None:
         handler = find(os.environ["_HANDLER"])
         print(f"START RequestId: {call['request']} Version: {version}", flush=True)
         begun = time.monotonic()
-        answer["result"] = marshal(handler(told["event"], Context(told)))
+        answer["result"] = marshal(handler(call["event"], Context(told)))
     except Fault as fault:
         answer["error"] = error(fault.kind, str(fault), fault.trace)
     except Exception as failure:  # noqa: BLE001 - the function's own, whatever it is

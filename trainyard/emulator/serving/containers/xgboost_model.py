@@ -93,7 +93,10 @@ class Model:
         found = [booster.predict(matrix, validate_features=False) for booster in self.boosters]
         if len(found) == 1:
             return found[0]
-        if self.objective in ("multi:softmax", "binary:hinge"):  # a vote; the smaller of equals
+        if self.objective in (
+            "multi:softmax",
+            "binary:hinge",
+        ):  # a vote; the smaller of equal values
             votes = np.stack(found).astype(int)
             return np.array([np.bincount(column).argmax() for column in votes.T], np.float32)
         return np.mean(found, axis=0)
@@ -108,7 +111,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
     for read in (pickle.loads, _of_an_old_pickle):
         try:
             return read(data), True
-        except Exception:  # noqa: BLE001, S112 - it fails with whatever its first bytes mean
+        except Exception:  # noqa: BLE001, S112 - unpickling may raise any exception
             continue
     try:
         with warnings.catch_warnings():  # that the name has no suffix
