@@ -171,7 +171,7 @@ class Capture:
             except (
                 ApiError,
                 OSError,
-            ) as failure:  # no such bucket, or a full disk: the endpoint serves on
+            ) as failure:  # no bucket or a full disk: it serves on
                 log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
     def _line(self, asked: bytes, asked_type: str, answer: Answer, inference: str) -> str:

@@ -89,9 +89,7 @@ class Models:
         package's.
         """
         package = self._forward("DescribeModelPackage", {"ModelPackageName": name})
-        status = package.get(
-            "ModelApprovalStatus", "Approved"
-        )  # unversioned packages have no status
+        status = package.get("ModelApprovalStatus", "Approved")  # else unversioned
         if status != "Approved":  # CreateModelPackage's documentation of ModelApprovalStatus
             raise _invalid(f"Model package {name} is {status}: approve it to deploy it")
         [container] = package["InferenceSpecification"]["Containers"]

@@ -81,7 +81,5 @@ def _read(operation: OperationModel) -> Operation:
     for member in operation.input_shape.required_members if operation.input_shape else ():
         where = operation.input_shape.members[member].serialization
         needed.get(where.get("location"), set()).add(where.get("name", ""))
-    headers = (
-        set() if static else needed["header"]
-    )  # without these, a named operation is still found
+    headers = set() if static else needed["header"]  # without these, it is found by name
     return Operation(operation.name, static, frozenset(needed["querystring"]), frozenset(headers))

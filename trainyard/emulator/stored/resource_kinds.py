@@ -136,15 +136,15 @@ _NEEDS = (
 
 
 def refusal(operation: str, request: dict) -> ApiError:
-    """The error that names the operation and what it would need, or the resource that is not."""
+    """Return an error naming the operation and what it would need, or the missing resource."""
     if operation in ("AddTags", "ListTags", "DeleteTags"):
-        message = f"ResourceArn {request.get('ResourceArn')!r}: there is no such resource here."
+        message = f"ResourceArn {request.get('ResourceArn')!r}: this resource does not exist here."
         return ApiError("ValidationException", message)
     message = f"The emulator does not implement {operation}: it would need {needed(operation)}."
     return ApiError("UnknownOperationException", message)
 
 
 def needed(operation: str) -> str:
-    """What is missing for the operation, as the end of a sentence."""
+    """Return what the operation would need, as the end of a sentence."""
     found = (what for parts, what in _NEEDS if any(part in operation for part in parts))
     return next(found, "a part of SageMaker that is not embedded")

@@ -59,7 +59,7 @@ def main() -> None:
         handler = find(os.environ["_HANDLER"])
         print(f"START RequestId: {call['request']} Version: {version}", flush=True)
         begun = time.monotonic()
-        answer["result"] = marshal(handler(call["event"], Context(told)))
+        answer["result"] = marshal(handler(call["event"], Context(call)))
     except Fault as fault:
         answer["error"] = error(fault.kind, str(fault), fault.trace)
     except Exception as failure:  # noqa: BLE001 - the function's own, whatever it is
