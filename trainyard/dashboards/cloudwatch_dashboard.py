@@ -28,7 +28,7 @@ def template() -> dict[str, Any]:
                 "Type": "Number",
                 "Default": DAY * 1000,
                 "MinValue": 1,
-                "Description": "Duration above which an execution raises an alarm; ExecutionDuration's unit",
+                "Description": "Alarm for executions longer than this; ExecutionDuration's unit",
             },
         },
         "Resources": {"Dashboard": _dashboard(), **_alarms()},
@@ -121,7 +121,9 @@ def _alarm(
     *,
     below: bool = False,
 ) -> dict[str, Any]:
-    """An alarm on a metric of the pipeline's; what is missing is no failure, but no success."""
+    """Return an alarm on a metric of the pipeline. Missing data are not a failure, but no success
+    either.
+    """
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {

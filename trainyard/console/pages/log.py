@@ -1,4 +1,4 @@
-"""The log of a step's job: its end as it grows, any part of it, what is looked for in it."""
+"""The log of a step's job: its growing end, any part of it, and searches in it."""
 
 import re
 from collections.abc import Hashable, Iterator
@@ -19,10 +19,10 @@ from trainyard.runs.execution import Step
 page = Blueprint("log", __name__)
 
 LATE = timedelta(minutes=2)
-"""How long after a step's end lines of its job may still come."""
+"""Time after a step's end in which lines of its job may still arrive."""
 
 FOUND = 200
-"""Lines that a search shows at once."""
+"""Most lines shown by a search."""
 
 PARTS = ("line", "before", "after", "from", "q")
 """Parameters that ask for another part than the log's end."""
@@ -30,7 +30,7 @@ PARTS = ("line", "before", "after", "from", "q")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the address says."""
+    """The choices in the address."""
 
     account: Account
     where: dict[str, str]
@@ -62,7 +62,7 @@ def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
     page, "/runs/<pipeline>/<execution>/<step>/log", template="log.html.j2", stamp=_stamp
 )
 def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
-    """The part of the log that is asked for, and what leads to the others."""
+    """Show the requested part of the log, and links to other parts."""
     asked, args = _asked(pipeline, execution, step), request.args
     row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
     told = {
@@ -78,7 +78,7 @@ def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
         return {"head": head, **_searched(asked.account, asked.stream, row)}
     if any(args.get(name) for name in PARTS):
         return {"head": head, **_part(asked.account, asked.stream, row)}
-    polled(asked.account, asked.stream)  # what was read while it was followed may not be all
+    polled(asked.account, asked.stream)  # the reading while it was followed may be incomplete
     end = tail(asked.account, asked.stream)
     shown = end.lines
     first = shown[0][1].id if shown and end.has_older else ""
@@ -88,7 +88,7 @@ def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
 
 
 def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
-    """The lines before, after or around another, or the log's first."""
+    """Show the lines before, after or around another line, or the log's first lines."""
     args = request.args
     marked = args.get("line", "")
     if marked:
@@ -121,7 +121,7 @@ def _searched(account: Account, stream: Stream, row: Rows) -> live_pages.Fragmen
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
 def whole(pipeline: str, execution: str, step: str) -> Response:
-    """One line, or without ``line`` the whole log, as text and as it is."""
+    """Return one line or, without ``line``, the whole log as plain text."""
     asked, line = _asked(pipeline, execution, step), request.args.get("line", "")
     stream = asked.stream
     if stream is None:

@@ -205,8 +205,8 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Make ``blob`` the object ``bucket/key``, durably and at once.
 
-        The previous object stays as an older version if the bucket keeps versions. ``upload``: id of
-        the multipart upload that it comes from. Raises the errors of ``check``.
+        The previous object stays as an older version if the bucket keeps versions. ``upload``: id
+        of the multipart upload that it comes from. Raises the errors of ``check``.
         """
         check_key(key)
         blob.close()

@@ -118,7 +118,7 @@ class Hyperband:
         prints one more value.
         """
         if at > self.most:
-            return f"Hyperband: the job continued after MaxResource, {self.most} values of the objective"
+            return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
         if at not in self.rungs():
             return None
         value = curve[at - 1]

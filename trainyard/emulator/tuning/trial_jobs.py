@@ -13,8 +13,8 @@ OBJECTIVE = "_tuning_objective_metric"
 
 IDLE = (
     "channel sm_drivers is present, but a tuning job does not run SDK v3's drivers: its API has no "
-    "entry point. The image's toolkit starts the script, one process per node. For torchrun, set the "
-    "static hyperparameter sagemaker_torch_distributed_enabled to true"
+    "entry point. The image's toolkit starts the script, one process per node. For torchrun, set "
+    "the static hyperparameter sagemaker_torch_distributed_enabled to true"
 )
 _PASSED = (
     *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig"),

@@ -28,10 +28,10 @@ from trainyard.emulator.tuning.search_strategies import LABEL, STRATEGIES, Quest
 from trainyard.emulator.tuning.trial_jobs import (
     IDLE,
     Defined,
+    described,
     drivers_idle,
     instances,
     read,
-    described,
     training_request,
 )
 from trainyard.emulator.tuning.tuning_request import (

@@ -107,7 +107,7 @@ def check_search(request: Mapping[str, Any]) -> None:
         raise invalid(why)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
         raise invalid(
-            "Autotune is not run by this emulator, since its choice of ranges is not published: give "
+            "Autotune is not run by this emulator, because its choice of ranges is not public: give "
             "the ranges yourself in ParameterRanges"
         )
     several = request.get("TrainingJobDefinitions")
@@ -169,7 +169,7 @@ def _faults(kind: str, item: Mapping[str, Any]) -> Iterator[str]:
         yield f"{shown}: expected {'integers' if whole else 'finite numbers'}"
         return
     if low >= high:
-        yield f"{shown}: MinValue must be less than MaxValue; use a static hyperparameter for a single value"
+        yield f"{shown}: MinValue must be less than MaxValue; a single value is a static one"
     scaling = item.get("ScalingType", "Auto")
     if scaling not in _SCALING:
         yield f"ScalingType {scaling!r}: expected one of {', '.join(_SCALING)}"

@@ -111,7 +111,7 @@ def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[st
 def learned(
     request: Mapping[str, Any], space: Space, results: Sequence[Result]
 ) -> tuple[list[Trial], list[Values]]:
-    """(results to search on, combinations to try first) from the parents' training jobs."""
+    """Return (results to search on, combinations to try first) from the parents' training jobs."""
     usable = [result for result in ranked(results) if within(space, result.values)]
     if not usable or request[CONFIG]["Strategy"] != "Bayesian":
         return [], []
