@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,8 +71,10 @@ def main(
     """Exit status 1 when descriptors, threads or children are more at the end than at the start."""
     console = Console(width=None if sys.stdout.isatty() else 140)
     with tempfile.TemporaryDirectory(prefix="endurance-") as folder:
-        with emulator(state or Path(folder) / "aws") as (process, environment):
-            looks = endure(process, environment, executions, stages, parallel, console)
+        state = state or Path(folder) / "aws"
+        with emulator(state) as (process, environment):
+            observe = partial(look, process, environment, state)
+            looks = endure(observe, environment, executions, stages, parallel, console)
     console.print(_table(looks))
     if json:
         json.write_text(json_format.dumps([asdict(look) for look in looks], indent=1))
@@ -94,7 +97,7 @@ def emulator(state: Path) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
 
 
 def endure(
-    process: psutil.Process,
+    observe: Callable[[], Look],
     environment: dict[str, str],
     executions: int,
     stages: int,
@@ -111,12 +114,12 @@ def endure(
             RoleArn=ROLE,
             ClientRequestToken="endurance" * 4,
         )
-    looks = [look(process, environment)]
+    looks = [observe()]
     for stage in range(1, stages + 1):
         began = time.monotonic()
         missing = executions * stage // stages - looks[-1].executions - ALONE
         run_many(environment, max(0, missing), parallel)
-        looks.append(look(process, environment))
+        looks.append(observe())
         console.print(f"{looks[-1].executions} executions, {time.monotonic() - began:.0f} s")
     return looks
 
@@ -151,7 +154,7 @@ def steady(looks: list[Look]) -> bool:
     )
 
 
-def look(process: psutil.Process, environment: dict[str, str]) -> Look:
+def look(process: psutil.Process, environment: dict[str, str], state: Path) -> Look:
     """Run some executions one by one, asks for everything, and looks at the process."""
     with _client(environment, "sagemaker") as sagemaker:
         before = process.cpu_times()
@@ -163,7 +166,6 @@ def look(process: psutil.Process, environment: dict[str, str]) -> Look:
             found[name] = ask()
             times[f"{name}_s"] = time.monotonic() - began
     time.sleep(SETTLE)
-    state = Path(environment["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).parent
     files = [path.stat().st_size for path in state.rglob("*") if path.is_file()]
     return Look(
         executions=len(found["list_executions"]),

@@ -39,6 +39,7 @@ def made(kind: str, folder: Path) -> list[dict[str, object]]:
     project = folder / f"my-{kind}"
     new = ["python", "-m", "pipelines.new", str(project), "--like", kind]
     style = ["python", "-m", "ruff", "check", str(project)]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment
     rows = []
     waiting = [new, style]
     while waiting:
@@ -49,7 +50,7 @@ def made(kind: str, folder: Path) -> list[dict[str, object]]:
         done = subprocess.run(
             [sys.executable, *words[1:]],
             cwd=CHECKOUT,
-            env=os.environ | {"COLUMNS": "200"},
+            env=os.environ | {"COLUMNS": "200", "PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

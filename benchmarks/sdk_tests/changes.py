@@ -82,6 +82,7 @@ NOT_HERE: dict[str, str] = {
     "test_pipeline_execution_processing_step_with_retry": _ATHENA,
     "test_three_step_definition": _ATHENA,
     "test_tuning_multi_algos": _ATHENA,
+    "test_caching_behavior": _ATHENA,
     "test_steps_with_map_params_pipeline": _ATHENA,
     "test_clarify_e2e": "needs Clarify's closed image",
     "test_pytorch_processing_job": "installs datasets from the internet",

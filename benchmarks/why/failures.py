@@ -75,12 +75,12 @@ def _channel(uri: str) -> list[dict[str, Any]]:
     return [{"ChannelName": "train", "DataSource": {"S3DataSource": source}}]
 
 
-def _writes(text: str) -> dict[str, Any]:
-    """A processing step whose output has ``text`` as ``scores.json``."""
+def _writes(name: str, text: str) -> dict[str, Any]:
+    """A processing step that writes ``text`` to s3://…/<name>/scores.json, apart from its like."""
     output = {
         "OutputName": "scores",
         "S3Output": {
-            "S3Uri": f"s3://{BUCKET}/scores",
+            "S3Uri": f"s3://{BUCKET}/{name}",
             "LocalPath": "/opt/ml/processing/scores",
             "S3UploadMode": "EndOfJob",
         },
@@ -374,14 +374,14 @@ FAILURES: Mapping[str, Failure] = {
     "property": _failure(
         "condition on a missing property",
         "reason aws/property",
-        _writes('{"auc": 0.7}'),
+        _writes("property", '{"auc": 0.7}'),
         _asks("loss.mean"),
         says="loss",
     ),
     "json": _failure(
         "bad JSON in an output",
         "reason program/record aws/property",
-        _writes("auc = 0.7"),
+        _writes("json", "auc = 0.7"),
         _asks("auc"),
         says="JSON|json|record",
     ),

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import IO, cast
-from wsgiref.types import WSGIApplication
+from wsgiref.types import WSGIApplication, WSGIEnvironment
 
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
@@ -92,6 +92,10 @@ def _listen(port: int) -> socket.socket:
         ) from failure
 
 
+UNDERSCORED = "trainyard.underscored_headers"
+"""Key of the WSGI environment: (name, value) of each header with an underscore in its name."""
+
+
 class Handler(WSGIRequestHandler):
     """Handles the requests of one connection."""
 
@@ -103,6 +107,14 @@ class Handler(WSGIRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.server.connections.add(self.connection)
+
+    def make_environ(self) -> WSGIEnvironment:
+        """The WSGI environment; ``UNDERSCORED`` holds the headers that werkzeug leaves out of it.
+
+        CGI cannot tell ``run_id`` from ``run-id``. S3's clients can, and they sign the former.
+        """
+        underscored = [(name, value) for name, value in self.headers.items() if "_" in name]
+        return super().make_environ() | {UNDERSCORED: underscored}
 
     def finish(self) -> None:
         self.server.connections.discard(self.connection)

@@ -22,6 +22,7 @@ from pathlib import Path
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug import Request, Response
+from werkzeug.datastructures import Headers
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
@@ -29,7 +30,7 @@ from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.accounts import MakeSageMaker, SageMaker, Worlds
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.client_environment import environment
-from trainyard.emulator.http_server import Server
+from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.regions import region_of, within
 from trainyard.emulator.request_signatures import Refused, Signed, check, check_session
@@ -111,6 +112,7 @@ class App:
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
+        request.headers = Headers([*request.headers.items(), *environ.get(UNDERSCORED, ())])
         try:
             response = self._answer(request)
         except Exception as cause:

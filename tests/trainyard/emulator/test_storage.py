@@ -173,13 +173,13 @@ def test_metadata_type_and_checksum_come_back(s3):
         Bucket="bucket",
         Key="meta",
         Body=b"body",
-        Metadata={"commit": "abc", "with-dash": "1"},
+        Metadata={"commit": "abc", "with-dash": "1", "run_id": "7"},
         ContentType="text/plain",
         ContentEncoding="identity",
         Tagging="team=a%20b",
     )
     answer = s3.get_object(Bucket="bucket", Key="meta", ChecksumMode="ENABLED")
-    assert answer["Metadata"] == {"commit": "abc", "with-dash": "1"}
+    assert answer["Metadata"] == {"commit": "abc", "with-dash": "1", "run_id": "7"}
     assert (answer["ContentType"], answer["ContentEncoding"]) == ("text/plain", "identity")
     assert answer["ETag"] == '"841a2d689ad86bd1611447453c22c6fc"'  # md5 of b"body"
     assert answer["ChecksumCRC32"]

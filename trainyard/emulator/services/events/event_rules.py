@@ -29,6 +29,7 @@ BUS = "default"
 _RULE = ("Description", "EventPattern", "ScheduleExpression", "RoleArn", "State", "ManagedBy")
 _NAME = re.compile(r"[.\-_A-Za-z0-9]{1,64}")
 _MOST = 5  # targets of a rule
+MOST_ENTRIES = 10  # of PutEvents (API reference, PutEventsRequestEntry)
 _FILTERS = {
     *("prefix", "suffix", "equals-ignore-case", "anything-but", "numeric", "cidr", "wildcard"),
     "exists",
@@ -162,6 +163,12 @@ class Rules:
         return _page("Targets", rule["targets"], request)
 
     def put_events(self, request: dict) -> dict:
+        if len(request["Entries"]) > MOST_ENTRIES:
+            raise ApiError(
+                "ValidationException",
+                "1 validation error detected: Value at 'entries' failed to satisfy constraint: "
+                f"Member must have length less than or equal to {MOST_ENTRIES}",
+            )
         answers = [self._put_event(entry) for entry in request["Entries"]]
         failed = sum("ErrorCode" in answer for answer in answers)
         return {"FailedEntryCount": failed, "Entries": answers}

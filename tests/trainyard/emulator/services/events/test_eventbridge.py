@@ -247,3 +247,9 @@ def test_a_schedule_starts_a_pipeline_with_its_parameters(aws: Cloud, bus: Bus) 
 def test_what_a_target_gets(target: dict, expected: str) -> None:
     event = {"detail": {"n": 1, "s": "x"}, "time": "2026-11-22T10:00:00Z"}
     assert body(target, event) == expected
+
+
+def test_more_than_ten_events_at_a_time_are_refused(bus):
+    entry = {"Source": "mine", "DetailType": "done", "Detail": "{}"}
+    with pytest.raises(ClientError, match="less than or equal to 10"):
+        bus.events.put_events(Entries=[entry] * 11)
