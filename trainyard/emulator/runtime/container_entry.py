@@ -1,4 +1,4 @@
-"""``python -I enter.py HOST BIND... -- COMMAND...``: becomes COMMAND on a separate node.
+"""``python -I container_entry.py HOST BIND... -- COMMAND...``: becomes COMMAND on a separate node.
 
 Runs in fresh mount and UTS namespaces; each BIND is two arguments, source and target. Sets the
 host name, since libraries look up their own (``/etc/hosts`` has it). COMMAND is root of one more

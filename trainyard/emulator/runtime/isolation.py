@@ -94,7 +94,7 @@ class Namespaces:
         if state := state_of(node.root):  # last: what is bound before lies in it
             (node.root / "nothing").mkdir()
             binds += [node.root / "nothing", state]
-        enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
+        enter = [*PYTHON, str(HERE / "container_entry.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
         add_layer(node, "/opt/home")

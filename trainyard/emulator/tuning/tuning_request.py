@@ -107,7 +107,7 @@ def check_search(request: Mapping[str, Any]) -> None:
         raise invalid(why)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
         raise invalid(
-            "Autotune is not run by this emulator, because its choice of ranges is not public: give "
+            "Autotune is not run by this emulator, since its choice of ranges is not public: give "
             "the ranges yourself in ParameterRanges"
         )
     several = request.get("TrainingJobDefinitions")
