@@ -115,7 +115,7 @@ class Snapshot:
 
     @property
     def is_ended(self) -> bool:
-        """Whether no part of it runs any more."""
+        """True if no part of it runs any more."""
         return self.status in ENDED
 
     @cached_property

@@ -49,7 +49,7 @@ class Run:
 
     @property
     def is_ended(self) -> bool:
-        """Whether no part of it runs any more."""
+        """True if no part of it runs any more."""
         return self.status in ENDED
 
     @property
@@ -137,7 +137,7 @@ class Pipeline:
 
 
 class Index:
-    """All runs of one account. Thread-safe; it reads nothing while no page is open."""
+    """The runs of one account. Thread-safe; it reads nothing while no page is open."""
 
     def __init__(self, account: Account) -> None:
         self._account = account

@@ -57,7 +57,7 @@ class Line:
     y: float
     critical: bool
     taken: bool
-    """Whether its branch of a condition is taken, or may still be."""
+    """True if its branch of a condition is taken, or may still be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,7 @@ class Bar:
 
     critical: bool
     waits: bool
-    """Whether it still waits for machines."""
+    """True if it still waits for machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,8 +243,8 @@ class Hub:
         except Exception:  # the edge of a thread: one page's defect must not stop the others
             log.exception("%s cannot be followed", topic)
             return
-        for name, told in changed.items():
-            message = {"topic": topic, "id": name, **told}
+        for name, update in changed.items():
+            message = {"topic": topic, "id": name, **update}
             self._send(followed, f"data: {json.dumps(message)}\n\n")
 
     def _changed(self, topic: str, followed: _Followed) -> dict[str, dict[str, Any]]:
@@ -257,9 +257,9 @@ class Hub:
             found = view.fragments(**where)
         with self._lock:
             known, followed.stamp = followed.sent, stamp
-            told = {name: _told(one, known.get(name)) for name, one in found.items()}
-            followed.sent = {n: has for n, (has, _) in told.items()}
-            return {n: message for n, (_, message) in told.items() if message}
+            updates = {name: _update(one, known.get(name)) for name, one in found.items()}
+            followed.sent = {n: has for n, (has, _) in updates.items()}
+            return {n: message for n, (_, message) in updates.items() if message}
 
     def _send(self, followed: _Followed, message: str) -> None:
         with self._lock:
@@ -278,7 +278,7 @@ class Hub:
         return view, where
 
 
-def _told(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[str, Any] | None]:
+def _update(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[str, Any] | None]:
     """Return the browsers' new state of a fragment, and the message for them; None if they have
     it.
     """

@@ -36,7 +36,7 @@ class Panel:
     """Names of the steps whose pages also have the panel."""
 
     packages: bool = False
-    """Whether the page of the model package that the run registered also has the panel."""
+    """True if the page of the model package that the run registered also has the panel."""
 
 
 Panels = Sequence[Panel]

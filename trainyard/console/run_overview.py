@@ -143,7 +143,7 @@ class Overview:
 
     @property
     def has_waits(self) -> bool:
-        """Whether the timeline shows waiting."""
+        """True if the timeline shows waiting."""
         bars = self.timeline.bars if self.timeline else ()
         return any(bar.waits or bar.machines is not None for bar in bars)
 

@@ -64,7 +64,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """All steps, each after those that precede it in the definition."""
+    """The steps, each after those that precede it in the definition."""
 
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]

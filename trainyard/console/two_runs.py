@@ -65,7 +65,7 @@ Group = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One step of a run."""
+    """A step of a run."""
 
     declared: Declared
     step: Step | None
@@ -97,7 +97,7 @@ class Row:
 
     @property
     def differs(self) -> bool:
-        """Whether the runs have, or may have, different values."""
+        """True if the runs have, or may have, different values."""
         one, other = self.values
         return one is None or other is None or not one.key or one.key != other.key
 

@@ -74,7 +74,7 @@ class World:
 
 
 class Worlds:
-    """All regions. The world of ``us-east-1`` is the state directory itself, as it was when there
+    """The regions. The world of ``us-east-1`` is the state directory itself, as it was when there
     was no other region; another region's is ``regions/<name>``, created when the region is first
     asked for.
     """

@@ -16,7 +16,7 @@ LONGEST = {"Value": 1024, "FailureReason": 256}  # characters, by botocore's mod
 
 @dataclass(slots=True)
 class Waiting:
-    """One waiting step. ``answer`` is None until it is answered, or the emulator ends."""
+    """A waiting step. ``answer`` is None until it is answered, or the emulator ends."""
 
     token: str
     execution: str
@@ -35,7 +35,7 @@ class Waiting:
 
 
 class Callbacks:
-    """All callback steps since the emulator started. Its methods are thread-safe."""
+    """The callback steps since the emulator started. Its methods are thread-safe."""
 
     def __init__(self) -> None:
         self._all: dict[str, Waiting] = {}

@@ -28,7 +28,7 @@ class Aws:
         """URL of the endpoint; empty until it serves."""
         self.keys = keys
         self.internet = False
-        """Whether jobs may reach the internet."""
+        """True if jobs may reach the internet."""
         self.without_capacity: frozenset[str] = frozenset()
         """Instance types without capacity: their jobs fail as on AWS."""
         self._clients: dict[tuple[str, str], Any] = {}

@@ -49,7 +49,7 @@ class Unit:
 
 
 class References:
-    """All references in the documents of a state directory."""
+    """The references in the documents of a state directory."""
 
     def __init__(self, state: Path) -> None:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
@@ -61,7 +61,7 @@ class References:
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
         }
         self.units = sorted([*self._of_executions(), *self._of_jobs(state)], key=lambda u: u.made)
-        """All units, the oldest first."""
+        """The units, the oldest first."""
 
     def written(self, unit: Unit) -> set[str]:
         """Return URIs that the unit's own jobs wrote to."""
@@ -188,7 +188,7 @@ class Pruned:
     freed: int = 0
     """Bytes that deleting the units and objects frees."""
 
-    def summary(self, verb: str) -> str:
+    def told(self, verb: str) -> str:
         """Return one line: number of units and objects, bytes freed and total bytes."""
         return (
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
@@ -260,7 +260,7 @@ def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     except EmulatorError as set_aside:
         return [str(set_aside)]
     remove(found, state, store)
-    said = [found.summary("that nothing needs removed")] if found.units else []
+    said = [found.told("that nothing needs removed")] if found.units else []
     if (left := found.size - found.freed) > keep_gb * GB:
         said.append(
             f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "

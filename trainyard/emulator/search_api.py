@@ -66,7 +66,7 @@ _MOST = {"ListModelPackages": {"ModelPackageType": "Both"}}
 
 
 class Executions(Protocol):
-    """All executions, of which there may be tens of thousands."""
+    """The executions, of which there may be tens of thousands."""
 
     def answers(self) -> Iterable[Record]:
         """Return DescribePipelineExecution's answer for each execution whose pipeline exists."""

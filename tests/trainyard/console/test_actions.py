@@ -115,8 +115,8 @@ def test_rolling_back_rejects_the_champion(pipelines: Cloud, client):
     for arn in (before, now):
         pipelines.sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
     form = Form(client, "roll-back", group="digits")
-    assert f"version {before.rpartition('/')[2]} is, as before it" in form.text
-    assert form.send(comment="").status_code == 422  # why is asked for
+    assert f"version {before.rpartition('/')[2]} becomes it again" in form.text
+    assert form.send(comment="").status_code == 422  # a reason is required
     assert form.send(comment="wrong on Sundays").status_code == 303
     assert (status(pipelines, before), status(pipelines, now)) == ("Approved", "Rejected")
 
@@ -233,7 +233,7 @@ def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipeline
     arn = pipelines.start("typed", {"Who": "me"}, SelectiveExecutionConfig=chosen)
     assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
     run = f"/runs/typed/{arn.rpartition('/')[2]}"
-    assert client.get(run).text.count("not among the steps that were chosen") == 1
+    assert client.get(run).text.count("not among the selected steps") == 1
     assert ">not run<" in client.get(f"{run}/Second").text
 
 

@@ -126,7 +126,7 @@ def test_a_page_shows_what_came_since_it_was_last_looked_at(client, cloud: Cloud
 )
 def test_what_is_not_there_is_said(client, run, written: str, wrong: str):
     answer = client.get(f"/runs/logged/{run[0]}/Slow/log?{wrong}")
-    assert answer.status_code == 502 and "Not to be had" in answer.text
+    assert answer.status_code == 502 and "Not available" in answer.text
 
 
 def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: str, run):

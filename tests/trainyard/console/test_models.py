@@ -72,7 +72,7 @@ def test_a_version_shows_where_its_model_lies(registry: Cloud, client):
 
 def test_a_package_of_no_group_has_its_page(registry: Cloud, client):
     text = shown(client, "/models/-/alone")
-    assert FOREIGN in text and "its metadata name no execution" in text
+    assert FOREIGN in text and "the metadata do not name an execution" in text
 
 
 def test_what_is_not_in_the_registry_is_said(registry: Cloud, client):

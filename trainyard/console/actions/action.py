@@ -36,7 +36,7 @@ ONCE = "‹this form's own id›"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of SageMaker's API, exactly as it is sent."""
+    """A call of SageMaker's API, exactly as it is sent."""
 
     operation: str
     """Name as in the API reference: ``StopPipelineExecution``."""
@@ -71,7 +71,7 @@ class Field:
     hint: str = ""
     required: bool = False
     shown: bool = False
-    """Whether the value affects the proposal: after a change the proposal is shown again first."""
+    """True if the value affects the proposal: after a change the proposal is shown again first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ _WARNING = re.compile(r"\b\w*warn(?:ing)?\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event of the log."""
+    """An event of the log."""
 
     at: int
     """Time in milliseconds since the epoch."""
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the text is the whole message."""
+        """True if the text is the whole message."""
         return self.length <= CUT and not self.overwritten
 
     @property

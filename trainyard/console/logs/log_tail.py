@@ -41,7 +41,7 @@ class Tail:
 
     @property
     def has_older(self) -> bool:
-        """Whether there are lines before these."""
+        """True if there are lines before these."""
         with self._lock:
             return bool(self._lines) and (not self._is_whole or self._lines[0][0] > 1)
 

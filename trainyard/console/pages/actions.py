@@ -80,8 +80,8 @@ def do(action: str) -> Response | str | tuple[str, int]:
         if not where:
             account().forget()
             proposal = _proposal(action, request.form.to_dict())
-            if told := _why_not(proposal, seen):
-                status, more = told
+            if refusal := _why_not(proposal, seen):
+                status, more = refusal
                 return _shown(action, proposal, **more), status
             try:
                 where.append(proposal.carried_out(account(), seen.once))

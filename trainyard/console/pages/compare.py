@@ -56,16 +56,16 @@ def compare() -> live_pages.Fragments:
     here, runs = account(), _chosen()
     sides = _sides(here, runs)
     everything = "all" in request.args
-    told = {"sides": sides, "everything": everything, "address": _address}
+    common = {"sides": sides, "everything": everything, "address": _address}
     tables = {}
     if len(sides) == 2:
         tables = {name: rows(sides, name, everything=everything) for name in TABLES}
     wanted = request.args.get("file", "")
     return {
-        "runs": render_template("compare/runs.html.j2", **told),
+        "runs": render_template("compare/runs.html.j2", **common),
         "changes": _changes(here, sides, wanted) if wanted and len(sides) == 2 else "",
         "curves": Markup("").join(_curves(here, sides)) if len(sides) == 2 else "",
-        "tables": render_template("compare/tables.html.j2", **told, tables=tables),
+        "tables": render_template("compare/tables.html.j2", **common, tables=tables),
     }
 
 

@@ -65,13 +65,13 @@ def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
     """Show the requested part of the log, and links to other parts."""
     asked, args = _asked(pipeline, execution, step), request.args
     row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
-    told = {
+    values = {
         "asked": asked,
         "labels": labels(asked.streams, tuning_of(asked.step)),
         "row": row,
         "words": args.get("q", ""),
     }
-    head = render_template("log/head.html.j2", **told, wrap=args.get("wrap", ""))
+    head = render_template("log/head.html.j2", **values, wrap=args.get("wrap", ""))
     if asked.stream is None or row is None:
         return {"head": head, "about": "", "lines": live_pages.Growing("", ())}
     if args.get("q", "").strip():
@@ -112,9 +112,9 @@ def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
 def _searched(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
     words = request.args["q"].strip()
     found, token = log_lines.search(account, stream, words, FOUND, request.args.get("from", ""))
-    told = {"page": row.page, "count": len(found), "words": words, "token": token}
+    values = {"page": row.page, "count": len(found), "words": words, "token": token}
     return {
-        "about": render_template("log/found.html.j2", **told),
+        "about": render_template("log/found.html.j2", **values),
         "lines": Markup("").join(row(line) for line in found),
     }
 

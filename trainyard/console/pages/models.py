@@ -76,7 +76,7 @@ def group(group: str) -> live_pages.Fragments:
     chosen = request.args.get("metric", "")
     metric = chosen if chosen in names else next(iter(names), "")
     now = champion(here, group)
-    told = {
+    values = {
         "group": group,
         "metric": metric,
         "names": names,
@@ -84,10 +84,10 @@ def group(group: str) -> live_pages.Fragments:
         "pages": _pages(len(everyone)),
     }
     return {
-        "head": render_template("models/group-head.html.j2", **told, count=len(everyone)),
+        "head": render_template("models/group-head.html.j2", **values, count=len(everyone)),
         "versions": render_template(
             "models/versions.html.j2",
-            **told,
+            **values,
             packages=list(zip(packages, measured, strict=True)),
             columns=list(dict.fromkeys([*filter(None, [metric]), *names]))[:COLUMNS],
             decided=decided,
@@ -108,7 +108,7 @@ def version(group: str, version: str) -> live_pages.Fragments:
     here = account()
     package = described(here, arn_of(here, group, version))
     in_group, execution = package.get("ModelPackageGroupName"), named(package)
-    told = {
+    values = {
         "package": package,
         "group": group,
         "version": version,
@@ -117,7 +117,7 @@ def version(group: str, version: str) -> live_pages.Fragments:
         "execution": execution,
     }
     return {
-        "head": render_template("models/version-head.html.j2", **told),
+        "head": render_template("models/version-head.html.j2", **values),
         "panels": _panels(here, execution),
         "metrics": render_template(
             "models/metrics.html.j2", metrics=metrics(here, package), package=package

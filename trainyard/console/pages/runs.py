@@ -1,4 +1,4 @@
-"""All executions of all pipelines, sorted, filtered, searched and paged by the address."""
+"""The executions of all pipelines, sorted, filtered, searched and paged by the address."""
 
 import math
 import time
@@ -90,7 +90,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of the runs found."""
+    """A page of the runs found."""
 
     runs: Sequence[tuple[str, Run]]
     """Runs with their ARNs."""
@@ -99,7 +99,7 @@ class Listing:
     pages: int
     columns: Sequence[str]
     parameters: Sequence[str]
-    """All parameters of the runs found, those with the most different values first."""
+    """The parameters of the runs found, those with the most different values first."""
 
 
 def asked(args: MultiDict[str, str]) -> Query:

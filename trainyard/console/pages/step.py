@@ -22,7 +22,7 @@ from trainyard.console.metric_curves import Metrics, Samples, read
 from trainyard.console.model_groups import place_of
 from trainyard.console.panels import of_step, read_panels
 from trainyard.console.step.shown_step import Shown
-from trainyard.console.step.step_arguments import Told, public, resolved, tables
+from trainyard.console.step.step_arguments import RunValues, public, resolved, tables
 from trainyard.console.step.step_attempts import attempts, places, trials
 from trainyard.language.evaluation import told_by
 from trainyard.plan.prices import load
@@ -189,7 +189,7 @@ def _resolved(shown: Shown) -> dict[str, Any] | None:
     declared = shown.declared
     if declared is None:
         return None
-    return resolved(declared, Told(shown.here, shown.snapshot, shown.defined, shown.arn))
+    return resolved(declared, RunValues(shown.here, shown.snapshot, shown.defined, shown.arn))
 
 
 PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {

@@ -134,7 +134,7 @@ LATE = timedelta(minutes=5)
 
 
 class Shown:
-    """One step of one execution, as it is now.
+    """A step of one execution, as it is now.
 
     Raises:
         ServiceError: the execution does not exist, or AWS refused.

@@ -25,7 +25,7 @@ TABLES = ("HyperParameters", "StaticHyperParameters", "Environment")
 """Members, at any depth, that are tables of names and values."""
 
 
-class Told(Start):
+class RunValues(Start):
     """The values of an execution, as far as the service reports them."""
 
     def __init__(self, here: Account, snapshot: Snapshot, defined: Defined, arn: str) -> None:
@@ -90,13 +90,13 @@ class Table:
     rows: tuple[tuple[str, str], ...]
 
 
-def resolved(step: language.Step, told: Told) -> dict[str, Any]:
+def resolved(step: language.Step, values: RunValues) -> dict[str, Any]:
     """Return the step's whole entry in the definition, expressions replaced, without nested steps.
 
     Values not known yet are shown as ``(not known: why)``; secrets as ``(hidden)``.
     """
     entry = {**step.document, "Arguments": step.own_arguments}
-    return dict(public(evaluate(entry, told, lenient=True)))
+    return dict(public(evaluate(entry, values, lenient=True)))
 
 
 def public(value: Any) -> Any:

@@ -32,7 +32,7 @@ _NAME = re.compile(r"(?P<prefix>.+-)[A-Za-z0-9]{10}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt that started a job."""
+    """An attempt that started a job."""
 
     job: str
     status: str
@@ -43,7 +43,7 @@ class Attempt:
     """Describe operation's answer about the job."""
 
     is_earlier: bool
-    """Whether it is from before the execution was retried."""
+    """True if it is from before the execution was retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,24 +171,24 @@ class Place:
     """Why it could not be listed."""
 
 
-def places(here: Account, told: Mapping[str, Any], job: str = "") -> list[Place]:
+def places(here: Account, description: Mapping[str, Any], job: str = "") -> list[Place]:
     """Return every S3 URI in a step's description, inputs first, each with its objects' sizes.
 
     Args:
-        told: the job's own description, or the step's arguments.
+        description: the job's own description, or the step's arguments.
         job: its name: a training job writes into a folder of that name.
     """
-    found = list(_uris(told, job))[:PLACES]
+    found = list(_uris(description, job))[:PLACES]
     with ThreadPoolExecutor(8) as threads:
         listed = list(threads.map(lambda one: _place(here, *one), found))
     order = {"input": 0, "output": 1, "named": 2}
     return sorted(listed, key=lambda place: order[place.use])
 
 
-def _uris(told: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
+def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
     """Iterate over (name, use, URI), each URI once for each use."""
     seen = set()
-    texts = json.loads(json.dumps(told, default=str))  # times have no URI
+    texts = json.loads(json.dumps(description, default=str))  # times have no URI
     for path, field in flat(texts).items():
         uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
         if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):

@@ -25,7 +25,7 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
-from trainyard.emulator.jobs.missing_imports import warnings
+from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.json_documents import write_json
@@ -85,7 +85,7 @@ KINDS: dict[str, type["Job"]] = {}
 
 
 class Job(ABC):
-    """One job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
+    """A job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
 
     Every subclass with a ``KIND`` is in :data:`KINDS`, and SageMaker offers that kind's operations.
     """
@@ -208,7 +208,7 @@ class Job(ABC):
 
     @property
     def isolated(self) -> bool:
-        """Whether the request asks for EnableNetworkIsolation, in itself or in its
+        """True if the request asks for EnableNetworkIsolation, in itself or in its
         NetworkConfig.
         """
         network = self.request.get("NetworkConfig", self.request)
@@ -236,7 +236,7 @@ class Job(ABC):
         self._conclude(nodes, self._outcome)
 
     def _name_what_lacks(self, node: Node) -> None:
-        for line in warnings(node):
+        for line in import_warnings(node):
             self.say(node.name, line)
             log.warning("%s: %s", self.name, line)
 

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's p
 
 
 class Jobs:
-    """All jobs of a state directory. Its methods are thread-safe.
+    """The jobs of a state directory. Its methods are thread-safe.
 
     ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of an ended job, memory keeps only
     the members that a listing shows.

@@ -26,7 +26,7 @@ _PARSING = threading.Lock()
 that parse at the same time may end in a SystemError."""
 
 
-def warnings(node: Node) -> list[str]:
+def import_warnings(node: Node) -> list[str]:
     """Return one line for each of the node's scripts that imports a missing package."""
     lines = []
     for script in _scripts(node):

@@ -28,7 +28,7 @@ class ClientFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object to download. ``path``: target, relative to the channel's directory."""
+    """An object to download. ``path``: target, relative to the channel's directory."""
 
     bucket: str
     key: str

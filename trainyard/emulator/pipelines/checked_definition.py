@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. ``branch``: for nested steps, (condition step, outcome) under which it runs."""
+    """A step. ``branch``: for nested steps, (condition step, outcome) under which it runs."""
 
     name: str
     type: str

@@ -55,7 +55,7 @@ _STEP = (
 
 
 class Executions:
-    """All executions of a state directory. Its methods are thread-safe."""
+    """The executions of a state directory. Its methods are thread-safe."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class Version:
 
 
 class Pipelines:
-    """All pipelines of a state directory. Its methods are thread-safe.
+    """The pipelines of a state directory. Its methods are thread-safe.
 
     A pipeline may be given by its name or its ARN. Raises ApiError as AWS does.
     """

@@ -1,4 +1,4 @@
-"""One execution of a pipeline: runs the steps of its definition in their order.
+"""An execution of a pipeline: runs the steps of its definition in their order.
 
     <state>/executions/<id>/execution.json   the record: answers, parameters, step records
     <state>/executions/<id>/definition.json  the definition that runs, byte for byte

@@ -1,4 +1,4 @@
-"""One node of a job: its directory, which the job sees as ``/opt/ml``, and its environment."""
+"""A node of a job: its directory, which the job sees as ``/opt/ml``, and its environment."""
 
 import os
 import sys

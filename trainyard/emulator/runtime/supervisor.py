@@ -34,7 +34,7 @@ TRACK_INTERVAL = 0.5  # seconds between checks of the process tree, without name
 
 
 class Everyone:
-    """All processes of the job but this one, which the kernel knows by the pid namespace."""
+    """The processes of the job but this one, which the kernel knows by the pid namespace."""
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # nobody left
@@ -42,7 +42,7 @@ class Everyone:
 
 
 class Tree:
-    """All processes without a pid namespace: descendants, also of parents that have died."""
+    """The processes without a pid namespace: descendants, also of parents that have died."""
 
     def __init__(self) -> None:
         import psutil  # not in the standard library: only where there are no namespaces

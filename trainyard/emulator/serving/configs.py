@@ -29,7 +29,7 @@ NOT_RUN_VARIANT = {
 
 
 class EndpointConfigs:
-    """All endpoint configurations of a state directory. Thread-safe; raises errors as AWS does."""
+    """The endpoint configurations of a state directory. Thread-safe; raises errors as AWS does."""
 
     def __init__(self, root: Path, models: Models) -> None:
         self._stored = Stored(root, CONFIG)

@@ -1,4 +1,4 @@
-"""One endpoint: the fleet that serves it, the next fleet, and the shift from one to the other.
+"""An endpoint: the fleet that serves it, the next fleet, and the shift from one to the other.
 
 An update starts a second fleet (green) beside the first (blue), shifts requests to it and waits
 after each shift. If an alarm goes off meanwhile, all requests return to blue. No request is lost: a
@@ -39,7 +39,7 @@ class Served:
 
 
 class Endpoint:
-    """One endpoint and its fleets. Its methods are thread-safe."""
+    """An endpoint and its fleets. Its methods are thread-safe."""
 
     def __init__(self, place: Place, name: str, config: dict, alarmed: Alarmed) -> None:
         self.arn = make_arn("sagemaker", f"endpoint/{name.lower()}")

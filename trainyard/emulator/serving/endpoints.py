@@ -23,7 +23,7 @@ RETAINED = {"DesiredWeight": "InitialVariantWeight", "DesiredInstanceCount": "In
 
 
 class Endpoints:
-    """All endpoints of a running emulator. Its methods are thread-safe.
+    """The endpoints of a running emulator. Its methods are thread-safe.
 
     Raises ApiError as AWS does.
     """

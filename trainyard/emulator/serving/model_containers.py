@@ -24,7 +24,7 @@ class Container:
 
 
 class Models:
-    """All models of a state directory. Its methods are thread-safe.
+    """The models of a state directory. Its methods are thread-safe.
 
     ``forward(operation, request)`` answers for model packages; ``python``: the interpreter that
     replaces images. Raises ApiError as AWS does.

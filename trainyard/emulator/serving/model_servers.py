@@ -62,7 +62,7 @@ SERVERS = (
         install="scikit-learn",
     ),
 )
-"""All model servers; the first also serves images that a user has mapped
+"""The model servers; the first also serves images that a user has mapped
 (``TRAINYARD_EMULATOR_IMAGES``)."""
 
 

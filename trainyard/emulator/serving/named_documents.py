@@ -25,7 +25,7 @@ class Kind:
 
 
 class Stored:
-    """All documents of a kind, one file each below ``root``. Thread-safe.
+    """The documents of a kind, one file each below ``root``. Thread-safe.
 
     Names must differ in more than case, since ARNs have them in lower case.
 

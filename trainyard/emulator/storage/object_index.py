@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS versions ({_COLUMNS},
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One version of one object, without its bytes."""
+    """A version of one object, without its bytes."""
 
     key: str
     size: int

@@ -48,7 +48,7 @@ class Deleted:
     version: str = ""
     """Id of the deleted version, or of the new marker; empty in a bucket without versions."""
     marker: bool = False
-    """Whether a delete marker was created or deleted."""
+    """True if a delete marker was created or deleted."""
 
 
 class ObjectStore:

@@ -218,7 +218,7 @@ class DataProcessing:
 
     @property
     def active(self) -> bool:
-        """Whether answers are processed record by record."""
+        """True if answers are processed record by record."""
         return bool(self.joins or self._first or self._last)
 
     def asked(self, record: bytes) -> bytes:

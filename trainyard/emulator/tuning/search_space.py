@@ -34,7 +34,7 @@ class Numeric:
     """Linear, Logarithmic or ReverseLogarithmic."""
 
     whole: bool
-    """Whether its values are integers."""
+    """True if its values are integers."""
 
     def at(self, unit: float) -> str:
         """Return the value at ``unit`` (0..1) on the range's scale."""

@@ -53,7 +53,7 @@ class Question:
 
     space: Space
     trials: Sequence[Trial]
-    """All jobs started so far."""
+    """The jobs started so far."""
 
     minimize: bool
     seed: str

@@ -49,7 +49,7 @@ Operation = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Tunings:
-    """All tuning jobs of a state directory. Its methods are thread-safe."""
+    """The tuning jobs of a state directory. Its methods are thread-safe."""
 
     def __init__(self, root: Path, place: Place, jobs: Jobs, tags: Tags) -> None:
         self._root, self._place, self._jobs, self._tags = root, place, jobs, tags

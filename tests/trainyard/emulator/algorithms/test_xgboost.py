@@ -350,7 +350,7 @@ def test_empty_cells_and_words_are_missing_and_a_second_column_can_be_weights(tm
     rows = read_text(tmp_path, "1,0.5,,x\n0,2,3,4\n", weighted=True)
     np.testing.assert_array_equal(rows.features, [[np.nan, np.nan], [3, 4]])
     assert (rows.label.tolist(), rows.weight.tolist()) == ([1, 0], [0.5, 2])
-    assert "cells that are empty or no numbers count as missing" in capsys.readouterr().out
+    assert "cells that are empty or not numbers count as missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_parameter_without_a_type_is_a_string_and_may_be_described(pipelines):
 
 def test_a_text_that_is_too_long_deep_or_no_text_is_refused(pipelines):
     long = json.dumps(pipeline([fail_step("f", "x" * 5_000_000)]))
-    assert "at most 1048576 are taken" in create(pipelines, long)
+    assert "at most 1048576 are allowed" in create(pipelines, long)
     deep = json.dumps(pipeline([fail_step("f", "@")]))
     for depth in (definition_form.DEEPEST, 990, 100_000):
         assert "nested deeper" in create(pipelines, deep.replace('"@"', "[" * depth + "]" * depth))

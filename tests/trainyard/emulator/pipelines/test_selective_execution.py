@@ -99,7 +99,7 @@ def test_what_aws_refuses_is_refused(aws: Cloud, names, with_source, said: str) 
 
 
 def test_a_source_must_be_of_the_pipeline_and_have_what_is_needed(aws: Cloud) -> None:
-    with pytest.raises(ClientError, match="It is no execution of"):
+    with pytest.raises(ClientError, match="It is not an execution of"):
         start(aws, "B", source=aws.source[:-1] + "X")
     failed = start(aws, "B", "C", source=aws.source, Most="1")
     assert aws.ended(failed)["PipelineExecutionStatus"] == "Failed"

@@ -109,7 +109,7 @@ def test_a_bad_canary_is_rolled_back_by_its_alarm_and_a_good_one_stays(tmp_path)
         found = settled(aws, "e")
         assert (found["EndpointConfigName"], found.get("FailureReason")) == ("second", None)
         assert invoke(aws, "e")[0] == "second"
-        with pytest.raises(ClientError, match="there is no alarm nobody"):
+        with pytest.raises(ClientError, match="alarm nobody does not exist"):
             update(aws, "first", blue_green("ALL_AT_ONCE", 0, ("nobody",)))
 
 

@@ -167,7 +167,7 @@ def test_a_stop_ends_the_jobs_that_run(cloud: Cloud) -> None:
     with pytest.raises(ClientError, match="is in status Stopped"):
         cloud.sm.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName="slow")
     cloud.sm.delete_hyper_parameter_tuning_job(HyperParameterTuningJobName="slow")
-    with pytest.raises(ClientError, match="There is no tuning job 'slow'"):
+    with pytest.raises(ClientError, match="Tuning job 'slow' does not exist"):
         tuned(cloud, "slow")
 
 

@@ -48,7 +48,9 @@ def _value(declared: dict, given: dict, giver: str) -> str:
     try:
         parse(text, kind)
     except ValueError:
-        message = f"{giver} returned {_short(value)} as output {name!r}, which is not {kind}"
+        message = (
+            f"{giver} returned {_short(value)} as output {name!r}, which is not of type {kind}"
+        )
         raise StepFailed(f"ClientError: {message}") from None
     if len(text) > LONGEST:
         message = f"output {name!r} of {giver} has {len(text)} characters; {LONGEST} are allowed"

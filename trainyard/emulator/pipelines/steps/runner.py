@@ -52,7 +52,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt of one step."""
+    """An attempt of one step."""
 
     arguments: dict[str, Any]
     """The step's Arguments, resolved unless the runner resolves them itself."""
@@ -75,7 +75,7 @@ class Runner:
     """Runs the steps of a type. ``made`` is the noted Metadata of a step: ``{"Arn": …}``."""
 
     resolves: ClassVar[bool] = False
-    """Whether the runner resolves the step's Arguments itself."""
+    """True if the runner resolves the step's Arguments itself."""
 
     def __init__(self, services: Services, step_type: str) -> None:
         self._services = services

@@ -137,7 +137,7 @@ NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmU
 
 
 class Alarms:
-    """All metric alarms. Its methods are thread-safe."""
+    """The metric alarms. Its methods are thread-safe."""
 
     def __init__(self, path: Path, metrics: Metrics, aws: Aws) -> None:
         self._path, self._metrics, self._aws = path, metrics, aws

@@ -60,7 +60,7 @@ class Metric:
 
 
 class Metrics:
-    """All metric data in an SQLite file. Its methods are thread-safe."""
+    """The metric data in an SQLite file. Its methods are thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

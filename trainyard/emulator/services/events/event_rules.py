@@ -40,7 +40,7 @@ Send = Callable[[event_targets.Target, str], None]
 
 
 class Rules:
-    """All rules of a state directory. Its methods are thread-safe.
+    """The rules of a state directory. Its methods are thread-safe.
 
     ``send(target, text)`` queues a delivery, so it returns quickly. Raises ApiError as AWS does.
     """

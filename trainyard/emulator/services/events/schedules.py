@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Schedules:
-    """All schedules of a state directory. Its methods are thread-safe.
+    """The schedules of a state directory. Its methods are thread-safe.
 
     ``send(target, text)`` delivers an event. Raises ApiError as AWS does.
     """

@@ -1,4 +1,4 @@
-"""One run of a function: a separate process in the runtime of jobs, for one event."""
+"""A run of a function: a separate process in the runtime of jobs, for one event."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ class Result:
 
 @dataclass(slots=True, eq=False)
 class Invocation:
-    """One run. ``configuration``: the function's; ``code``: its unzipped folder, which is not
+    """A run. ``configuration``: the function's; ``code``: its unzipped folder, which is not
     changed.
     """
 
@@ -86,14 +86,14 @@ class Invocation:
             node.ml.symlink_to(self.code)  # seen as /opt/ml
         else:
             shutil.copytree(self.code, node.ml)
-        told = {
+        values = {
             "event": event,
             "request": self.request,
             "arn": self.configuration["FunctionArn"],
             "seconds": self.configuration["Timeout"],
             "client_context": self.client_context,
         }
-        write_json(node.home / "event.json", told)
+        write_json(node.home / "event.json", values)
         now = time.strftime("%Y/%m/%d", time.gmtime())
         self._stream = f"{now}/[$LATEST]{uuid.uuid4().hex}"
         node.environment = base_environment(region(), 1, node.python) | self._environment()

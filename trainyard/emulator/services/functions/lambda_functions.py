@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Functions:
-    """All functions of a state directory. Its methods are thread-safe."""
+    """The functions of a state directory. Its methods are thread-safe."""
 
     def __init__(self, root: Path, place: Place) -> None:
         self._root, self._place = root, place

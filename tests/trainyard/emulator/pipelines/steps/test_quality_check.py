@@ -112,7 +112,7 @@ def test_a_first_baseline_then_checks_against_it(aws: Cloud) -> None:
 
 def test_what_the_analyser_does_not_do_is_refused_before_it_starts(aws: Cloud) -> None:
     for more, expected in (
-        ({"record_preprocessor_script": "/opt/ml/processing/x.py"}, "runs no scripts"),
+        ({"record_preprocessor_script": "/opt/ml/processing/x.py"}, "does not run user scripts"),
         ({"dataset_format": json.dumps({"parquet": {}})}, "neither Parquet"),
     ):
         request = analysis("good", "x")

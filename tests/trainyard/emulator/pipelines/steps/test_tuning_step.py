@@ -166,7 +166,7 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
         )
         lost = describe()
         assert lost["HyperParameterTuningJobStatus"] == "Failed"
-        assert "what its training jobs finished is kept" in lost["FailureReason"]
+        assert "finished training jobs are kept" in lost["FailureReason"]
         assert lost["TrainingJobStatusCounters"]["Completed"] == 1
         assert lost["TrainingJobStatusCounters"]["RetryableError"] == 1
         assert lost["BestTrainingJob"]["TunedHyperParameters"] == {"x": "3"}

@@ -106,7 +106,7 @@ def test_an_alarm_goes_off_and_calls_its_topic(aws):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:stop"]}, "only SNS topics are told"),
+        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:stop"]}, "only SNS topics are notified"),
         ({"Period": 45}, "Period 45"),
         ({"DatapointsToAlarm": 2}, "EvaluationPeriods 1"),
         ({"Statistic": "SampleCount", "ExtendedStatistic": "p9"}, "Statistic or ExtendedStatistic"),
