@@ -1,4 +1,4 @@
-"""The registry's pages: groups, versions, of strangers', too."""
+"""The registry's pages: groups, versions, also of other tools."""
 
 import html
 import json
@@ -15,7 +15,7 @@ FOREIGN = "999988887777.dkr.ecr.eu-west-1.amazonaws.com/somebodys@sha256:" + "a"
 
 @pytest.fixture(scope="module")
 def registry(cloud: Cloud) -> Cloud:
-    """A group of versions with and without all that is optional, and a package in no group."""
+    """A group of versions with and without all optional members, and a package without a group."""
     cloud.put("m.tar.gz", b"x" * 1234)
     cloud.sm.create_model_package_group(ModelPackageGroupName="digits")
     report = cloud.put(

@@ -1,4 +1,4 @@
-"""Callback steps: the queue hears of them, and they wait for the call with their token."""
+"""Callback steps: they notify the queue, and wait for the call with their token."""
 
 import json
 
@@ -49,7 +49,7 @@ def callback_step(name: str, queue: str) -> dict:
 
 
 def message(aws: Cloud) -> dict:
-    """The queue's next one; a long poll, during which the emulator serves others."""
+    """Return the queue's next message by a long poll, during which the emulator serves others."""
     found = aws.sqs.receive_message(QueueUrl=aws.queue, WaitTimeSeconds=20)["Messages"][0]
     aws.sqs.delete_message(QueueUrl=aws.queue, ReceiptHandle=found["ReceiptHandle"])
     return json.loads(found["Body"])

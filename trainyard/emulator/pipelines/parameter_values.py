@@ -36,7 +36,8 @@ def parse_parameter(entry: Any) -> Parameter:
 def _check_default(parameter: Parameter, default: Value) -> None:
     if not is_a(default, parameter.type):
         raise _invalid(
-            f"parameter {parameter.name!r}: DefaultValue {default!r} is not of type {parameter.type}"
+            f"parameter {parameter.name!r}: DefaultValue {default!r} is not of type "
+            f"{parameter.type}"
         )
     if parameter.values and default not in parameter.values:
         raise _invalid(_not_in(parameter, default))

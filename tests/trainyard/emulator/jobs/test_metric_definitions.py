@@ -1,4 +1,4 @@
-"""Metrics read out of log lines."""
+"""Metrics read from log lines."""
 
 import pytest
 

@@ -188,7 +188,7 @@ def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
         ),
         (
             [loop([1], [lambda_step("B", "work", {})]), lambda_step("B-0", "work", {})],
-            "step name 'B-0': loop 'Loop' has a step of it",
+            "step name 'B-0': loop 'Loop' has a step of this name",
         ),
         (
             [lambda_step("A", "work", {"x": ITEM})],

@@ -1,4 +1,4 @@
-"""Selective execution and retry: what runs again, what is reused, what is refused."""
+"""Selective execution and retry: repeated steps, reused steps, refusals."""
 
 import pytest
 from botocore.exceptions import ClientError

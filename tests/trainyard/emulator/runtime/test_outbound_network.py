@@ -1,4 +1,4 @@
-"""Jobs reach the internet only where it was asked for, and where that cannot be it is said."""
+"""Jobs reach the internet only on request, and an impossible request is reported."""
 
 import shutil
 from pathlib import Path

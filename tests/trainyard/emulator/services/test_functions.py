@@ -1,4 +1,4 @@
-"""Lambda: functions really run, by a call and by a pipeline's step."""
+"""Lambda: functions really run, called directly and by a pipeline's step."""
 
 import base64
 import io
@@ -244,7 +244,7 @@ def test_values_go_through_lambda_steps_in_their_types(aws: Cloud) -> None:
         (lambda_step("L", "add", {"a": 1, "b": 1}, x="String"), "returned no output 'x'"),
         (
             lambda_step("L", "add", {"a": 1, "b": 0.5}, sum="Integer"),
-            "which is not of type Integer",
+            "is not of type Integer",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What moto's other services would only pretend is refused by name; what they really do is not."""
+"""moto's other services: pretended operations are refused by name, real ones are not."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Guardrails: what a DeploymentConfig plans; a bad canary that goes back, a good one that stays."""
+"""Deployment guardrails: the plan of a DeploymentConfig, a bad canary, and a good one."""
 
 import time
 
@@ -124,7 +124,7 @@ def watch(aws, name: str) -> None:
 
 
 def update(aws, to: str, deployment: dict) -> tuple[dict, list[str]]:
-    """The endpoint afterwards, and what clients were answered meanwhile."""
+    """Update the endpoint; return its final description and the answers during the update."""
     aws.sm.update_endpoint(EndpointName="e", EndpointConfigName=to, DeploymentConfig=deployment)
     answers = []
     while aws.sm.describe_endpoint(EndpointName="e")["EndpointStatus"] != "InService":

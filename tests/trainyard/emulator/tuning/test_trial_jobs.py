@@ -1,4 +1,4 @@
-"""The request of each training job."""
+"""Requests of the training jobs."""
 
 from tests.trainyard.emulator.tuning.harness import config, definition, request
 from trainyard.emulator.tuning.trial_jobs import (

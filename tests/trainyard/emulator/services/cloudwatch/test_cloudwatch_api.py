@@ -1,4 +1,4 @@
-"""CloudWatch through boto3 and the query protocol; alarms that go off, and what they call."""
+"""CloudWatch through boto3 and the query protocol; alarms that go off, and their notifications."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def state(aws, name: str) -> str:
 
 
 def form(aws, **fields: str) -> str:
-    """The answer to a request in the query protocol, as older clients make it."""
+    """Return the answer to a request in the query protocol, as older clients make it."""
     body = urllib.parse.urlencode({"Version": "2010-08-01", **fields}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     headers = signed(aws.endpoint, "monitoring", "POST", "/", headers, body)

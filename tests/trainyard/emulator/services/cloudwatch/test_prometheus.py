@@ -1,4 +1,4 @@
-"""/metrics of an emulator that has run something, for who has the token, and dashboards of it."""
+"""/metrics of an emulator after some runs, for owners of the token, and its dashboards."""
 
 import re
 import urllib.error
@@ -29,7 +29,7 @@ def asked(cloud: Cloud, token: str | None) -> tuple[int, str]:
 
 
 def samples(text: str) -> list[tuple[str, float]]:
-    """Name and value of each line that is no comment; every line has to be of the format."""
+    """Return name and value of each line except comments; every line must match the format."""
     lines = [line for line in text.splitlines() if not line.startswith("# ")]
     found = [SAMPLE.fullmatch(line) for line in lines]
     assert all(found), lines
@@ -52,8 +52,10 @@ def cloud(tmp_path_factory) -> Iterator[Cloud]:
 
 @pytest.fixture(scope="module")
 def told(cloud: Cloud) -> str:
-    """After one execution that succeeded and one that failed, and requests to two variants: as they
-    are measured, since a model server takes seconds to begin."""
+    """The metrics after one successful and one failed execution, and requests to two variants.
+
+    They are read while measured, since a model server takes seconds to start.
+    """
     [store] = cloud.endpoint.app.worlds.metrics
     for variant, status, count in (("A", 200, 2), ("A", 400, 2), ("B", 500, 1)):
         own_metrics.invocation(store, ("shop", variant, "config"), status, (0.25, 0.05), count)
