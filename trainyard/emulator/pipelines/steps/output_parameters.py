@@ -51,7 +51,7 @@ def _value(declared: dict, given: dict, giver: str) -> str:
         message = (
             f"{giver} returned {_short(value)} as output {name!r}, which is not of type {kind}"
         )
-        raise StepFailed(f"ClientError: {message} {kind}") from None
+        raise StepFailed(f"ClientError: {message}") from None
     if len(text) > LONGEST:
         message = f"output {name!r} of {giver} has {len(text)} characters; {LONGEST} are allowed"
         raise StepFailed(f"ClientError: {message}")
