@@ -75,8 +75,8 @@ def test_an_evaluations_number_decides_over_a_property_file(aws: Cloud) -> None:
 def test_conditions_in_not_and_or_lead_to_the_else_steps(aws: Cloud) -> None:
     listed = {"Type": "In", "QueryValue": get("Parameters.Where"), "Values": ["eu", "us"]}
     either = {"Type": "Or", "Conditions": [listed, compare("GreaterThan", 1, 2)]}
-    told = ["not", get("Parameters.Where"), get("Steps.Check.Outcome"), True]
-    stop = fail_step("Stop", {"Std:Join": {"On": "-", "Values": told}})
+    words = ["not", get("Parameters.Where"), get("Steps.Check.Outcome"), True]
+    stop = fail_step("Stop", {"Std:Join": {"On": "-", "Values": words}})
     check = condition_step("Check", [{"Type": "Not", "Condition": either}], [], [stop])
     parameters = [{"Name": "Where", "Type": "String", "DefaultValue": "eu"}]
     aws.create("either", [check], Parameters=parameters)

@@ -35,7 +35,7 @@ def test_following_a_stream_from_its_head(logs, endpoint, stream):
     assert messages(rest) == ["4", "5", "6", "7", "8", "9"]
     end = logs.get_log_events(**stream, nextToken=rest["nextForwardToken"])
     assert messages(end) == []
-    assert end["nextForwardToken"] == rest["nextForwardToken"], "the end is told by the same token"
+    assert end["nextForwardToken"] == rest["nextForwardToken"], "the same token means the end"
     endpoint.app.logs.append(GROUP, stream["logStreamName"], ["new"])
     assert messages(logs.get_log_events(**stream, nextToken=end["nextForwardToken"])) == ["new"]
 
