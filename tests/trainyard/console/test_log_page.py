@@ -93,7 +93,7 @@ def test_a_search_says_how_far_it_looked(client, written: str):
     html = client.get(f"{written}&q=step").text
     assert len(text(html)) == 200
     seen = text(html)
-    while more := re.search(r'href="([^"]+)" rel="next">go on', html):
+    while more := re.search(r'href="([^"]+)" rel="next">continue the search', html):
         html = client.get(more[1].replace("&amp;", "&")).text
         seen += text(html)
     assert len(seen) == len(set(seen)) > 2_900

@@ -112,7 +112,7 @@ def test_in_a_browser(page, console: str, runs):
     page.get_by_text("1 Failed").click()
     page.get_by_text("InternalServerError").wait_for()
     assert faults(page) == []
-    page.get_by_text("As this run's definition asked").click()
+    page.get_by_text("The definition's arguments with this run's values").click()
     page.locator("#asked button").click()
     page.get_by_role("button", name="copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
