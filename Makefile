@@ -1,9 +1,10 @@
 # make run       sets itself up, then runs the main job on the emulator, and writes report.html
 # make check     sets itself up, then checks style, types and Dockerfiles and runs the quick tests
-# make test      sets itself up, then checks style and types and runs every test but those that run a
-#                benchmark; T=tests/x runs but those, whatever pytest takes
-# make test-all  make test, those that run a benchmark, small, and the sweeps of benchmarks/ that find
-#                faults: hours
+# make test      sets itself up, then checks style and types and runs every test but the sweeps: one
+#                main job a workload, each step type, each family of strategies; T=tests/x runs only
+#                those, whatever pytest takes
+# make test-all  make test, then the sweeps: more layouts, worlds and kills, and those of benchmarks/
+#                that find faults: hours
 # make test-torch TORCH=2.8.0   the training's tests under another torch, in an environment of its own
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
 #                and the environments of test-torch

@@ -27,7 +27,7 @@ from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
 from trainyard.runs.execution import Execution
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 
 BUCKET, NAME = "trainyard-gate", "trainyard-gate"
 RECIPE = {

@@ -250,6 +250,7 @@ def descendants(nodes: dict[str, int]) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.sweep
 def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, state):
     execution = execution_arn(verb("upsert", "--start", settings=LONG))
     job, nodes = wait_for_training(aws, state, execution)
@@ -267,6 +268,7 @@ def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, s
     assert not any(job in key for key in keys)  # no model.tar.gz of the failed job
 
 
+@pytest.mark.sweep
 def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, state):
     settings = [*LONG, "train.instance_count=1"]
     execution = execution_arn(verb("upsert", "--start", settings=settings))

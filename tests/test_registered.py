@@ -139,6 +139,7 @@ def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(register
     assert deleted and all(key.startswith(f"{root}/checkpoints/") for key in deleted)
 
 
+@pytest.mark.sweep
 def test_a_generated_tampering_with_what_the_record_covers_is_named(registered):
     """Some, each harmed in one of four ways; all, in all four: python -m benchmarks.tamperings."""
     evidence = Evidence(registered.arn)
@@ -320,6 +321,7 @@ def test_a_package_that_does_not_verify_is_not_approved(registered):
     assert registered.package["ModelApprovalStatus"] == "PendingManualApproval"
 
 
+@pytest.mark.sweep
 def test_the_console_approves_by_the_same_checks_or_not_at_all(registered):
     """One that knows nothing of us sends people to the command; ours does what the command does."""
     assert registered.metadata["approve_with"] == "python -m pipelines.approve"
@@ -414,6 +416,7 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
 # other code
 
 
+@pytest.mark.sweep
 def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
     """Where only settings and data counted, the run took the old weights from the checkpoint."""
     sets = [word for setting in SETTINGS for word in ("--set", setting)]

@@ -28,6 +28,7 @@ def any_found(random: np.random.Generator) -> bool:
     return min(adjusted([bias(runs(random)).p for _ in range(LAYOUTS)])) < CHANCE
 
 
+@pytest.mark.sweep
 def test_runs_that_drift_are_no_bias():
     random = np.random.default_rng(0)
     assert sum(any_found(random) for _ in range(12)) <= 3  # 0.6 expected

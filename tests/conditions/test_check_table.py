@@ -44,7 +44,7 @@ from pathlib import Path
 from conditions.gate_arguments import arguments
 from pipelines.recipe.read_recipe import load
 from pipelines.run_report.gate_lines import checks_table
-from pipelines.run_report import pictures
+from pipelines.run_report import run_pictures as pictures
 from pipelines.run_report.run_panels import PANELS
 from steps.gate import job
 from trainyard.common.errors import RecipeError

@@ -16,6 +16,7 @@ PLAN, UPSERT = "infra/buildspec/plan.yml", "infra/buildspec/upsert.yml"
 PLANNED = ["install 0", "pre_build 0", "pre_build 0", "build 0"]
 
 
+@pytest.mark.sweep
 def test_plan_then_upsert_then_nothing_changes(codebuild, sagemaker, source: Path, tmp_path: Path):
     first = codebuild(PLAN, RECIPE=RECIPE)
     assert (first.status, first.ran) == (0, PLANNED), first.output

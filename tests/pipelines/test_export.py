@@ -223,6 +223,7 @@ def run_pods(pod: dict, kind: str, shards: Path, root: Path) -> list[str]:
     return said
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PODS)
 def test_pods_with_the_variables_of_the_operator_train_together(kind, shards, tmp_path):

@@ -63,6 +63,7 @@ def make(folder: Path, count: int) -> None:
     manifest.write_text(json.dumps(text))
 
 
+@pytest.mark.sweep
 def test_forty_times_the_data_takes_no_more_memory(tmp_path):
     """What is kept of every row, 60 bytes of it, would be 47 MB here."""
     make(tmp_path / "few", 20_000)

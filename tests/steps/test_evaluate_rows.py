@@ -83,6 +83,7 @@ def here(what, work, tasks, results):
         yield result
 
 
+@pytest.mark.sweep
 def test_two_processes_write_the_very_files_of_one(root, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr("steps.evaluate.score_rows.in_order", here)

@@ -82,6 +82,7 @@ def wait_for(log: Path, text: str, launcher: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_not_tried_again(root: Path, tmp_path: Path):
     poison_rank_1(root)

@@ -139,6 +139,7 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_lamb_and_the_average_are_the_same_over_shards(data, tmp_path):
     """Three ranks: no weight divides evenly among them, so a shard's norm is not a third."""

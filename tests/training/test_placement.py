@@ -77,6 +77,7 @@ def test_a_workload_trains_and_is_scored_on_an_accelerator(placed, tmp_path, wor
     assert placed.placed > before > 20
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_every_strategy_keeps_to_the_accelerator(tmp_path):
     cases = {}

@@ -138,6 +138,7 @@ def run_until(last: int, *given) -> None:
     worlds.run_rank(*given)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_killed_twice_and_resumed_on_other_ranks_the_curve_is_that_of_one(root, train):
     """2 ranks, killed; 4 ranks, killed; then 1 to the end; the weights change on the way."""

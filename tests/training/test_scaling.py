@@ -29,6 +29,7 @@ def test_speed_up_and_efficiency_are_relative_to_the_fewest_ranks():
     assert two.mfu is None
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_the_report_of_two_ranks(tmp_path: Path):
     out = tmp_path / "out"
@@ -61,6 +62,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(tmp_path: Path):
         scaling.synthetic(tmp_path, "tabular", settings)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_failed_run_says_the_jobs_own_reason(tmp_path: Path):
     arguments = ["--workload", "language_model", "--max_steps", "0"]

@@ -86,6 +86,7 @@ def test_a_simple_workload_with_ragged_samples(tmp_path, monkeypatch):
     assert all(kept.split == 0 for kept in one.kept.values()), "it is split over no ranks"
 
 
+@pytest.mark.sweep
 def test_weights_that_autocast_narrows_are_kept_by_no_token(tmp_path, monkeypatch):
     """Of 41 weights a bfloat16 copy is alive beside what the 8 samples keep."""
     monkeypatch.syspath_prepend(str(TOYS))
@@ -94,6 +95,7 @@ def test_weights_that_autocast_narrows_are_kept_by_no_token(tmp_path, monkeypatc
     assert few.units[0].kept == many.units[0].kept
 
 
+@pytest.mark.sweep
 def test_a_model_that_looks_at_numbers_is_traced_in_real_memory(monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
     workload = load("toys.ragged", {})

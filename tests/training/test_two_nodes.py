@@ -78,6 +78,7 @@ def seen(aws: Cloud, job: str, text: str) -> bool:
     return text in found
 
 
+@pytest.mark.sweep
 def test_a_rank_killed_on_either_node_costs_a_restart_and_not_the_job(aws: Cloud, root: Path):
     start(aws, root, "killed")
     until(lambda: seen(aws, "killed", "step=20 "), 120)

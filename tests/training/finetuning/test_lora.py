@@ -112,6 +112,7 @@ def test_it_begins_as_its_base_and_a_resumed_one_is_bitwise_the_same(base, alone
     assert losses(whole)[1] == pytest.approx(losses(alone)[1], rel=1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_ddp_and_fsdp_give_the_curve_of_one_process_and_resume_bitwise(base, alone, tmp_path):
     cases = {

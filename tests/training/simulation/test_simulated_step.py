@@ -41,6 +41,7 @@ def test_states_are_what_their_formulas_say():
         assert shared["peak"][name] == pytest.approx(size * PARAMETERS / 4, rel=0.1)
 
 
+@pytest.mark.sweep
 def test_more_ranks_take_less_and_recomputation_keeps_less():
     found = [simulate(config(n, **FSDP), "language_model", MODEL, n)[0] for n in (2, 8)]
     assert found[0]["peak_bytes"] > found[1]["peak_bytes"]

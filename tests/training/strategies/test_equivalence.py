@@ -71,6 +71,7 @@ def off(root: Path, reference: Path) -> float:
     )
 
 
+@pytest.mark.sweep
 def test_the_curve_is_the_golden_one(data, tmp_path):
     """Recorded by ``python -m benchmarks.strategies --precision float64 --golden``.
 
@@ -116,7 +117,9 @@ SEVERAL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", SEVERAL)
+@pytest.mark.parametrize(
+    "world", [pytest.param(n, marks=[pytest.mark.sweep] * (n > 2)) for n in SEVERAL]
+)
 def test_every_strategy_gives_the_curve_of_one_process(data, alone, lamb_alone, tmp_path, world):
     """With LAMB, whose norms are of whole tensors, from one process's checkpoint on."""
     roots = {name: container(data, tmp_path / name) for name in SEVERAL[world]}
@@ -144,6 +147,7 @@ def half_done(whole: Path, root: Path) -> Path:
     return root
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_training_goes_on_under_another_strategy_and_world_size(data, tmp_path):
     """Each resumes from a checkpoint that the one before it has written."""
@@ -177,6 +181,7 @@ SPLIT = ["tensor × 2", "pipeline × 2"]
 """Those under which one rank may not have both the embedding and what makes the logits."""
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_shared_keys_and_untied_embeddings_are_split_like_any_other(tmp_path):
     data = tmp_path / "data"

@@ -90,6 +90,7 @@ def resumed_as_it_was(root: Path) -> bool:
     return models[0] == models[1] and losses(root) == first_losses(root)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("world", RANKS)
 def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone, tmp_path, world):

@@ -34,6 +34,7 @@ GOLDEN = {1: 5.586940854654747, 2: 5.56822307819002, 3: 5.547541486158456, 4: 5.
 to together is seen by them. Other processors end 3.5e-9 elsewhere."""
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_every_setting_gives_the_curve_of_one_process_and_can_be_resumed(tmp_path):
     write_data(tmp_path / "data")

@@ -68,6 +68,7 @@ def keep_only(root: Path, step: int) -> None:
     assert list(root.glob(f"checkpoints/*/step-{step:08d}/complete.json"))
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_ddp_under_a_real_mpirun_gives_the_curve_of_one(root, train):
     train(root, **SETTINGS)

@@ -95,6 +95,7 @@ def compare(given: list[str], environment: dict[str, str], root: Path, rank: int
     dist.barrier()
 
 
+@pytest.mark.sweep
 def test_every_schedule_gives_the_losses_of_one_process_and_sends_no_pickles(tmp_path):
     codes = worlds.finish(worlds.start(tmp_path, 4, target=compare))
     assert codes == [0] * 4

@@ -54,6 +54,7 @@ def test_tensorboard_shows_the_whole_curve_once_after_a_resume(root, train):
     }
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     """In the local file, whose tables take MLflow seconds to make: once for all that is asked."""

@@ -197,6 +197,7 @@ def test_keys_that_moto_hands_out_count_too(endpoint, client):
         ).list_pipelines()
 
 
+@pytest.mark.sweep
 def test_the_cli_uploads_and_downloads(endpoint, tmp_path: Path):
     (tmp_path / "file").write_bytes(os.urandom(9_000_000))  # in parts
     for arguments in ["mb s3://cli", "cp file s3://cli/a/file", "cp s3://cli/a/file back"]:

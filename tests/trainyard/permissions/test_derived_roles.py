@@ -512,6 +512,7 @@ def paths(value, path=()):
         yield from paths(value[key], (*path, key))
 
 
+@pytest.mark.sweep
 def test_a_damaged_definition_is_an_error_and_never_a_traceback(subject):
     whole = subject("laptop")
     told = 0

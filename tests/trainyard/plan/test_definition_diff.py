@@ -51,6 +51,7 @@ def owner(body: dict, path: tuple) -> str | None:
     return found
 
 
+@pytest.mark.sweep
 def test_a_change_of_any_value_is_seen_in_its_step(studio: Studio):
     """Each of the values of a whole definition in turn."""
     base = studio.base.state

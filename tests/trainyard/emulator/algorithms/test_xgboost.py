@@ -385,6 +385,7 @@ def test_markers_and_hidden_files_are_no_data(tmp_path: Path) -> None:
 # metrics
 
 
+@pytest.mark.sweep
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=30))
 def test_metrics_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     truth, found = (np.array(column) for column in zip(*pairs, strict=True))

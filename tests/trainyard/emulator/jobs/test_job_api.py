@@ -44,6 +44,7 @@ def run(aws: Cloud, name: str, script: str = SCRIPT) -> dict:
     return aws.process(name, script, **request)
 
 
+@pytest.mark.sweep
 def test_jobs_that_have_ended_hold_nothing(aws: Cloud):
     run(aws, "first")
     before = held()

@@ -50,6 +50,7 @@ def test_the_nodes_of_a_job_share_the_cores(nodes: int, threads: int):
     assert base_environment("x", nodes)["OMP_NUM_THREADS"] == str(max(1, threads))
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or cores() < 2, reason="several threads, and libgomp")
 @pytest.mark.parametrize("program", [TORCH, NUMPY], ids=["torch", "numpy"])
