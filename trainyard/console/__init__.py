@@ -1,1 +1,1 @@
-"""The console: every pipeline, run, step and model in a browser, from AWS or from the emulator."""
+"""The console: pipelines, runs, steps and models in a browser, from AWS or from the emulator."""

@@ -1,7 +1,7 @@
-"""The AWS account that the console shows, with what it has read lately.
+"""The AWS account that the console shows, with a cache of recent answers.
 
-Many pages ask for the same things at the same time. What was read is good for ``seconds``, and the
-first who asks for it reads it for all.
+Many pages need the same data at the same time. An answer is reused for ``seconds``; the first
+request for it reads it for all.
 """
 
 import os
@@ -25,7 +25,7 @@ from trainyard.runs.execution import Execution, Step
 Result = TypeVar("Result")
 
 READINGS = 1_024
-"""Readings that are remembered; the one that was asked for the longest ago goes first."""
+"""Most readings remembered; the least recently used is dropped first."""
 
 
 @dataclass(slots=True)
@@ -33,13 +33,13 @@ class _Reading:
     version: Hashable
     future: Future[Any]
     last: Any = None
-    """What the reading before this one gave."""
+    """Result of the previous reading."""
 
 
 class Beside:
-    """Readings under way and done. Any thread may ask.
+    """Readings in the background, running and finished. Thread-safe.
 
-    ``patient``: whoever asks waits for the answer: a page that goes into a file has no later.
+    ``patient``: wait for each reading, for a page in a file, which cannot be updated later.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
@@ -51,12 +51,13 @@ class Beside:
     def get(
         self, key: Hashable, version: Hashable, read: Callable[[], Result], until: Result
     ) -> Result:
-        """What ``read`` returned for that version; what is known of an earlier one until then.
+        """Return the result of ``read`` for that version; until it is known, that of an earlier
+        version.
 
-        ``until``: what there is before the first reading has ended.
+        ``until``: the value before the first reading has ended.
 
         Raises:
-            ServiceError: whatever ``read`` raises. It is asked once a version, all the same.
+            ServiceError: the errors of ``read``. It is still called once per version.
         """
         with self._lock:
             known = self._readings.get(key)
@@ -72,7 +73,7 @@ class Beside:
         return cast(Result, known.last)
 
     def stamp(self, *keys: Hashable) -> Hashable:
-        """Differs when one of these readings has ended that had not, or is of another version."""
+        """Return a value that changes when one of these readings ends, or gets another version."""
         with self._lock:
             found = [self._readings.get(key) for key in keys]
         return tuple((one.version, one.future.done()) if one else None for one in found)
@@ -87,21 +88,21 @@ def _result(known: _Reading | None, until: Any) -> Any:
 
 
 KEPT = 4_096
-"""Answers that are remembered; the one that was asked for the longest ago goes first."""
+"""Most answers remembered; the least recently used is dropped first."""
 
 EMULATOR, AWS = 0.5, 5.0
-"""Seconds for which an answer is good: AWS lets nobody ask more often for long."""
+"""Seconds for which an answer is reused: AWS throttles clients that ask more often for long."""
 
 A_DAY = 86_400.0
-"""Seconds for which an answer is good that does not change."""
+"""Seconds for which an answer that never changes is reused."""
 
 SETTLED = 5.0
-"""Seconds for which the answer about an execution that has ended is good: it may be retried."""
+"""Seconds for which the answer about an ended execution is reused: it may be retried."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An execution as it was at one moment."""
+    """An execution's state at one moment."""
 
     described: dict[str, Any]
     """DescribePipelineExecution's answer."""
@@ -109,22 +110,22 @@ class Snapshot:
 
     @property
     def status(self) -> str:
-        """``Executing``, ``Succeeded``, …"""
+        """Status of the execution: ``Executing``, ``Succeeded``, …"""
         return str(self.described.get("PipelineExecutionStatus", "Unknown"))
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """True if no part of it runs any more."""
         return self.status in ENDED
 
     @cached_property
     def version(self) -> Hashable:
-        """Differs from that of another moment when something has changed."""
+        """Value that differs between moments when something has changed."""
         return repr((self.described, self.steps))
 
 
 class _Answer:
-    """What was read, or is being read."""
+    """A cached answer, or one being read."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -133,10 +134,10 @@ class _Answer:
 
 
 class Account:
-    """Clients of one account and region, and what they answered lately. Any thread may ask.
+    """Clients of one account and region, and their recent answers. Thread-safe.
 
-    ``may_write``: whether pages offer, and carry out, what changes something. ``patient``: whether
-    pages wait for what takes long to read; they show it a moment later otherwise.
+    ``may_write``: pages offer, and carry out, actions that change something. ``patient``: pages
+    wait for slow readings; otherwise they show them later.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Account:
         self.region, self.may_write = region, may_write
         self.beside = Beside(patient=patient)
         self.ended = threading.Event()
-        """Set when the console ends: what reads in the background stops."""
+        """Set when the console ends: readings in the background stop."""
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))
         self.seconds = EMULATOR if self.is_emulator else AWS
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
@@ -177,17 +178,17 @@ class Account:
         return client("sts", self.region)
 
     def connect(self) -> None:
-        """Make all clients: they go where the environment leads now, whatever becomes of it.
+        """Create all clients, for the present environment; later changes of it have no effect.
 
         Raises:
-            ServiceError: there is no region.
+            ServiceError: the region is missing.
         """
         for name in ("sagemaker", "logs", "s3", "cloudwatch", "sts"):
             getattr(self, name)
 
     @property
     def caller(self) -> str:
-        """ARN of whoever this console acts as.
+        """ARN of the user or role whose credentials the console uses.
 
         Raises:
             ServiceError: no credentials, or AWS cannot be reached.
@@ -205,12 +206,13 @@ class Account:
         read: Callable[[], Result],
         seconds: float | Callable[[Result], float] | None = None,
     ) -> Result:
-        """What ``read`` returned under ``key`` lately; it is called when that was too long ago.
+        """Return the cached result of ``read`` for ``key``; call ``read`` if it is too old.
 
-        ``seconds``: for which an answer is good, or a function of the answer that says so.
+        ``seconds``: time for which an answer is reused, or a function that returns it for an
+        answer.
 
         Raises:
-            ServiceError: whatever ``read`` raises; that is not remembered.
+            ServiceError: the errors of ``read``, which are not cached.
         """
         with self._lock:
             answer = self._answers.setdefault(key, _Answer())
@@ -227,43 +229,44 @@ class Account:
     def shared(
         self, key: Hashable, version: Hashable, make: Callable[[], Result], seconds: float
     ) -> Result:
-        """What ``make`` returned under ``key`` for that version, at most ``seconds`` ago: pages of
-        several addresses that show the same share the work. Only the last version is kept.
+        """Return the result of ``make`` for ``key`` and version, at most ``seconds`` old.
+
+        Pages of several addresses that show the same share the work. Only the last version is kept.
 
         Raises:
-            ServiceError: whatever ``make`` raises; that is not remembered.
+            ServiceError: the errors of ``make``, which are not cached.
         """
 
-        def made() -> tuple[Hashable, Result]:
+        def versioned() -> tuple[Hashable, Result]:
             return version, make()
 
-        was, found = self.lately(key, made, seconds)
+        was, found = self.lately(key, versioned, seconds)
         if was == version:
             return found
         with self._lock:
             self._answers.pop(key, None)
-        return self.lately(key, made, seconds)[1]
+        return self.lately(key, versioned, seconds)[1]
 
     def forget(self) -> None:
-        """Read everything anew: something was changed."""
+        """Drop all cached answers, because something was changed."""
         with self._lock:
             self._answers.clear()
 
     def arn(self, pipeline: str, execution: str) -> str:
-        """ARN of the execution with that id.
+        """Return the ARN of the execution with that id.
 
         Raises:
-            ServiceError: there is no such pipeline.
+            ServiceError: the pipeline does not exist.
         """
         if not (arn := self.pipeline(pipeline).get("PipelineArn")):
-            raise ServiceError(f"the service does not tell the ARN of pipeline {pipeline}")
+            raise ServiceError(f"the service does not return the ARN of pipeline {pipeline}")
         return f"{arn}/execution/{execution}"
 
     def pipeline(self, name: str) -> dict[str, Any]:
-        """DescribePipeline's answer.
+        """Return DescribePipeline's answer.
 
         Raises:
-            ServiceError: there is none of that name.
+            ServiceError: the pipeline does not exist.
         """
 
         def read() -> dict[str, Any]:
@@ -273,7 +276,7 @@ class Account:
         return self.lately(("pipeline", name), read, 60)
 
     def execution(self, pipeline: str, execution: str) -> Execution:
-        """The execution with that id, for what is not in its snapshot."""
+        """Return the execution with that id, for data beyond its snapshot."""
         return self.lately(
             ("execution", pipeline, execution),
             lambda: self.execution_of(self.arn(pipeline, execution)),
@@ -281,20 +284,20 @@ class Account:
         )
 
     def execution_of(self, arn: str) -> Execution:
-        """The execution with that ARN; all of them use this account's clients."""
+        """Return the execution with that ARN; it uses this account's clients."""
         return Execution(arn, self.region, lambda service, region: getattr(self, service))
 
     def known_execution(self, arn: str, pipeline: str, execution: str) -> Execution:
-        """The same, where its ARN is known; the pipeline need not be there any more."""
+        """Return the execution with that ARN; its pipeline need not exist any more."""
         return self.lately(
             ("execution", pipeline, execution), lambda: Execution(arn, self.region), A_DAY
         )
 
     def snapshot(self, pipeline: str, execution: str) -> Snapshot:
-        """The execution as it was at most ``seconds`` ago.
+        """Return the execution's state, at most ``seconds`` old.
 
         Raises:
-            ServiceError: there is none with that id.
+            ServiceError: the execution does not exist.
         """
         one = self.execution(pipeline, execution)
         key = ("snapshot", one.arn)
@@ -304,21 +307,21 @@ class Account:
         return found
 
     def step(self, pipeline: str, execution: str, name: str) -> Step:
-        """The step of that name.
+        """Return the step of that name.
 
         Raises:
-            ServiceError: it has not begun, or there is none of that name.
+            ServiceError: it has not begun, or does not exist.
         """
         for step in self.snapshot(pipeline, execution).steps:
             if step.name == name:
                 return step
-        raise ServiceError(f"step {name} of {pipeline}/{execution} has not begun, or is none of it")
+        raise ServiceError(f"step {name} of {pipeline}/{execution} has not begun, or is missing")
 
     def job(self, step: Step) -> dict[str, Any]:
-        """What Describe…Job answers of the step's job; nothing where it has none.
+        """Return Describe…Job's answer for the step's job; empty if it has no job.
 
         Raises:
-            ServiceError: there is no such job any more, or AWS refused.
+            ServiceError: the job no longer exists, or AWS refused.
         """
         if step.job is None:
             return {}
@@ -333,12 +336,12 @@ class Account:
         return self.lately(("job", kind, name, step.ended), read, good)
 
     def _keep(self, key: Hashable, seconds: float) -> None:
-        """Let the answer be good for longer, from when it was read."""
+        """Extend the time for which the answer is reused, counted from when it was read."""
         with self._lock:
             if (answer := self._answers.get(key)) is not None:
                 answer.until = max(answer.until, answer.until - self.seconds + seconds)
 
 
 def account() -> Account:
-    """The account of the request that is being answered."""
+    """Return the account of the current request."""
     return cast(Account, current_app.extensions["trainyard-account"])

@@ -1,7 +1,7 @@
-"""Charts of any metric as inline SVG, drawn on the server and readable without it.
+"""Charts of any metric as inline SVG, drawn on the server and readable without scripts.
 
-A series is told apart by its colour and its dashes, both of which the style sheet gives by class,
-so that they follow dark mode. Whoever can't see a chart has its description and its table.
+Series differ by colour and dashes, which the style sheet sets by class, so that they follow dark
+mode. Readers who cannot see a chart have its description and its table.
 """
 
 import math
@@ -16,39 +16,39 @@ from trainyard.console.template_filters import figure, plain
 Point = tuple[float, float]
 
 FARTHEST = 1e150
-"""What is farther from zero is shown as infinite: differences of such values overflow."""
+"""Values farther from zero than this are shown as infinite: their differences overflow."""
 
 COLUMN = 2.0
-"""Pixels across that a line needs not tell apart."""
+"""Width in pixels of a column within which a line need not show details."""
 
 NARROWEST = 1e-9
-"""A span is at least so large a part of the value that it is around: floats end soon after."""
+"""Least span of a scale, as a part of the value's size: floats have no more digits."""
 
 Item = TypeVar("Item")
 Series = tuple[str, Sequence[Point]]
-"""Its name, and its points (x, y) in the order in which they are joined. y may be NaN or infinite:
-the line has a gap there, and a mark at the edge."""
+"""Name of a series, and its points (x, y) in the order in which they are joined. y may be NaN or
+infinite: the line has a gap there, and a mark at the edge."""
 
 COLOURS, DASHES = 8, 7
-"""How many the style sheet has (``.c0`` …, ``.d0`` …); without a common divisor, so that so many
-series as their product have each their own pair."""
+"""Number of colours and dashes in the style sheet (``.c0`` …, ``.d0`` …). They have no common
+divisor, so that as many series as their product have different pairs."""
 
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 10, 34
-"""Pixels round the plot: for the ticks' texts and the names of the axes."""
+"""Pixels around the plot, for the ticks' texts and the names of the axes."""
 
 DOTS = 40
-"""Points of a chart, at most, that say their value when the pointer is on them."""
+"""Most points of a chart that show their value under the pointer."""
 
 MARKS = 60
-"""Marks of a chart, at most, for values without a place."""
+"""Most marks of a chart, for values without a place."""
 
 CELLS = 60
-"""Values in the table below a chart, about; of more points every n-th is there."""
+"""Approximate number of values in the table below a chart; of more points every n-th is listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values from ``low`` to ``high`` on pixels from ``start`` to ``stop``."""
+    """A scale of values from ``low`` to ``high`` on pixels from ``start`` to ``stop``."""
 
     low: float
     high: float
@@ -56,12 +56,12 @@ class Scale:
     stop: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.stop - self.start)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """At most so many round values (1, 2 or 5 times a power of ten) and their texts."""
+        """Return at most ``most`` round values (1, 2 or 5 times a power of ten) and their texts."""
         step = _step((self.high - self.low) / most)
         first, last = math.ceil(self.low / step - 1e-6), math.floor(self.high / step + 1e-6)
         return [(k * step, _short(k * step, step)) for k in range(first, last + 1)]
@@ -69,7 +69,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """What is common to one chart's parts."""
+    """Name and scales shared by the parts of a chart."""
 
     x: str
     across: Scale
@@ -88,12 +88,12 @@ def line_chart(
     y: str = "",
     size: tuple[int, int] = (480, 220),
 ) -> Markup:
-    """A figure with one line for each series, a legend if there are several, and a table.
+    """Return a figure with one line for each series, a legend for several, and a table.
 
     Args:
-        key: what the ids in it begin with: alone on its page, and the same whenever it is made.
-        x: name of what is across, with its unit; ``y``: of what is up.
-        size: pixels across and up; it becomes smaller where there is less room.
+        key: prefix of the ids in it: unique on its page, and stable.
+        x: name of the horizontal axis, with its unit; ``y``: of the vertical axis.
+        size: width and height in pixels; it shrinks if there is less room.
     """
     placed = [(name, [point for point in points if is_shown(point[0])]) for name, points in series]
     plot = _plot(placed, x, size)
@@ -114,7 +114,7 @@ def _plot(series: Sequence[Series], x: str, size: tuple[int, int]) -> _Plot:
 
 
 def _grid(plot: _Plot) -> Iterator[Markup]:
-    """Ticks with their texts, and the lines at them."""
+    """Draw ticks with their texts, and grid lines."""
     left, right, bottom = plot.across.start, plot.across.stop, plot.up.start
     for value, text in plot.up.ticks(5):
         yield Markup(
@@ -129,7 +129,7 @@ def _grid(plot: _Plot) -> Iterator[Markup]:
 
 
 def _line(plot: _Plot, i: int, points: Sequence[Point]) -> str:
-    """The series as a path, which begins anew after each gap; a point between gaps is a dot."""
+    """Return the series as a path with gaps; a point between gaps is a dot."""
     parts = []
     for run in _runs(points):
         spots = [plot.at(point) for point in thinned(run, plot.across)]
@@ -150,7 +150,9 @@ def _runs(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
 
 
 def _marks(plot: _Plot, series: Sequence[Series]) -> Iterator[Markup]:
-    """What has no place: a triangle at the top for +inf, at the foot for -inf, a cross for NaN."""
+    """Draw values without a place: a triangle at the top for +inf, at the foot for -inf, a cross
+    for NaN.
+    """
     lost = [
         (i, name, point)
         for i, (name, points) in enumerate(series)
@@ -170,7 +172,7 @@ def _marks(plot: _Plot, series: Sequence[Series]) -> Iterator[Markup]:
 
 
 def _dots(plot: _Plot, series: Sequence[Series]) -> Iterator[Markup]:
-    """Points that say their value; they are seen where there are so few that they can be."""
+    """Draw points that show their value; they are visible if they are few."""
     each = DOTS // max(1, len(series))
     for i, (name, points) in enumerate(series):
         placed = [point for point in points if is_shown(point[1])]
@@ -224,21 +226,21 @@ def _legend(series: Sequence[Series]) -> Markup:
 
 
 def _described(series: Sequence[Series], x: str) -> str:
-    """What a person who can't see the lines is told of them."""
-    told = []
+    """Return a description of the lines for people who cannot see them."""
+    texts = []
     for name, points in series[:10]:
         known = [point for point in points if is_shown(point[1])]
         if not known:
-            told.append(f"{plain(name)} has no value.")
+            texts.append(f"{plain(name)} has no value.")
             continue
         low, high = min(known, key=_up), max(known, key=_up)
-        told.append(
+        texts.append(
             f"{plain(name)}: {len(points)} points, from {figure(float(known[0][1]))} to "
             f"{figure(float(known[-1][1]))}, lowest {figure(float(low[1]))} at {x} "
             f"{figure(float(low[0]))}, highest {figure(float(high[1]))} at {x} "
             f"{figure(float(high[0]))}."
         )
-    return " ".join(told) + (f" And {len(series) - 10} more." if len(series) > 10 else "")
+    return " ".join(texts) + (f" And {len(series) - 10} more." if len(series) > 10 else "")
 
 
 def _up(point: Point) -> float:
@@ -246,7 +248,7 @@ def _up(point: Point) -> float:
 
 
 def _table(key: str, title: str, series: Sequence[Series], x: str) -> Markup:
-    """The same as numbers."""
+    """Return the values as a table."""
     by_x = [dict(points) for _, points in series]
     every = sorted({at for points in by_x for at in points})
     rows = list(_some(every, max(10, CELLS // max(1, len(series)))))
@@ -271,7 +273,7 @@ def _table(key: str, title: str, series: Sequence[Series], x: str) -> Markup:
 
 
 def _some(items: Sequence[Item], most: int) -> Iterator[Item]:
-    """At most so many of them, evenly, with the first and the last."""
+    """Iterate over at most ``most`` of the items, evenly, with the first and the last."""
     if len(items) <= most:
         yield from items
         return
@@ -284,14 +286,14 @@ def _class(i: int) -> str:
 
 
 def is_shown(value: float) -> bool:
-    """Whether a value has a place on an axis: NaN and the infinite have none."""
+    """Return whether a value has a place on an axis: NaN and infinity have none."""
     return abs(value) <= FARTHEST
 
 
 def around(values: Sequence[float], start: float, stop: float, room: float = 0.04) -> Scale:
-    """A scale that has all of ``values``, with a little room at both ends.
+    """Return a scale that contains all of ``values``, with a little room at both ends.
 
-    ``values``: each one ``is_shown``. Without any it is from 0 to 1.
+    ``values``: all of them ``is_shown``. Without values it is from 0 to 1.
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     least = max(abs(low), abs(high)) * NARROWEST
@@ -305,7 +307,7 @@ def around(values: Sequence[float], start: float, stop: float, room: float = 0.0
 def thinned(points: Sequence[Point], across: Scale) -> Iterator[Point]:
     """Keep the first, lowest, highest and last of the points that share ``COLUMN`` pixels.
 
-    A line through them covers the same pixels, about, as one through all: no spike is lost.
+    A line through them covers about the same pixels as one through all: no spike is lost.
     """
     column: list[Point] = []
     at: int | None = None
@@ -326,13 +328,13 @@ def _corners(column: list[Point]) -> list[Point]:
 
 
 def _step(rough: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
+    """Return the next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999999)
 
 
 def _short(value: float, step: float) -> str:
-    """A tick's text, with as many digits as tell it from the next one."""
+    """Return a tick's text, with enough digits to distinguish it from the next one."""
     if not value or abs(value) < step / 2:
         return "0"
     digits = max(0, -math.floor(math.log10(step) + 1e-9))

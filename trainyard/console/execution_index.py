@@ -1,9 +1,9 @@
-"""An index of all executions of an account, by the API alone.
+"""An index of all executions of an account, built from the API alone.
 
-Search brings 100 executions a call with their parameters, which the List operations lack. It is
-read once, from the newest execution back, in the background; then each look asks for what was
-modified since the last one. Search of AWS follows a change with a delay, and the List operations do
-not: every few seconds they are asked for what was started, and for what runs.
+Search returns 100 executions per call with their parameters, which the List operations lack. It is
+read once, from the newest execution back, in the background; then each look asks for executions
+modified since the last one. AWS's Search follows changes with a delay, the List operations do not:
+every few seconds they are asked for new executions, and for running ones.
 """
 
 import logging
@@ -29,49 +29,51 @@ class Run:
     pipeline: str
     id: str
     name: str
-    """Its display name; its id where it has none."""
+    """Display name; the id if it has none."""
     status: str
     started: float
     changed: float
-    """When it was last modified: of what has ended, its end."""
+    """Time of the last modification; for an ended execution, its end."""
     description: str
     reason: str
-    """Why the execution failed."""
+    """Reason of a failure."""
     names: tuple[str, ...]
-    """The names of the execution's parameters."""
+    """Names of the execution's parameters."""
     values: tuple[str, ...]
-    """The parameters' values, one for each of ``names``."""
+    """Values of the parameters, one for each of ``names``."""
 
     @property
     def key(self) -> str:
-        """``pipeline/id``, as the console's addresses name it."""
+        """Key ``pipeline/id``, as in the console's addresses."""
         return f"{self.pipeline}/{self.id}"
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """True if no part of it runs any more."""
         return self.status in ENDED
 
     @property
     def began(self) -> datetime:
-        """When it was started."""
+        """Time of the start."""
         return datetime.fromtimestamp(self.started, UTC)
 
     @property
     def ended(self) -> datetime | None:
-        """When it ended; None while it runs."""
+        """Time of the end; None while it runs."""
         return datetime.fromtimestamp(self.changed, UTC) if self.is_ended else None
 
     def seconds(self, now: float) -> float:
-        """How long it took, or has taken until ``now``."""
+        """Return its duration in seconds, until ``now`` if it still runs."""
         return (self.changed if self.is_ended else now) - self.started
 
     def parameter(self, name: str) -> str | None:
-        """The parameter's value; None where the run has none of that name."""
+        """Return the parameter's value; None if the run has no such parameter."""
         return self.values[self.names.index(name)] if name in self.names else None
 
     def shows_as(self, other: "Run | None") -> bool:
-        """Whether a list shows both alike: what runs is modified often, and nobody sees it."""
+        """Return whether a list shows both alike; frequent modifications of a running one are
+        invisible.
+        """
         if other is None or (self.is_ended and self.changed != other.changed):
             return False
         return all(
@@ -82,9 +84,9 @@ class Run:
 
 
 def recorded(pipeline: str, found: Mapping[str, Any]) -> Run:
-    """A run of Search's PipelineExecution, or of DescribePipelineExecution's answer.
+    """Return the run of Search's PipelineExecution, or of DescribePipelineExecution's answer.
 
-    Any member but the ARN may be absent. Texts that many runs share are kept once.
+    Any member but the ARN may be missing. Texts shared by many runs are stored once.
     """
     id = found["PipelineExecutionArn"].rpartition("/")[2]
     given = found.get("PipelineParameters") or ()
@@ -104,7 +106,7 @@ def recorded(pipeline: str, found: Mapping[str, Any]) -> Run:
 
 
 def seconds(when: datetime | None) -> float:
-    """Seconds since 1970; 0 for None."""
+    """Return seconds since 1970; 0 for None."""
     return when.timestamp() if when else 0.0
 
 
@@ -112,53 +114,53 @@ log = logging.getLogger(__name__)
 
 RESOURCE = "PipelineExecution"
 PAGE = 100
-"""The most that Search and the List operations answer at once (botocore: MaxResults)."""
+"""Largest page of Search and the List operations (botocore: MaxResults)."""
 
 LATELY = 10
-"""Executions of a look's first page: seldom were more modified since the last look."""
+"""Executions on a look's first page: rarely more were modified since the last look."""
 
 LATE = 12
-"""Looks for which Search of AWS may lag behind: what was modified since then is read again."""
+"""Looks by which AWS's Search may lag: executions modified since then are read again."""
 
 AGAIN = 30.0
-"""Seconds until what could not be read is tried again."""
+"""Seconds until a failed reading is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What the list of runs needs of a pipeline."""
+    """A pipeline, with the members that the list of runs needs."""
 
     name: str
     arn: str
     last: float
-    """When its newest execution was started; 0 where there is none."""
+    """Start of its newest execution; 0 if there is none."""
 
 
 class Index:
-    """All runs of one account. Any thread may ask; while nobody looks nothing is read."""
+    """The runs of one account. Thread-safe; it reads nothing while no page is open."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._runs: dict[str, Run] = {}
-        """By ARN."""
+        """Runs by ARN."""
         self._pipelines: dict[str, Pipeline] = {}
-        """By ARN."""
+        """Pipelines by ARN."""
         self._parameters: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._lock = threading.RLock()
         self._filling: threading.Thread | None = None
         self._modified = 0.0
-        """When what was modified last was, as of the last look."""
+        """Time of the last modification, as of the last look."""
 
         self.version = 0
-        """Grows when what a list shows has changed."""
+        """Number that grows when a list changes."""
         self.is_complete = False
         self.total: int | None = None
-        """How many there are, as far as Search said; None before it is asked."""
+        """Number of executions, as reported by Search; None before it is asked."""
         self.trouble = ""
-        """Why reading does not go on for now."""
+        """Why reading has stopped for now; empty if it has not."""
 
     def look(self) -> None:
-        """Read what is new, unless that was done lately.
+        """Read changes, unless that was done recently.
 
         Raises:
             ServiceError: AWS refuses, or cannot be reached.
@@ -168,16 +170,16 @@ class Index:
 
     @property
     def count(self) -> int:
-        """How many have been read."""
+        """Number of executions read."""
         return len(self._runs)
 
     def runs(self) -> list[tuple[str, Run]]:
-        """All that have been read, with their ARNs, in no order."""
+        """Return all runs read so far, with their ARNs, in no order."""
         with self._lock:
             return list(self._runs.items())
 
     def pipelines(self) -> list[str]:
-        """Names of all pipelines, sorted."""
+        """Return the names of all pipelines, sorted."""
         with self._lock:
             return sorted(pipeline.name for pipeline in self._pipelines.values())
 
@@ -196,7 +198,9 @@ class Index:
                     return
 
     def _look_at_pipelines(self) -> None:
-        """What Search may not know yet. The first time all is new, and Search will bring it."""
+        """Look for executions that Search may not know yet. The first time Search will return them
+        all.
+        """
         with service_errors("listing the pipelines"):
             found = {one.arn: one for one in map(_pipeline, self._listed_pipelines())}
             with self._lock:
@@ -240,7 +244,7 @@ class Index:
     # all of it
 
     def _begin(self) -> None:
-        """Read the newest now, and the others in the background."""
+        """Read the newest executions now, and the others in the background."""
         pages = self._search("CreationTime", PAGE)
         for record in next(pages, []):
             self._keep(record)
@@ -248,7 +252,7 @@ class Index:
         self._filling.start()
 
     def _fill(self, pages: Iterator[list[dict[str, Any]]]) -> None:
-        pause = self._account.seconds / 20  # of what AWS lets an account ask, most is others'
+        pause = self._account.seconds / 20  # leave most of the account's request quota to others
         try:
             with service_errors("reading all runs"):
                 for page in pages:
@@ -261,9 +265,9 @@ class Index:
             self._tell(str(error))
             self._account.ended.wait(AGAIN)
             self._tell("")
-        except Exception:  # the edge of a thread: the page has to say why it goes no further
+        except Exception:  # the edge of a thread: the page must say why it stops
             log.exception("the runs cannot be read")
-            self._tell("A defect of the console: its log says which. The other runs are not read.")
+            self._tell("A defect of the console; see its log. The other runs are not read.")
             return
         else:
             self.is_complete = True
@@ -275,7 +279,7 @@ class Index:
         self.version += 1
 
     def _search(self, by: str, size: int) -> Iterator[list[dict[str, Any]]]:
-        """Pages of Search's records, from the latest ``by`` back."""
+        """Iterate over pages of Search's records, from the latest ``by`` back."""
         request = {"Resource": RESOURCE, "SortBy": by, "SortOrder": "Descending"}
         more: dict[str, str] = {}
         while True:
@@ -288,7 +292,7 @@ class Index:
             more = {"NextToken": answer["NextToken"]}
 
     def _keep(self, record: Mapping[str, Any]) -> float:
-        """Remember a run, unless what is known of it is newer; when it was modified."""
+        """Store a run, unless a newer state is known; return when it was modified."""
         arn = record["PipelineExecutionArn"]
         pipeline = self._pipelines.get(_pipeline_of(arn))
         run = recorded(pipeline.name if pipeline else _name_of(arn), record)
@@ -301,13 +305,13 @@ class Index:
         return run.changed
 
     def _forget(self, pipelines: set[str]) -> None:
-        """The runs of pipelines that were deleted."""
+        """Remove the runs of deleted pipelines."""
         if pipelines:
             kept = {a: run for a, run in self._runs.items() if _pipeline_of(a) not in pipelines}
             self._runs, self.version = kept, self.version + 1
 
     def _running(self) -> dict[str, float]:
-        """Pipeline's ARN → when the first of its executions that still run was started."""
+        """Return pipeline's ARN → start of its first execution that still runs."""
         found: dict[str, float] = {}
         for arn, run in self.runs():
             if not run.is_ended:
@@ -334,10 +338,10 @@ def _pipeline_of(arn: str) -> str:
 
 
 def _name_of(arn: str) -> str:
-    """The pipeline's name; AWS writes it in lower case here."""
+    """Return the pipeline's name; in AWS's ARNs it is in lower case."""
     return _pipeline_of(arn).rpartition("/")[2]
 
 
 def index() -> Index:
-    """The index of the request that is being answered."""
+    """Return the index of the current request."""
     return cast(Index, current_app.extensions["trainyard-index"])

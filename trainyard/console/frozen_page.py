@@ -1,4 +1,4 @@
-"""The page of a run, frozen into one file that needs nothing else: no server, script or network."""
+"""The page of a run as a single file, which needs no server, script or network."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,27 +21,27 @@ from trainyard.runs.run_summary import LOG_TAIL, last_words
 _NOT_THERE = re.compile(
     r' href="/[^"]*"|<button\b.*?</button>|<ul class="actions">.*?</ul>', re.DOTALL
 )
-"""What a file has not: the console's other pages, and what its script does. Texts have no quotes
-or angle brackets of their own: they are escaped."""
+"""Elements that a file cannot have: links to the console's other pages, and the script's buttons.
+Texts contain no quotes or angle brackets: they are escaped."""
 
 Logs = Mapping[str, Mapping[str, Sequence[str]]]
-"""Title of a failed step → host → the last lines that the job wrote there."""
+"""Title of a failed step → host → last lines of the job's log there."""
 
 
 def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None) -> None:
-    """Write the page of an execution to ``out``; never half of it.
+    """Write the page of an execution to ``out``, atomically.
 
     Raises:
-        ServiceError: there is no such execution, or AWS cannot be reached.
+        ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     atomic_file.write(out, page(arn, panels, region))
 
 
 def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
-    """The page of an execution as it is now.
+    """Return the page of an execution as it is now.
 
     Raises:
-        ServiceError: there is no such execution, or AWS cannot be reached.
+        ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     where = place(arn)
     if where is None:
@@ -58,14 +58,14 @@ def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> st
 
 
 def render(run: Overview, logs: Logs, account: Account) -> str:
-    """What was read, as one HTML document."""
+    """Return the run as one HTML document."""
     app = create(account, "")
     style = (files(__package__) / "static/console.css").read_text(encoding="utf-8")
     with app.test_request_context():
         found = fragments(run)
         html = render_template(
             "run.html.j2",
-            live=lambda name: Markup(f"<div>{found[name]}</div>"),  # of a template, which escapes
+            live=lambda name: Markup(f"<div>{found[name]}</div>"),  # escaped by its template
             frozen=Markup(style),
             pipeline=run.pipeline,
             execution=run.execution,

@@ -1,7 +1,7 @@
-"""The graph of an execution's steps as it is drawn: boxes and curves, in pixels.
+"""The graph of an execution's steps as drawn: boxes and curves, in pixels.
 
-Layers by the longest way, a bend in each layer that a line passes, and in each layer an order by
-the mean of the neighbours', so that few lines cross.
+Layers follow the longest path. A line has a bend in each layer that it passes. The order within a
+layer follows the mean of the neighbours' positions, so that few lines cross.
 """
 
 import math
@@ -17,24 +17,24 @@ from trainyard.console.step_flow import Edge, Flow, Node, ends_last
 from trainyard.runs.step_table import duration
 
 LONGEST = 20
-"""Characters of a title in a box."""
+"""Most characters of a title in a box."""
 
 BOX_WIDTH, BOX_HEIGHT = 184, 44
 ACROSS, DOWN = BOX_WIDTH + 20, BOX_HEIGHT + 34
 BEND = 24
-"""Pixels of a layer that a line takes which passes it."""
+"""Width in pixels of a line that passes a layer."""
 
 MARGIN = 8
 SWEEPS = 6
 
 Place = tuple[float, float]
 Bend = tuple[str, str, int]
-"""Of the line between two nodes, in a layer."""
+"""Bend of the line between two nodes, in a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A step, by its upper left corner."""
+    """A step's box, by its upper left corner."""
 
     node: Node
     x: float
@@ -43,13 +43,13 @@ class Box:
 
     @property
     def title(self) -> str:
-        """As much of it as there is room for."""
+        """Title, shortened to the room in the box."""
         return shortened(self.node.title, LONGEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """An edge: an SVG path, and where its label stands."""
+    """An edge: an SVG path, and the position of its label."""
 
     edge: Edge
     path: str
@@ -57,7 +57,7 @@ class Line:
     y: float
     critical: bool
     taken: bool
-    """Whether its branch of a condition is, or may still be."""
+    """True if its branch of a condition is taken, or may still be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Graph:
 
 
 def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[str]) -> Graph | None:
-    """The picture; None where there is no step. ``critical``: the edges along the ``path``."""
+    """Return the picture; None without steps. ``critical``: the edges along the ``path``."""
     if not flow.nodes:
         return None
     rows, ways = layers(flow.nodes, [(edge.source, edge.target) for edge in flow.edges])
@@ -112,9 +112,10 @@ Ways = Mapping[tuple[str, str], Sequence[str | Bend]]
 
 
 def layers(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> tuple[Rows, Ways]:
-    """What stands in each layer from left to right, and each edge from end to end with its bends.
+    """Return the nodes and bends of each layer, from left to right, and the course of each edge.
 
-    An edge that closes a circle, which no definition of SageMaker's has, is left out of the order.
+    An edge that closes a cycle, which definitions of SageMaker do not have, is ignored for the
+    order.
     """
     layer = _depths(nodes, edges)
     rows: Rows = [[] for _ in range(max(layer.values()) + 1)]
@@ -142,7 +143,7 @@ def layers(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> tuple[Rows
 
 
 def _depths(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Node → its layer: below all that it waits for."""
+    """Return the layer of each node: below all nodes that it waits for."""
     before: dict[str, list[str]] = {name: [] for name in nodes}
     for source, target in edges:
         before[target].append(source)
@@ -157,7 +158,7 @@ def _depths(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str,
 
 
 def placed(rows: Rows) -> dict[str | Bend, Place]:
-    """The middle of each node and bend; each layer stands in the middle of the picture."""
+    """Return the centre of each node and bend; each layer is centred in the picture."""
     widths = [sum(_width(name) for name in row) for row in rows]
     found: dict[str | Bend, Place] = {}
     for depth, row in enumerate(rows):
@@ -177,7 +178,9 @@ def _width(name: str | Bend) -> float:
 
 
 def _curve(points: Sequence[Place]) -> str:
-    """From the foot of the first box, straight on beside those that it passes, to the last."""
+    """Return a path from the foot of the first box, straight beside the passed boxes, to the
+    last.
+    """
     (x, y), *bends, (end, bottom) = points
     y += BOX_HEIGHT / 2
     found = f"M{x:.1f} {y:.1f}"
@@ -192,8 +195,10 @@ def _curve(points: Sequence[Place]) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """``text``, or its beginning with an ellipsis; of a name without spaces its end, too, where
-    names that programs give differ. ``longest``: characters; those of East Asia are two.
+    """Return ``text``, or its beginning with an ellipsis, and the end of a name without spaces,
+    since generated names differ there.
+
+    ``longest``: characters; East Asian ones count as two.
     """
     columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
     if columns <= longest:
@@ -204,13 +209,13 @@ def shortened(text: str, longest: int) -> str:
 
 
 NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Seconds between two ticks; beyond a day whole days, doubled."""
+"""Seconds between two ticks; above a day, doublings of whole days."""
 
 TICKS = 6
-"""As many as there are at most."""
+"""Most ticks of a chart."""
 
 SHORT = 0.5
-"""Seconds of waiting that are not shown."""
+"""Waits shorter than this many seconds are not shown."""
 
 AHEAD = 6
 """Doublings of the shown time for which a running chart has ticks: the script moves them."""
@@ -223,25 +228,25 @@ class Bar:
     node: Node
     start: float
     end: float | None
-    """None while it runs."""
+    """End; None while it runs."""
 
     machines: float | None
-    """When its machines were there; None where nobody knows, or nothing waited."""
+    """Time when its machines were ready; None if not known, or if nothing waited."""
 
     critical: bool
     waits: bool
-    """Whether it waits for machines still."""
+    """True if it still waits for machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A line across the chart."""
+    """A grid line of the chart."""
 
     at: float
     relative: str
     absolute: str
     rank: int
-    """Halvings of the ticks that it survives: the script hides the others when time goes on."""
+    """Halvings of the ticks that it survives: the script hides the others as time goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,22 +255,22 @@ class Timeline:
 
     origin: datetime
     span: float
-    """Seconds that the chart is wide."""
+    """Seconds that the chart spans."""
 
     runs: bool
     bars: Sequence[Bar]
     ticks: Sequence[Tick]
     critical: Sequence[str]
-    """The critical path."""
+    """Steps of the critical path."""
 
 
 def timeline(
     flow: Flow, origin: datetime, now: datetime, machines: Mapping[str, datetime | None]
 ) -> Timeline | None:
-    """The bars of what has begun; None where nothing has.
+    """Return the bars of steps that have begun; None if there are none.
 
-    ``machines``: step → when its machines were there, None while they are not; only of steps whose
-    job the service could tell.
+    ``machines``: step → time when its machines were ready, None while they are not; only for steps
+    whose job the service described.
     """
     begun = {n: node for n, node in flow.nodes.items() if node.step and node.step.started}
     if not begun:
@@ -301,7 +306,7 @@ def timeline(
 
 
 def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], float]:
-    """The ticks, and how many seconds to show: to the next tick while the run goes on."""
+    """Return the ticks, and the seconds to show: up to the next tick while the run goes on."""
     every = _every(widest)
     span = math.ceil(widest * 1.02 / every) * every if runs else widest * 1.02
     found: dict[float, Tick] = {}

@@ -1,10 +1,10 @@
-"""Pages that follow what they show: fragments of HTML, sent again when they have changed.
+"""Live pages: fragments of HTML that are sent again when they have changed.
 
 A live page is made of named fragments. The browser gets them with the page; then it listens at
-``/events`` and says which pages are open. Each open page's stamp is looked at again after
-``seconds``, and when it has changed the fragments are made anew, once for however many browsers
-have the page open, and those whose HTML differs are sent. All tabs of a browser share one
-connection, of which HTTP/1.1 has six to a server.
+``/events`` and reports which pages are open. The stamp of each open page is checked every
+``seconds``. If it has changed, the fragments are made again, once for all browsers that have the
+page open, and those whose HTML differs are sent. All tabs of a browser share one connection, since
+HTTP/1.1 browsers allow six per server.
 """
 
 import hashlib
@@ -28,46 +28,48 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Growing:
-    """A fragment that only grows at its end: browsers are sent the items that they lack."""
+    """A fragment that only grows at its end: browsers get the items that they lack."""
 
     epoch: str
-    """What numbers the items; when it changes the page is loaded anew."""
+    """Id of the numbering of items; when it changes, browsers load the page again."""
     items: Sequence[tuple[int, Callable[[], str]]]
-    """(number, what makes its HTML), the newest last: a page shows these when it is opened, and a
-    look makes those that are new. A number is greater than the one before; where one is left out,
-    an item is missing."""
+    """(number, function that makes its HTML), the newest last: a page shows these when it is
+    opened, and each check makes the new ones. Numbers increase; a gap means that an item is
+    missing."""
     above: str = ""
-    """HTML that stands before them as the page is opened, and stays as it is."""
+    """HTML before the items when the page is opened; it does not change."""
 
 
 Fragments = Mapping[str, str | Growing]
-"""Element's id → the HTML inside it."""
+"""Id of an element → HTML inside it."""
 
 PING = 15
-"""Seconds of silence after which a comment is sent: whoever has gone is noticed by that."""
+"""Seconds of silence after which a comment is sent, to notice closed connections."""
 
 MOST_WAITING = 1_000
-"""Messages that a browser may be behind; one that is farther behind connects anew."""
+"""Most messages that a browser may be behind; beyond that it must connect again."""
 
 UNSEEN = 10.0
-"""Seconds between two looks at a page that is open behind others only."""
+"""Seconds between checks of a page that is open only in hidden tabs."""
 
 LAST_LOOK = 5.0
-"""Seconds that a console which ends waits for the look that is under way: AWS may be slow."""
+"""Seconds that an ending console waits for a running check: AWS may be slow."""
 
 REST = 12
-"""Times the CPU seconds of a round that the next one waits: whatever is open, following it takes at
-most 1/13 of a core."""
+"""Ratio of the pause after a round to its CPU seconds: following pages takes at most 1/13 of a
+core."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a live page is made, from the variables of its address and ``flask.request.args``."""
+    """The functions of a live page, called with the variables of its address and
+    ``flask.request.args``.
+    """
 
     fragments: Callable[..., Fragments]
     stamp: Callable[..., Hashable]
-    """Differs when the fragments may have changed; asked often, so it should cost little. None:
-    they change no more."""
+    """Returns a value that changes when the fragments may have changed; called often, so it should
+    be cheap. None: they never change again."""
 
 
 def page(
@@ -75,9 +77,9 @@ def page(
 ) -> Callable[[Callable[..., Fragments]], Callable[..., Fragments]]:
     """Serve a function's fragments at ``rule`` in ``template``, and follow them.
 
-    The template extends ``page.html.j2`` and has ``{{ live("id") }}`` for each fragment, or
-    ``{{ still("id") }}`` for one that stays as it is, such as a form in which somebody types; it
-    gets the variables of the address, too.
+    The template extends ``page.html.j2`` and has ``{{ live("id") }}`` for each fragment, or ``{{
+    still("id") }}`` for one that must not be replaced, such as a form being filled in; it also gets
+    the variables of the address.
     """
 
     def serve(fragments: Callable[..., Fragments]) -> Callable[..., Fragments]:
@@ -126,23 +128,25 @@ def _digest(html: str) -> str:
 
 @dataclass(slots=True)
 class _Followed:
-    """A page that at least one browser has open."""
+    """A page that is open in at least one browser."""
 
     streams: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
-    """Those of the streams in whose browser somebody sees it."""
+    """Streams in whose browsers the page is visible."""
     until: float = 0.0
-    """When it is looked at again if nobody does (``time.monotonic``)."""
+    """Time of the next check if it is hidden everywhere (``time.monotonic``)."""
     stamp: Hashable = None
     sent: dict[str, str | int] = field(default_factory=dict)
-    """Fragment → digest of what every stream has; number of the last item of one that grows."""
+    """Fragment → digest known to every stream; for a growing one, number of the last item."""
 
 
 class Hub:
-    """What is open in the browsers, and what they were told of it."""
+    """The pages open in browsers, and the fragments sent to them."""
 
     def __init__(self, app: Flask, seconds: float, ended: threading.Event | None = None) -> None:
-        """``seconds``: between two looks; ``ended``: set when nothing is followed any more."""
+        """``seconds``: time between two checks; ``ended``: set when nothing is followed any
+        more.
+        """
         self._app, self._seconds = app, seconds
         self._ended = ended or threading.Event()
         self._streams: dict[str, queue.Queue[str | None]] = {}
@@ -151,7 +155,7 @@ class Hub:
         self._thread: threading.Thread | None = None
 
     def stream(self, name: str) -> Iterator[str]:
-        """Server-sent events for one browser, until it goes."""
+        """Iterate over server-sent events for one browser, until it disconnects."""
         waiting: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
         with self._lock:
             self._streams[name] = waiting
@@ -163,12 +167,12 @@ class Hub:
             self._forget(name, waiting)
 
     def follow(self, name: str, topics: Mapping[str, bool | str]) -> None:
-        """That browser shows the pages whose value is true, and has closed those where it is false.
+        """Record that a browser shows the pages whose value is true, and has closed the others.
 
-        ``hidden`` says that all its tabs with that page are behind others.
+        ``hidden`` as value means that all its tabs with that page are hidden.
 
         Raises:
-            NotFound: no such stream is open; or no live page has an address among ``topics``.
+            NotFound: no such stream is open, or an address in ``topics`` is not a live page's.
         """
         for topic in topics:
             self._view(topic)
@@ -190,7 +194,7 @@ class Hub:
                 self._thread.start()
 
     def close(self) -> None:
-        """End the streams, and what follows for them: from now on nobody is asked anything."""
+        """End the streams, and all checks for them."""
         self._ended.set()
         with self._lock:
             thread = self._thread
@@ -213,7 +217,7 @@ class Hub:
         self._followed = {topic: one for topic, one in self._followed.items() if one.streams}
 
     def _watch(self) -> None:
-        """Look at every open page, again and again; rarely at those that nobody sees."""
+        """Check all open pages, repeatedly; hidden pages rarely."""
         while not self._ended.is_set():
             used = time.thread_time()
             with self._lock:
@@ -236,15 +240,15 @@ class Hub:
         except (TrainyardError, HTTPException) as error:
             log.warning("%s is not followed this time: %s", topic, error)
             return
-        except Exception:  # the edge of a thread: one page's defect must not end all the others'
+        except Exception:  # the edge of a thread: one page's defect must not stop the others
             log.exception("%s cannot be followed", topic)
             return
-        for name, told in changed.items():
-            message = {"topic": topic, "id": name, **told}
+        for name, update in changed.items():
+            message = {"topic": topic, "id": name, **update}
             self._send(followed, f"data: {json.dumps(message)}\n\n")
 
     def _changed(self, topic: str, followed: _Followed) -> dict[str, dict[str, Any]]:
-        """Fragment → what browsers are told of it."""
+        """Return fragment → message for the browsers."""
         view, where = self._view(topic)
         with self._app.test_request_context(topic):
             stamp = view.stamp(**where)
@@ -253,9 +257,9 @@ class Hub:
             found = view.fragments(**where)
         with self._lock:
             known, followed.stamp = followed.sent, stamp
-            told = {name: _told(one, known.get(name)) for name, one in found.items()}
-            followed.sent = {n: has for n, (has, _) in told.items()}
-            return {n: message for n, (_, message) in told.items() if message}
+            updates = {name: _update(one, known.get(name)) for name, one in found.items()}
+            followed.sent = {n: has for n, (has, _) in updates.items()}
+            return {n: message for n, (_, message) in updates.items() if message}
 
     def _send(self, followed: _Followed, message: str) -> None:
         with self._lock:
@@ -270,12 +274,14 @@ class Hub:
         adapter = self._app.url_map.bind("")
         endpoint, where = adapter.match(topic.partition("?")[0])
         if (view := _views(self._app).get(endpoint)) is None:
-            raise NotFound(f"{topic} is no live page")
+            raise NotFound(f"{topic} is not a live page")
         return view, where
 
 
-def _told(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[str, Any] | None]:
-    """What browsers have then, and what they are told: None where they have it already."""
+def _update(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[str, Any] | None]:
+    """Return the browsers' new state of a fragment, and the message for them; None if they have
+    it.
+    """
     if isinstance(one, Growing):
         known = had if isinstance(had, int) else 0
         items = [(number, made()) for number, made in one.items if number > known]
@@ -286,7 +292,7 @@ def _told(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[st
 
 
 def _end(waiting: "queue.Queue[str | None]") -> None:
-    """End that stream; what waits in it is not sent."""
+    """End the stream; its waiting messages are not sent."""
     with waiting.mutex:
         waiting.queue.clear()
     waiting.put_nowait(None)
@@ -304,14 +310,14 @@ events = Blueprint("events", __name__)
 
 @events.get("/events/<stream>")
 def listen(stream: str) -> Response:
-    """Changed fragments of the pages that this stream follows."""
+    """Stream changed fragments of the pages that this stream follows."""
     messages = current_app.extensions["trainyard-hub"].stream(stream)
     return Response(messages, content_type="text/event-stream")
 
 
 @events.post("/events/<stream>")
 def follow(stream: str) -> tuple[str, int]:
-    """Pages that were opened (true) or closed (false): a JSON object by address."""
+    """Record pages that were opened (true) or closed (false): a JSON object by address."""
     topics = request.get_json()
     current_app.extensions["trainyard-hub"].follow(stream, topics)
     return "", 204

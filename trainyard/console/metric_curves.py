@@ -1,9 +1,9 @@
-"""The metrics of a training job: of its log, and where that is too long or gone, of CloudWatch.
+"""The metrics of a training job: from its log or, if that is too long or gone, from CloudWatch.
 
-Its log is read, a bounded part at a time, since only there a value stands beside its step: the
-metrics that CloudWatch keeps are means over a minute, by the time of day. A log of more than
-``MOST`` is left; then CloudWatch's metrics are shown, and where there are none the last values,
-which DescribeTrainingJob keeps.
+Its log is read in parts, since only there a value is next to its step: CloudWatch's metrics are
+means over a minute, by the time of day. A log of more than ``MOST`` characters is not read further;
+then CloudWatch's metrics are shown, or, if there are none, the last values, which
+DescribeTrainingJob keeps.
 """
 
 import math
@@ -24,19 +24,19 @@ from trainyard.runs.metric_lines import Definition, Found, definitions, found, g
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
 
 MOST = 64 << 20
-"""Characters of a log that are read, at most."""
+"""Most characters of a log that are read."""
 
 SECONDS = 0.25
-"""Reading goes on for so long at a time, about."""
+"""Approximate seconds of reading per call."""
 
 RANKS = 64
-"""Ranks of which each has a curve, at most."""
+"""Most ranks with a curve of their own."""
 
 ENDED = ("Completed", "Failed", "Stopped")
 
 
 STRETCHES = 500
-"""Stretches of equal length that a curve is kept in, at most; even, since pairs are joined."""
+"""Most stretches of equal length in a curve; even, since pairs are joined."""
 
 Numbered = tuple[int, Sample]
 """A sample after its place in the log, from 0."""
@@ -117,25 +117,25 @@ def _kept(part: list[Numbered]) -> Iterator[Numbered]:
 
 @dataclass(slots=True)
 class Metrics:
-    """What is known of one job's metrics."""
+    """The known metrics of one job."""
 
     samples: dict[str, Samples] = field(default_factory=lambda: defaultdict(Samples))
-    """Name → its values."""
+    """Name → values."""
     by_rank: dict[str, dict[int, Samples]] = field(default_factory=lambda: defaultdict(dict))
-    """Name → rank → its values."""
+    """Name → rank → values."""
     counter: str = ""
-    """What the samples' ``step`` counts; empty where lines name none."""
+    """Name of the counter in the samples' ``step``; empty if lines have none."""
     source: str = "log"
-    """``log``, ``CloudWatch`` or ``last values``."""
+    """Source of the values: ``log``, ``CloudWatch`` or ``last values``."""
     until: float | None = None
-    """Up to here the log has been read (ms), while there is more; None at its end."""
+    """Time up to which the log has been read (ms), while there is more; None at its end."""
     slow: list[str] = field(default_factory=list)
-    """What is told of metrics whose expressions took too long."""
+    """Messages about metrics whose expressions took too long."""
     version: int = 0
-    """Differs when there is more."""
+    """Number that changes when there are more values."""
 
     def add(self, at: float, one: Found) -> None:
-        """What a line holds."""
+        """Add the values found in a line."""
         self.counter = self.counter or one.counter
         step = one.step if one.counter == self.counter else None
         for name, value in one.values.items():
@@ -148,7 +148,7 @@ class Metrics:
 
 
 class Reader:
-    """Reads one training job's metrics on, each time that it is asked. Any thread may ask."""
+    """Reads more of a training job's metrics at each call. Thread-safe."""
 
     def __init__(self, account: Account, job: str) -> None:
         self.metrics = Metrics()
@@ -157,11 +157,11 @@ class Reader:
         self._tokens: dict[str, str] = {}
         self._known: list[Definition] | None = None
         self._unread: deque[dict[str, Any]] = deque()
-        """Events that were fetched and not yet looked at."""
+        """Events fetched but not yet processed."""
         self._size = 0
 
     def read(self) -> Metrics:
-        """What is known after reading on for ``SECONDS``, about.
+        """Return the known metrics after reading for about ``SECONDS``.
 
         Raises:
             ServiceError: AWS refuses.
@@ -177,7 +177,7 @@ class Reader:
             return self.metrics
 
     def _read_on(self, job: Mapping[str, Any]) -> None:
-        """Of the first host alone: if every rank prints its metrics, one's are enough."""
+        """Read more of the first host's log: if every rank prints its metrics, one is enough."""
         if self._known is None:
             self._known = definitions(job)
         if not self._known:
@@ -193,7 +193,7 @@ class Reader:
         self.metrics.until, self.metrics.slow = until, slow
 
     def _look(self, known: Sequence[Definition], limit: float) -> float | None:
-        """Look for metrics in what was fetched; up to when (ms), where there is time no more."""
+        """Process fetched events; return up to when (ms), if the time is up."""
         while self._unread:
             event = self._unread.popleft()
             self._size += len(event.get("message", ""))
@@ -204,7 +204,7 @@ class Reader:
         return None
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:
-        """Events that follow on those of the last look; first none, for what is left of them."""
+        """Iterate over new events; the first list is empty, for events left from the last call."""
         yield []
         streams = of_job(self._account, LOG_GROUPS["TrainingJob"], self._job)
         for stream in [one for one in streams if one.host == streams[0].host][::-1]:
@@ -214,7 +214,7 @@ class Reader:
                 yield events
 
     def _page(self, stream: Stream) -> tuple[list[dict[str, Any]], bool]:
-        """The next events, and whether there are no more after them."""
+        """Return the next events, and whether they are the last."""
         token = self._tokens.get(stream.name)
         how = {"nextToken": token} if token else {}
         page = fetch(self._account, stream, startFromHead=True, **how)
@@ -223,7 +223,7 @@ class Reader:
         return page.get("events", []), not following or following == token
 
     def _of_cloudwatch(self, job: Mapping[str, Any]) -> None:
-        """At most 500 metrics, which is what one request may ask for."""
+        """Read at most 500 metrics, the limit of one request."""
         names = [one.name for one in definitions(job)]
         last = final(job)
         names = list(dict.fromkeys([*names, *last]))[:500]
@@ -241,10 +241,10 @@ class Reader:
 
 
 def described(account: Account, job: str) -> dict[str, Any]:
-    """DescribeTrainingJob's answer.
+    """Return DescribeTrainingJob's answer.
 
     Raises:
-        ServiceError: there is no such job.
+        ServiceError: the job does not exist.
     """
 
     def read() -> dict[str, Any]:
@@ -256,10 +256,10 @@ def described(account: Account, job: str) -> dict[str, Any]:
 
 
 def read(account: Account, job: str) -> Metrics:
-    """The metrics of that training job as they were lately; one reader serves all who ask.
+    """Return the recent metrics of a training job; one reader serves all callers.
 
     Raises:
-        ServiceError: there is no such job, or AWS refuses.
+        ServiceError: the job does not exist, or AWS refuses.
     """
     reader = account.lately(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
     ended = described(account, job).get("TrainingJobStatus") in ENDED

@@ -1,4 +1,4 @@
-"""The model registry as AWS's API tells it: groups, versions, who is the champion, metrics."""
+"""The model registry by AWS's API: groups, versions, champions, metrics."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,33 +16,33 @@ from trainyard.runs.evaluation_numbers import in_report, of_package
 _EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
 UNGROUPED = "-"
-"""Stands for the group in addresses of packages that are in none."""
+"""Placeholder for the group in addresses of packages without a group."""
 
 AT_ONCE = 50
-"""Versions of a group that a page describes; the others are on the next pages."""
+"""Versions of a group on one page; the others are on the next pages."""
 
 THREADS = 8
 MOST = 60
-"""Metrics of one package that are listed."""
+"""Most metrics listed for one package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Champion:
-    """The newest Approved version of a group, and the Approved one before it: their ARNs."""
+    """ARNs of a group's newest Approved version, and of the Approved one before it."""
 
     arn: str | None
     before: str | None
 
 
 def place_of(arn: str) -> tuple[str, str]:
-    """(group, version) of a package's ARN; (``-``, name) of one in no group."""
+    """Return (group, version) of a package's ARN; (``-``, name) for a package without a group."""
     _, _, rest = arn.partition(":model-package/")
     group, slash, version = (rest or arn).partition("/")
     return (group, version) if slash else (UNGROUPED, group)
 
 
 def groups(account: Account) -> list[dict[str, Any]]:
-    """ModelPackageGroupSummaryList, the newest first."""
+    """Return ModelPackageGroupSummaryList, the newest first."""
 
     def read() -> list[dict[str, Any]]:
         with service_errors("listing the model package groups"):
@@ -55,10 +55,10 @@ def groups(account: Account) -> list[dict[str, Any]]:
 
 
 def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
-    """ModelPackageSummaryList of a group, or of the packages in none, the newest first.
+    """Return ModelPackageSummaryList of a group, or of packages without a group, the newest first.
 
     Raises:
-        ServiceError: there is no such group, or AWS refused.
+        ServiceError: the group does not exist, or AWS refused.
     """
 
     def read() -> list[dict[str, Any]]:
@@ -73,21 +73,22 @@ def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
 
 
 def champion(account: Account, group: str) -> Champion:
-    """Who is the champion of the group now."""
+    """Return the group's present champion."""
     found = [v["ModelPackageArn"] for v in versions(account, group) if is_approved(v)]
     return Champion(*(found + [None, None])[:2])
 
 
 def is_approved(package: Mapping[str, Any]) -> bool:
-    """Whether a summary, or a description, is of an Approved package."""
+    """Return whether a summary or description is of an Approved package."""
     return package.get("ModelApprovalStatus") == "Approved"
 
 
 def described(account: Account, package: str) -> dict[str, Any]:
-    """DescribeModelPackage's answer; ``package`` is an ARN, or the name of one in no group.
+    """Return DescribeModelPackage's answer; ``package``: an ARN, or the name of a package without a
+    group.
 
     Raises:
-        ServiceError: there is none, or AWS refused.
+        ServiceError: the package does not exist, or AWS refused.
     """
 
     def read() -> dict[str, Any]:
@@ -101,7 +102,7 @@ def described(account: Account, package: str) -> dict[str, Any]:
 
 
 def arn_of(account: Account, group: str, version: str) -> str:
-    """The package's ARN, by the place that addresses name; a name for one in no group.
+    """Return a package's ARN for the group and version in an address; its name if it has no group.
 
     Raises:
         ServiceError: the group has no such version.
@@ -119,15 +120,16 @@ def arn_of(account: Account, group: str, version: str) -> str:
 
 
 def all_described(account: Account, found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The descriptions of these summaries, in their order."""
+    """Return the descriptions of these summaries, in order."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda one: described(account, one["ModelPackageArn"]), found))
 
 
 def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers that the package comes with: of its customer metadata, then of its ModelQuality
-    report in S3, by the path in it. What cannot be read is none, nor is a report that has been
-    written again since the package was registered.
+    """Return a package's numbers: from its customer metadata, then from its ModelQuality report in
+    S3, by path.
+
+    Unreadable reports are skipped, and reports written again after the package was registered.
     """
     registered = package.get("CreationTime")
 
@@ -140,26 +142,28 @@ def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
 
 
 def all_metrics(account: Account, packages: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """The metrics of each package."""
+    """Return the metrics of each package."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda one: metrics(account, one), packages))
 
 
 def models_of(package: Mapping[str, Any]) -> list[str]:
-    """S3 URIs of the models of the package's containers."""
+    """Return the S3 URIs of the package's models, one per container."""
     containers = (package.get("InferenceSpecification") or {}).get("Containers") or ()
     return [uri for one in containers if (uri := model_uri(one))]
 
 
 def model_uri(container: Mapping[str, Any]) -> str | None:
-    """Where a container's model lies: an archive, or a prefix."""
+    """Return the S3 URI of a container's model: an archive, or a prefix."""
     source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
     uri: str | None = container.get("ModelDataUrl") or source.get("S3Uri")
     return uri
 
 
 def bytes_of(account: Account, uri: str) -> int | None:
-    """Bytes of an object, or of the first thousand below a prefix; None where nobody may look."""
+    """Return the bytes of an object, or of the first thousand below a prefix; None if not
+    readable.
+    """
 
     def read() -> int | None:
         place = urlsplit(uri)
@@ -177,17 +181,17 @@ def bytes_of(account: Account, uri: str) -> int | None:
 
 
 def decided(package: Mapping[str, Any]) -> tuple[str, Any]:
-    """(who, when) of the package's last change; what AWS does not tell is empty."""
+    """Return (user, time) of the package's last change; empty if AWS does not report it."""
     user = package.get("LastModifiedBy") or {}
     who = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
     return str(who), package.get("LastModifiedTime")
 
 
 def named(package: Mapping[str, Any]) -> tuple[str, str] | None:
-    """(pipeline, id) of the execution that the package's metadata name."""
-    told = [
+    """Return (pipeline, id) of the execution in the package's metadata, or None."""
+    arns = [
         (package.get("MetadataProperties") or {}).get("GeneratedBy"),
         *(package.get("CustomerMetadataProperties") or {}).values(),
     ]
-    found = (_EXECUTION.fullmatch(arn) for arn in told if isinstance(arn, str))
+    found = (_EXECUTION.fullmatch(arn) for arn in arns if isinstance(arn, str))
     return next(((run["pipeline"], run["execution"]) for run in found if run), None)

@@ -1,7 +1,7 @@
-"""What only an application knows of its runs, on the console's pages and in the report.
+"""Panels: an application's own parts of the console's pages and of the report.
 
-A panel names what it reads of a run, and makes HTML of it. ``METRICS`` stands on every page whose
-application brings no panels of its own.
+A panel names what it reads of a run, and makes HTML of it. ``METRICS`` is on every page whose
+application has no panels of its own.
 """
 
 import base64
@@ -18,44 +18,44 @@ from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import training_metrics
 
 Reader = Callable[[Execution, Mapping[str, Step]], Any]
-"""(execution, its steps by name) → what a panel shows of it; None where the run has none."""
+"""(execution, its steps by name) → data for a panel; None if the run has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A part of a run's page, and of others about it."""
+    """A part of a run's page, and of related pages."""
 
     reads: Mapping[str, Reader]
-    """Name → how it is read. Panels that read the same name share what was read."""
+    """Name → function that reads it. Panels with the same name share the data."""
 
     html: Callable[[Mapping[str, Any]], str]
-    """What was read, by name → the panel, empty where there is nothing to show. It has escaped what
-    it did not write, and has no script and no ``style``, which the console forbids."""
+    """Data by name → HTML of the panel, empty if there is nothing to show. It must be escaped, and
+    have no script and no ``style``, which the console forbids."""
 
     steps: tuple[str, ...] = ()
-    """The names of the steps on whose pages it stands, too."""
+    """Names of the steps whose pages also have the panel."""
 
     packages: bool = False
-    """Whether it stands on the page of the model package, too, that the run registered."""
+    """True if the page of the model package that the run registered also has the panel."""
 
 
 Panels = Sequence[Panel]
 
 
 def of_step(panels: Panels, step: str) -> list[Panel]:
-    """Those that stand on that step's page."""
+    """Return the panels on that step's page."""
     return [panel for panel in panels if step in panel.steps]
 
 
 def of_packages(panels: Panels) -> list[Panel]:
-    """Those that stand on the page of the package that a run registered."""
+    """Return the panels on the page of a package that a run registered."""
     return [panel for panel in panels if panel.packages]
 
 
 def read_panels(
     panels: Iterable[Panel], execution: Execution, steps: Mapping[str, Step]
 ) -> tuple[Markup, ...]:
-    """The HTML of each panel of a run.
+    """Return the HTML of each panel of a run.
 
     Raises:
         ServiceError: AWS refused or cannot be reached.
@@ -63,13 +63,13 @@ def read_panels(
     panels = tuple(panels)
     readers = {name: read for panel in panels for name, read in panel.reads.items()}
     known = {name: read(execution, steps) for name, read in readers.items()}
-    return tuple(Markup(panel.html(known)) for panel in panels)  # which has escaped it
+    return tuple(Markup(panel.html(known)) for panel in panels)  # the panel has escaped it
 
 
 def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
-    """What fills the templates of ``folder``; whatever is filled in is escaped.
+    """Return an environment for the templates of ``folder``; inserted values are escaped.
 
-    They have the console's filters, and ``image(description)``.
+    It has the console's filters, and ``image(description)``.
     """
     found = Environment(
         loader=FileSystemLoader(folder),
@@ -82,9 +82,9 @@ def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
 
 
 def image(svg: str | None, description: str) -> Markup:
-    """A picture that was drawn elsewhere, such as by matplotlib; empty where there is none.
+    """Return a picture drawn elsewhere, e.g. by matplotlib; empty without one.
 
-    Inside of an ``img`` its styles do not count as the page's, which has none but its sheet's.
+    Inside an ``img`` its styles are not the page's, which allows only its own style sheet.
     """
     if not svg:
         return Markup()

@@ -1,4 +1,4 @@
-"""All that the page of a run shows, put together from what was read of it."""
+"""Everything on the page of a run, computed from what was read about it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,46 +23,46 @@ _EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<e
 
 
 def place(arn: str) -> dict[str, str] | None:
-    """The parts of the address of an execution's page; None of what is no execution's ARN."""
+    """Return the variables of an execution's page; None if ``arn`` is not an execution's."""
     found = _EXECUTION.fullmatch(arn)
     return found.groupdict() if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What was read of an execution beside its snapshot; what could not be had is empty."""
+    """Data about an execution beside its snapshot; unavailable ones are empty."""
 
     document: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Step → what Describe…Job answers of its job."""
+    """Step → Describe…Job's answer for its job."""
 
     prices: Prices | None = None
     causes: Sequence[Cause] = ()
     panels: Sequence[Markup] = ()
     missing: Sequence[str] = ()
-    """What could not be read, and why."""
+    """Messages about data that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """USD of an execution; None where a part of it is not known."""
+    """Cost of an execution in USD, as far as known."""
 
     so_far: float = 0.0
-    """Of what is known."""
+    """Sum of the known costs."""
 
     a_second: float = 0.0
-    """What that grows by while nothing changes."""
+    """USD per second by which it grows while nothing changes."""
 
     unknown: tuple[str, ...] = ()
-    """Steps that cost something, and nobody here knows how much."""
+    """Steps with unknown costs."""
 
     estimated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """What the templates fill in."""
+    """Values that the templates fill in."""
 
     pipeline: str
     execution: str
@@ -72,7 +72,7 @@ class Overview:
     timeline: Timeline | None
     graph: Graph | None
     spent: Mapping[str, Spent | None]
-    """Step that has begun → what it has cost; None where nobody can tell."""
+    """Step that has begun → its cost; None if not known."""
 
     cost: Cost
     at: datetime
@@ -81,26 +81,26 @@ class Overview:
 
     @property
     def arn(self) -> str:
-        """The execution's."""
+        """ARN of the execution."""
         return str(self.snapshot.described.get("PipelineExecutionArn", ""))
 
     @property
     def by(self) -> str:
-        """Who started it, as far as the service knows."""
+        """User who started it, as far as the service reports it."""
         who = self.snapshot.described.get("CreatedBy", {})
         identity = who.get("IamIdentity", {})
         return str(who.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
 
     @property
     def paid_since(self) -> datetime:
-        """Since when all that runs would have cost what all has cost so far: a browser counts on
-        from there.
+        """Time from which the present rate would have cost the sum so far: a browser counts on from
+        there.
         """
         return self.at - timedelta(seconds=self.cost.so_far / self.cost.a_second)
 
     @property
     def offered(self) -> list[tuple[str, str, dict[str, str]]]:
-        """What can be done about it: (words, action, what that is about)."""
+        """Possible actions: (label, action, variables)."""
         about = {"pipeline": self.pipeline, "execution": self.execution}
         like = {"pipeline": self.pipeline, "like": self.execution}
         found = [("Start one like this", "start", like)]
@@ -110,45 +110,47 @@ class Overview:
 
     @property
     def failed(self) -> int:
-        """How many steps have failed."""
+        """Number of failed steps."""
         return self.flow.counts.get("Failed", 0)
 
     @property
     def selected(self) -> list[str]:
-        """The steps that a selective execution runs; none for any other."""
+        """Steps that a selective execution runs; empty for other executions."""
         chosen = self.snapshot.described.get("SelectiveExecutionConfig", {})
         return [step.get("StepName", "") for step in chosen.get("SelectedSteps", ())]
 
     def is_left_out(self, node: Node) -> bool:
-        """Whether a selective execution was told to run others and not this step."""
+        """Return whether a selective execution does not run this step."""
         return node.step is None and bool(self.selected) and node.name not in self.selected
 
     @staticmethod
     def found_violations(step: Step) -> bool:
-        """Whether a check found any; AWS tells of a report only then."""
-        told = (step.metadata.get(check) or {} for check in CHECKS)
-        return any(one.get("ViolationReport") for one in told)
+        """Return whether a check found violations; AWS names a report only then."""
+        found = (step.metadata.get(check) or {} for check in CHECKS)
+        return any(one.get("ViolationReport") for one in found)
 
     @property
     def source(self) -> dict[str, str] | None:
-        """The execution whose results a selective one takes."""
+        """Execution whose results a selective execution reuses."""
         chosen = self.snapshot.described.get("SelectiveExecutionConfig", {})
         return place(chosen.get("SourcePipelineExecutionArn", ""))
 
     @property
     def critical_titles(self) -> list[str]:
-        """The steps of the critical path."""
+        """Titles of the steps of the critical path."""
         path = self.timeline.critical if self.timeline else ()
         return [self.flow.nodes[name].title for name in path]
 
     @property
     def has_waits(self) -> bool:
-        """Whether the timeline shows waiting."""
+        """True if the timeline shows waiting."""
         bars = self.timeline.bars if self.timeline else ()
         return any(bar.waits or bar.machines is not None for bar in bars)
 
     def waited(self, name: str) -> float | None:
-        """Seconds for which a step waited for machines; None where it did not, or nobody knows."""
+        """Return the seconds that a step waited for machines; None if it did not, or it is not
+        known.
+        """
         for bar in self.timeline.bars if self.timeline else ():
             if bar.node.name == name and bar.machines is not None:
                 return bar.machines - bar.start
@@ -156,7 +158,7 @@ class Overview:
 
     @staticmethod
     def time_of(node: Node) -> Markup:
-        """The time of a step, inside of an SVG's text; what runs counts on."""
+        """Return a step's duration, for the text of an SVG; that of a running step counts on."""
         step = node.step
         if step is None or step.started is None:
             return Markup()
@@ -167,7 +169,7 @@ class Overview:
 
     @staticmethod
     def place(arn: str) -> dict[str, str] | None:
-        """The parts of the address of that execution's page."""
+        """Return the variables of that execution's page."""
         return place(arn)
 
     @property
@@ -177,20 +179,20 @@ class Overview:
 
     @property
     def package_place(self) -> tuple[str, str]:
-        """The parts of the address of that package's page: its group and its version."""
+        """Variables of that package's page: its group and its version."""
         return place_of(self.package or "")
 
 
 def overview(
     pipeline: str, execution: str, snapshot: Snapshot, known: Known, at: datetime
 ) -> Overview:
-    """Put together what was read; ``at`` is now."""
+    """Compute the overview; ``at`` is the present time."""
     bound = flow(known.document, snapshot.status, snapshot.steps)
     there = {name: had_machines(job) for name, job in known.jobs.items()}
     started = snapshot.described.get("CreationTime") or at
     shown = timeline(bound, started, at, there)
     path = shown.critical if shown else ()
-    told = {step.name: _spent(step, known, at) for step in snapshot.steps}
+    costs = {step.name: _spent(step, known, at) for step in snapshot.steps}
     return Overview(
         pipeline=pipeline,
         execution=execution,
@@ -199,14 +201,14 @@ def overview(
         flow=bound,
         timeline=shown,
         graph=graph(bound, links(path), path),
-        spent=told,
-        cost=_cost(told),
+        spent=costs,
+        cost=_cost(costs),
         at=at,
     )
 
 
 def _spent(step: Step, known: Known, at: datetime) -> Spent | None:
-    """Of a step that has begun; None where nobody can tell."""
+    """Return the cost of a step that has begun; None if it is not known."""
     free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
     if step.cached or step.reused:
         return free
@@ -216,10 +218,10 @@ def _spent(step: Step, known: Known, at: datetime) -> Spent | None:
 
 
 def _cost(spent: Mapping[str, Spent | None]) -> Cost:
-    told = [one for one in spent.values() if one]
+    known = [one for one in spent.values() if one]
     return Cost(
-        so_far=sum(one.usd or 0.0 for one in told),
-        a_second=sum(one.usd_a_second or 0.0 for one in told),
+        so_far=sum(one.usd or 0.0 for one in known),
+        a_second=sum(one.usd_a_second or 0.0 for one in known),
         unknown=tuple(n for n, one in spent.items() if one is None or one.usd is None),
-        estimated=any(one.estimated for one in told),
+        estimated=any(one.estimated for one in known),
     )

@@ -1,4 +1,4 @@
-"""What the page of a run shows is read here, each thing once for as long as it stays the same."""
+"""Reads the data for the page of a run, each once for as long as it stays the same."""
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +19,11 @@ from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 
 EXPLAINED = 5
-"""Failed steps whose cause is looked for; the others have theirs on their own pages."""
+"""Number of failed steps whose cause is searched; the others have theirs on their own pages."""
 
 
 def stamp(account: Account, pipeline: str, execution: str) -> Hashable:
-    """Differs when the page of the run has changed."""
+    """Return a value that changes when the page of the run changes."""
     snapshot = account.snapshot(pipeline, execution)
     arn = account.execution(pipeline, execution).arn
     running = [step for step in snapshot.steps if step.job and step.ended is None]
@@ -34,10 +34,10 @@ def stamp(account: Account, pipeline: str, execution: str) -> Hashable:
 
 
 def read(account: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
-    """Read what the page shows; causes and panels may come a moment later.
+    """Read the page's data; causes and panels may come a moment later.
 
     Raises:
-        ServiceError: there is no such execution, or AWS cannot be reached.
+        ServiceError: the execution does not exist, or AWS cannot be reached.
     """
     snapshot = account.snapshot(pipeline, execution)
     return overview(
@@ -50,7 +50,7 @@ def read(account: Account, pipeline: str, execution: str, panels: Panels) -> Ove
 
 
 class _Reading:
-    """Reads one execution; what is refused is told, and the rest shown."""
+    """Reads one execution; refusals are recorded as messages, and the rest is read."""
 
     def __init__(self, account: Account, pipeline: str, execution: str, snapshot: Snapshot) -> None:
         self._account, self._pipeline, self._snapshot = account, pipeline, snapshot
@@ -58,7 +58,7 @@ class _Reading:
         self._missing: list[str] = []
 
     def known(self, panels: Panels) -> Known:
-        """All of it."""
+        """Return all data about the execution."""
         document = self._try({}, self._lately, "definition", self._one.definition)
         parameters = self._try({}, self._lately, "parameters", self._one.parameters)
         return Known(
@@ -108,12 +108,12 @@ class _Reading:
 
 
 def _failed(snapshot: Snapshot) -> list[Step]:
-    """The failed steps that are explained: the first of them."""
+    """Return the failed steps that are explained: the first of them."""
     return [step for step in snapshot.steps if step.status == "Failed"][:EXPLAINED]
 
 
 def _jobs(account: Account, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """Step → what Describe…Job answers; several are asked at a time."""
+    """Return step → Describe…Job's answer; several are requested at a time."""
     found = {step.name: step for step in snapshot.steps if step.job}
     with ThreadPoolExecutor(8) as threads:
         return dict(zip(found, threads.map(account.job, found.values()), strict=True))

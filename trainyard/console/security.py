@@ -1,8 +1,8 @@
-"""Who may see the console: a browser on this machine that was given the address with the key.
+"""Access to the console: only browsers on this machine that were given the address with the key.
 
-The key comes once, in the address that ``trainyard console`` prints, and stays as a cookie, so that
-an address that somebody copies out of the browser holds no secret. A page of another site reaches
-nothing: its Origin is refused, and the cookie does not travel with its requests.
+The key comes once, in the address that ``trainyard console`` prints, and is kept as a cookie, so
+that an address copied from the browser contains no secret. A page of another site has no access:
+its Origin is refused, and the cookie is not sent with its requests.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ HEADERS = {
 
 
 def key_of_emulator() -> str:
-    """The key of the console beside an emulator: of its secret, so that bookmarks stay good.
+    """Return the key of a console beside an emulator, made from its secret, so that bookmarks last.
 
-    Against AWS it is a random one, new with every start.
+    Against AWS it is random, and new at every start.
     """
     host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
@@ -43,13 +43,13 @@ def key_of_emulator() -> str:
 def guard(app: Flask, key: str) -> None:
     """Refuse requests without ``key``, for a foreign host or from a foreign page, with status 403.
 
-    ``key``: what the query parameter of that name must be, once for each browser.
+    ``key``: required value of the query parameter of that name, once for each browser.
     """
 
     @app.before_request
     def admit() -> Response | None:
         _refuse_foreign(request)
-        cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies know no ports
+        cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies are not separated by port
         mine = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
         if hmac.compare_digest(request.args.get("key", "").encode(), key.encode()):
             answer = redirect(_without_key(request))
@@ -73,7 +73,7 @@ def _refuse_foreign(asked: Request) -> None:
     if origin not in (None, asked.host_url.rstrip("/")):
         raise Forbidden(f"Pages of {origin} are not served.")
     if asked.method not in ("GET", "HEAD") and origin is None:
-        raise Forbidden("What changes something comes from one of the console's own pages.")
+        raise Forbidden("Only the console's own pages may change something.")
 
 
 def _without_key(asked: Request) -> str:

@@ -1,4 +1,4 @@
-"""The steps of an execution, begun or not, and what binds them: from the definition that it ran."""
+"""The steps of an execution, begun or not, and their dependencies, from its definition."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,33 +18,33 @@ WORDS: Mapping[str, str] = {
     "NotRun": "not run",
     "Waiting": "waits for an answer",
 }
-"""Status that the service has no word for → what pages call it."""
+"""Status that the service does not have → its words on the pages."""
 
 
 ORDER = """
 Failed Waiting Executing Starting Stopping Stopped Succeeded NotStarted NotTaken NotRun
 """.split()
-"""Statuses as pages count them."""
+"""Statuses in the order in which pages count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A step."""
+    """A step of the flow."""
 
     name: str
     title: str
     type: str
-    """As in the definition; empty where that is not known."""
+    """Type in the definition; empty if that is not known."""
 
     status: str
-    """As the service has it, or of ``WORDS``."""
+    """Status of the service, or one of ``WORDS``."""
 
     step: Step | None = None
-    """None before it has begun."""
+    """The execution's step; None before it has begun."""
 
     @property
     def said(self) -> str:
-        """Its status in words, with where its result is from."""
+        """Status in words, with the source of a reused result."""
         word = WORDS.get(self.status, self.status)
         if self.step is None:
             return word
@@ -59,33 +59,33 @@ class Edge:
     target: str
     kind: Kind
     label: str = ""
-    """``if`` or ``else`` where ``target`` stands in that branch of the condition ``source``."""
+    """``if`` or ``else`` if ``target`` is in that branch of the condition ``source``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """All steps, each after those that the definition has before it."""
+    """The steps, each after those that precede it in the definition."""
 
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Status → how many steps have it: first what needs somebody, last what never ran."""
+        """Status → number of steps: first those that need attention, last those that never ran."""
         found = Counter(node.status for node in self.nodes.values())
         order = {status: place for place, status in enumerate(ORDER)}
         return dict(sorted(found.items(), key=lambda each: order.get(each[0], 0)))
 
     def before(self, name: str) -> Iterator[str]:
-        """The steps that it waits for."""
+        """Iterate over the steps that it waits for."""
         return (edge.source for edge in self.edges if edge.target == name)
 
 
 def flow(document: Mapping[str, Any], status: str, begun: Sequence[Step]) -> Flow:
-    """The steps of the definition ``document`` in an execution of that status.
+    """Return the steps of the definition ``document`` in an execution of that status.
 
-    ``begun`` are the steps that have. One that the definition does not have (an iteration of a
-    loop; or any, where no definition was to be had) stands in what it is an iteration of, or alone.
+    ``begun``: steps that have begun. A step that is not in the definition (an iteration of a loop,
+    or any step without a known definition) takes the place of its loop's body step, or is alone.
     """
     known = {step.name: step for step in begun}
     declared = {step.name: step for step in steps_of(document.get("Steps"))}
@@ -124,7 +124,7 @@ def _status(step: Step) -> str:
 def _unbegun(
     one: Declared, declared: Mapping[str, Declared], known: Mapping[str, Step], status: str
 ) -> str:
-    """What to call a step that has not begun."""
+    """Return the status of a step that has not begun."""
     seen = set()
     holder: Declared | None = one
     while holder and holder.branch and holder.name not in seen:
@@ -138,7 +138,7 @@ def _unbegun(
 
 
 def _body(name: str) -> str:
-    """``Train`` of its iteration ``Train-3``."""
+    """Return ``Train`` for its iteration ``Train-3``."""
     return name.rpartition("-")[0]
 
 
@@ -159,7 +159,9 @@ def _edges(one: Declared) -> Iterator[Edge]:
 def _instances(
     edges: Sequence[Edge], bodies: Mapping[str, Sequence[str]], nodes: Mapping[str, Node]
 ) -> Iterator[Edge]:
-    """The edges of a loop's body, once for each iteration; none of or to what is no step."""
+    """Iterate over the edges of loops' bodies, once per iteration, without edges to missing
+    steps.
+    """
     for edge in edges:
         targets = bodies.get(edge.target) or [edge.target]
         sources = bodies.get(edge.source) or [edge.source]
@@ -173,7 +175,7 @@ def _instances(
 
 
 def _needed(edges: Iterator[Edge]) -> tuple[Edge, ...]:
-    """Without edges that carry nothing and that a longer way says, too: they only cross others."""
+    """Return the edges without those that carry no data and are implied by a longer path."""
     every = list(edges)
     after: dict[str, set[str]] = {}
     for edge in every:
@@ -182,7 +184,7 @@ def _needed(edges: Iterator[Edge]) -> tuple[Edge, ...]:
 
 
 def _detour(source: str, target: str, after: Mapping[str, set[str]]) -> bool:
-    """Whether ``target`` is reached from ``source`` by more than one edge."""
+    """Return whether ``target`` is reached from ``source`` by more than one edge."""
     todo = [name for name in after.get(source, ()) if name != target]
     seen = set(todo)
     while todo:
@@ -196,8 +198,8 @@ def _detour(source: str, target: str, after: Mapping[str, set[str]]) -> bool:
 
 
 def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
-    """The critical path: from the step that ended last back to the first, each time the one waited
-    for that ended last. ``ends``: step → when, of those that have begun.
+    """Return the critical path: from the step that ended last back to the first, each time by the
+    predecessor that ended last. ``ends``: step → end, for steps that have begun.
     """
     path = []
     name = max(ends, key=lambda each: ends[each], default=None)
@@ -209,5 +211,5 @@ def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
 
 
 def links(path: Sequence[str]) -> set[tuple[str, str]]:
-    """The edges along a path."""
+    """Return the edges along a path."""
     return set(pairwise(path))

@@ -1,4 +1,4 @@
-"""How the console's pages write times, durations, sizes and sums: the filters of its templates."""
+"""Filters of the console's templates for times, durations, sizes and sums."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _UNSEEN = re.compile(
 
 
 def moment(when: datetime | None) -> Markup:
-    """An absolute time in this machine's zone, to the second; empty for None."""
+    """Return an absolute time in this machine's zone, to the second; empty for None."""
     if when is None:
         return Markup()
     local = when.astimezone()
@@ -28,12 +28,14 @@ def moment(when: datetime | None) -> Markup:
 
 
 def said_at(when: datetime | None) -> str:
-    """The same as text, to the microsecond, for comparing two of them; empty for None."""
+    """Return a time as text, to the microsecond, for comparisons; empty for None."""
     return when.isoformat() if when else ""
 
 
 def lasting(started: datetime | None, ended: datetime | None) -> Markup:
-    """A duration; of what still runs one that the browser counts on. Empty before the start."""
+    """Return a duration; that of a running thing counts on in the browser. Empty before the
+    start.
+    """
     if started is None:
         return Markup()
     if ended is None:
@@ -44,7 +46,7 @@ def lasting(started: datetime | None, ended: datetime | None) -> Markup:
 
 
 def size(count: float | None) -> str:
-    """``4.2 MB``, in powers of 1,000; empty for None."""
+    """Return bytes as ``4.2 MB``, in powers of 1,000; empty for None."""
     if count is None:
         return ""
     for unit in _UNITS:
@@ -55,14 +57,14 @@ def size(count: float | None) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """``$12.30``; what rounds to no cent but is some, ``< $0.01``; empty for None."""
+    """Return ``$12.30``; ``< $0.01`` for a smaller sum above 0; empty for None."""
     if amount is None:
         return ""
     return "< $0.01" if 0 < amount < 0.005 else f"${amount:,.2f}"
 
 
 def costing(amount: float | None, a_second: float | None) -> Markup:
-    """A sum; one that grows, by ``a_second`` USD, is counted on by the browser."""
+    """Return a sum; if it grows by ``a_second`` USD, the browser counts on."""
     if amount is None:
         return Markup()
     if not a_second:
@@ -79,26 +81,26 @@ _INVISIBLE = re.compile(
 
 
 def exact_json(value: Any) -> str:
-    """Indented JSON that says exactly what it does: what cannot be seen in it is escaped."""
+    """Return indented JSON with invisible characters escaped."""
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", as_json(value))
 
 
 def figure(value: Any) -> str:
-    """A number with six digits, ``NaN`` and ``inf`` as such; anything else as text."""
+    """Return a number with six digits, ``NaN`` and ``inf`` as such; other values as text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     return f"{value:,.6g}"
 
 
 def plain(text: Any) -> str:
-    """Text without terminal escapes, and with a mark for each character that cannot be seen or
-    turns the direction of writing.
+    """Return text without terminal escapes, with a mark for each character that is invisible or
+    changes the direction of writing.
     """
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", str(text)))
 
 
 def as_json(value: Any) -> str:
-    """Any answer of AWS's as indented JSON."""
+    """Return an answer of AWS as indented JSON."""
     return json.dumps(value, indent=2, default=str, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: what each was given, how it went, and what it made."""
+"""Two runs side by side: their inputs, their course, and their results."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,25 +36,25 @@ from trainyard.runs.run_differences import (
 from trainyard.runs.step_table import duration
 
 LONG = 3_600.0
-"""Seconds for which an answer is good that can change no more."""
+"""Seconds for which a final answer is reused."""
 
 GOOD = 60.0
-"""Seconds for which a listing of S3 is good."""
+"""Seconds for which a listing of S3 is reused."""
 
 NUMBERS = 200
-"""Numbers of one property file that are shown."""
+"""Most numbers shown of one property file."""
 
 OBJECTS = 1_000
-"""Objects of an input that are compared."""
+"""Most objects of an input that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What one run has for a name."""
+    """The value that one run has for a name."""
 
     text: str
     key: str
-    """Two runs have the same when this is the same; empty where nobody can tell."""
+    """Key that is equal for equal values; empty if equality cannot be determined."""
     number: float | None = None
     file: str = ""
     """``<step>/<place>/<path>`` of a file of code."""
@@ -65,21 +65,21 @@ Group = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One step of a run."""
+    """A step of a run."""
 
     declared: Declared
     step: Step | None
     job: Mapping[str, Any]
-    """Describe's answer for its job; empty without one."""
+    """Describe's answer for its job; empty without a job."""
     places: Places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One run."""
+    """One of the two runs."""
 
     name: str
-    """``<pipeline>/<execution>``, as in the address."""
+    """Name ``<pipeline>/<execution>``, as in the address."""
     snapshot: Snapshot | None = None
     works: Mapping[str, Work] = field(default_factory=dict)
     tables: Mapping[str, Group] = field(default_factory=dict)
@@ -90,20 +90,20 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A name, and what the two runs have for it."""
+    """A name, and the two runs' values for it."""
 
     name: str
     values: tuple[Value | None, Value | None]
 
     @property
     def differs(self) -> bool:
-        """Whether the runs have, or may have, different values."""
+        """True if the runs have, or may have, different values."""
         one, other = self.values
         return one is None or other is None or not one.key or one.key != other.key
 
     @property
     def delta(self) -> str:
-        """How far the second number is from the first."""
+        """Difference of the second number from the first, as text."""
         one, other = (value.number if value else None for value in self.values)
         if one is None or other is None or not self.differs or other - one != other - one:
             return ""
@@ -112,14 +112,14 @@ class Row:
 
 
 def rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
-    """The rows of a table in which the two runs differ; ``everything``: all of them."""
+    """Return the rows of a table in which the runs differ; ``everything``: all rows."""
     first, second = (side.tables.get(table, {}) for side in sides)
     found = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
     return [row for row in found if everything or row.differs]
 
 
 def stamp(here: Account, names: Sequence[str]) -> Hashable:
-    """Differs when one of the runs has changed."""
+    """Return a value that changes when one of the runs changes."""
     found = []
     for name in names:
         try:
@@ -130,7 +130,7 @@ def stamp(here: Account, names: Sequence[str]) -> Hashable:
 
 
 def side(here: Account, name: str) -> Side:
-    """The run of that name; where the service refuses, why."""
+    """Return the run of that name, or why the service refuses it."""
     pipeline, _, execution = name.partition("/")
     try:
         snapshot = here.snapshot(pipeline, execution)
@@ -172,12 +172,12 @@ def _read(here: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
 def _job(here: Account, step: Step) -> Mapping[str, Any]:
     try:
         return here.job(step)
-    except ServiceError:  # jobs outlive no account's clean-up
+    except ServiceError:  # jobs may have been deleted
         return {}
 
 
 def _own(execution: str, steps: Sequence[Step]) -> dict[str, str]:
-    """What only this run has in its texts → what stands for it."""
+    """Return the texts that only this run has → their placeholders."""
     found = {execution: EXECUTION}
     for step in steps:
         if source := step.source.rpartition("/")[2]:
@@ -208,7 +208,7 @@ def _of_run(snapshot: Snapshot, own: Mapping[str, str]) -> Iterator[tuple[str, V
 
 
 def _metrics(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """``Train.loss``, ``Evaluate.report.accuracy.value`` → the figure."""
+    """Return metrics: ``Train.loss``, ``Evaluate.report.accuracy.value`` → number."""
     for name, work in works.items():
         for metric in work.job.get("FinalMetricDataList") or ():
             number = float(metric.get("Value", "nan"))
@@ -223,12 +223,12 @@ def _figure(number: float) -> Value:
 
 
 def _numbers(here: Account, work: Work, one: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
-    """The numbers in a property file, unless another job has written it since."""
+    """Return the numbers in a property file, unless another job has overwritten it."""
     if (where := place(work.job, one)) is None:
         return ()
     try:
         written, content = here.lately(("compare: file", where), lambda: got(here.s3, where), GOOD)
-    except (ClientError, BotoCoreError):  # a step that failed has written none
+    except (ClientError, BotoCoreError):  # a failed step has not written it
         return ()
     if is_overwritten(work.job, written):
         return ()
@@ -236,7 +236,9 @@ def _numbers(here: Account, work: Work, one: Mapping[str, Any]) -> Sequence[tupl
 
 
 def _data(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """What lies at each input's URI now, and whether it was written after the run began."""
+    """Return the objects now at each input's URI, and whether they are newer than the run's
+    start.
+    """
     for step, work in works.items():
         for name, uri in work.places.data.items():
             found = _objects(here, uri)
@@ -255,7 +257,7 @@ def _data(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value
 
 
 def _code(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
-    """Every file of each step's code."""
+    """Return every file of each step's code."""
     for step, work in works.items():
         for name, uri in work.places.code.items():
             found = code(here, uri)
@@ -269,11 +271,11 @@ def _code(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """What lies at a URI in S3."""
+    """The objects at a URI in S3."""
 
     objects: Sequence[Mapping[str, Any]] = ()
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Key behind the folder → ETag."""
+    """Key below the folder → ETag."""
     fault: str = ""
 
 
@@ -293,13 +295,13 @@ def _objects(here: Account, uri: str) -> _Objects:
             for one in found
         }
         more = f"it has {OBJECTS:,} objects or more" if len(found) == OBJECTS else ""
-        return _Objects(found, marks, more if found else "nothing lies there any more")
+        return _Objects(found, marks, more if found else "it no longer has objects")
 
     return here.lately(("compare: listing", uri), read, GOOD)
 
 
 def code(here: Account, uri: str) -> Contents:
-    """The files of the code at ``uri``: a folder's objects, or what an archive holds."""
+    """Return the files of the code at ``uri``: a folder's objects, or an archive's contents."""
     found = _objects(here, uri)
     if found.fault or not uri.endswith((".tar.gz", ".tgz", ".tar")):
         return Contents(dict(found.marks), found.fault)
@@ -311,7 +313,7 @@ def code(here: Account, uri: str) -> Contents:
 
 
 def content(here: Account, work: Work | None, place: str, path: str) -> bytes | None:
-    """One file of a step's code, as far as it can be shown; None where it is not there."""
+    """Return one file of a step's code, as far as it can be shown; None if it does not exist."""
     uri = work.places.code.get(place) if work else None
     if uri is None or path not in code(here, uri).files:
         return None
@@ -323,11 +325,11 @@ def content(here: Account, work: Work | None, place: str, path: str) -> bytes | 
 
 
 def _bytes(here: Account, uri: str, most: int) -> bytes:
-    """At most so many bytes of an object; none of one that is gone."""
+    """Return at most ``most`` bytes of an object; empty if it is missing."""
     bucket, _, name = uri.removeprefix("s3://").partition("/")
     try:
         with here.s3.get_object(Bucket=bucket, Key=name)["Body"] as body:
             found: bytes = body.read(most)
-    except (ClientError, BotoCoreError):  # the listing says what is the matter
+    except (ClientError, BotoCoreError):  # the listing reports the error
         return b""
     return found

@@ -22,31 +22,31 @@ from trainyard.console.security import guard
 
 LOOPBACK = "127.0.0.1"
 FIRST = ("page.html", "runs.html", "runs/")
-"""Beginnings of the templates of the page that opens first."""
+"""Prefixes of the templates of the page that opens first."""
 
 
 class Handler(WSGIRequestHandler):
-    """Keeps connections alive, and is silent about what is asked: addresses may hold the key."""
+    """Keeps connections alive, and does not log requests: addresses may contain the key."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
 def serving(
     account: Account, key: str, port: int = 0, application: Application = NONE
 ) -> Iterator[str]:
-    """Serve until the block ends; yields the address with the key. Port 0 is any free one.
+    """Serve until the block ends; yield the address with the key. Port 0 means any free port.
 
-    With the block ends what follows pages and reads in the background for them.
+    When the block ends, following of pages and readings in the background end, too.
 
-    ``panels``: what an application shows of its runs on the pages.
+    ``application``: the application's own parts of the pages.
 
     Raises:
-        ServiceError: the port is in use, or there is no region.
+        ServiceError: the port is in use, or the region is missing.
     """
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     app = create(account, key, application)
@@ -64,7 +64,7 @@ def serving(
 
 
 def _prepare(app: Flask, account: Account) -> None:
-    """Make what takes long and what the first page needs: nobody waits for it then."""
+    """Prepare slow parts that the first page needs."""
     account.connect()
     for name in app.jinja_env.list_templates(filter_func=lambda name: name.startswith(FIRST)):
         app.jinja_env.get_template(name)  # compiled
@@ -80,11 +80,13 @@ def _listening(app: Flask, port: int) -> BaseWSGIServer:
 
 
 LONGEST_FORM = 1 << 20
-"""Bytes of what a browser may send."""
+"""Most bytes of a form that a browser may send."""
 
 
 def create(account: Account, key: str, application: Application = NONE) -> Flask:
-    """The console of one account, for who has the key, with what ``application`` brings."""
+    """Return the console of one account, for users with the key, with the parts of
+    ``application``.
+    """
     app = Flask(__name__)
     app.secret_key = hashlib.sha256(f"forms {key}".encode()).digest()
     app.config["MAX_CONTENT_LENGTH"] = LONGEST_FORM
@@ -119,8 +121,8 @@ def _home() -> Response:
 
 
 def _refused(error: Exception) -> tuple[str, int]:
-    """What the service refuses, as a page that says so."""
-    return render_template("error.html.j2", title="Not to be had", said=str(error)), 502
+    """Show a page with the service's refusal."""
+    return render_template("error.html.j2", title="Not available", said=str(error)), 502
 
 
 def _http(error: Exception) -> tuple[str, int]:
@@ -131,6 +133,6 @@ def _http(error: Exception) -> tuple[str, int]:
 
 
 def _defect(error: Exception) -> tuple[str, int]:
-    """What the console's own defect shows; Flask has logged the traceback."""
-    said = "This is a defect of the console. What it is stands where the console was started."
+    """Show a page for the console's own defect; Flask has logged the traceback."""
+    said = "This is a defect of the console. The terminal that started it shows the traceback."
     return render_template("error.html.j2", title="This page failed", said=said), 500

@@ -1,1 +1,1 @@
-"""Dashboards and alarms where teams already look, generated from the one list of measures."""
+"""Dashboards and alarms for CloudWatch and Grafana, generated from the list of measures."""

@@ -15,18 +15,20 @@ MINUTE, DAY = 60, 86400
 
 
 def template() -> dict[str, Any]:
-    """Parameters: the pipeline, the topic that alarms tell, and how long a run may take."""
+    """Return the template. Its parameters: pipeline, topic of the alarms, longest duration of a
+    run.
+    """
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": "CloudWatch dashboard and alarms of one SageMaker pipeline",
         "Parameters": {
             "PipelineName": {"Type": "String", "AllowedPattern": r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"},
-            "TopicArn": {"Type": "String", "Description": "SNS topic that the alarms tell"},
+            "TopicArn": {"Type": "String", "Description": "SNS topic that the alarms notify"},
             "LongestMilliseconds": {
                 "Type": "Number",
                 "Default": DAY * 1000,
                 "MinValue": 1,
-                "Description": "An execution that took longer is told; ExecutionDuration's unit",
+                "Description": "Alarm for executions longer than this; ExecutionDuration's unit",
             },
         },
         "Resources": {"Dashboard": _dashboard(), **_alarms()},
@@ -34,7 +36,7 @@ def template() -> dict[str, Any]:
 
 
 def metrics(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(namespace, name) of every metric that the template's dashboard and alarms name."""
+    """Return (namespace, name) of every metric that the template's dashboard and alarms use."""
     body = json.loads(found["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])
     of_widgets = [tuple(one[:2]) for w in body["widgets"] for one in w["properties"]["metrics"]
                   if isinstance(one[0], str)]  # fmt: skip
@@ -81,7 +83,7 @@ def _widget(measure: Measure, place: int) -> dict[str, Any]:
 
 
 def _lines(measure: Measure, name: str) -> list[list[Any]]:
-    """Whose dimension is the pipeline alone, by it; else a search for all that there are."""
+    """Return the lines of a measure: the pipeline's metric, or a search for all its metrics."""
     space = measure.sources[0].namespace
     if [*measure.dimensions] == ["PipelineName"]:
         return [[space, name, "PipelineName", "${PipelineName}"]]
@@ -119,7 +121,9 @@ def _alarm(
     *,
     below: bool = False,
 ) -> dict[str, Any]:
-    """An alarm on a metric of the pipeline's; what is missing is no failure, but no success."""
+    """Return an alarm on a metric of the pipeline. Missing data are not a failure, but no success
+    either.
+    """
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {

@@ -1,4 +1,4 @@
-"""A Grafana dashboard over what /metrics gives: one panel for each measure, or pair of them.
+"""A Grafana dashboard for /metrics: one panel for each measure or pair of measures.
 
 The JSON is Grafana's dashboard model (grafana.com/docs/grafana/latest/dashboards/build-dashboards/
 view-dashboard-json-model); panels are of type ``timeseries``.
@@ -11,19 +11,19 @@ from typing import Any
 from trainyard.common.measures import OF_SERVICE, OF_TRAINING, Measure
 
 WIDTH, HEIGHT, ACROSS = 8, 8, 3
-"""Of a panel, in Grafana's 24 columns; and panels in a row."""
+"""Width and height of a panel, in Grafana's 24 columns; and number of panels per row."""
 
 UNITS = (("_bytes", "bytes"), ("_seconds", "s"), ("_ratio", "percentunit"))
 """End of a measure's name → Grafana's unit."""
 
 LARGE = ("straggler_ratio", "update_ratio", "update_least_ratio")
-"""Ratios that are no share of 1."""
+"""Ratios that can exceed 1."""
 
 WINDOW = "$__rate_interval"
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard, to be imported, or provisioned from a file."""
+    """Return the dashboard, to be imported, or provisioned from a file."""
     rows = [("Pipelines and endpoints", OF_SERVICE), ("Trainings", OF_TRAINING)]
     panels: list[dict[str, Any]] = []
     for title, measures in rows:
@@ -41,12 +41,12 @@ def dashboard() -> dict[str, Any]:
 
 
 def expressions(found: dict[str, Any]) -> list[str]:
-    """Every expression of a dashboard."""
+    """Return every expression of a dashboard."""
     return [one["expr"] for panel in found["panels"] for one in panel.get("targets", ())]
 
 
 def named(expression: str) -> set[str]:
-    """The series that an expression asks for."""
+    """Return the names of the series in an expression."""
     return set(re.findall(r"trainyard_\w+", expression))
 
 
@@ -78,7 +78,7 @@ def _panel(measure: Measure, number: int, place: int, top: int) -> dict[str, Any
 
 
 def _expression(measure: Measure) -> str:
-    """A counter as what it grew by, a summary as its mean over the window."""
+    """Return the expression: a counter's increase, a summary's mean over the window."""
     if measure.kind == "counter":
         return f"increase({measure.name}[{WINDOW}])"
     if measure.kind == "summary":

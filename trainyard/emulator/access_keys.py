@@ -1,6 +1,6 @@
-"""The access keys that count, with their secrets: the state directory's own, those that moto hands
-out for it (AssumeRole, CreateAccessKey), which end with the emulator, and those that are lent to a
-job, which end with the job.
+"""The valid access keys and their secrets: the state directory's own key, the keys that moto hands
+out for it (AssumeRole, CreateAccessKey), which end with the emulator, and the keys lent to a job,
+which end with the job.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from trainyard.emulator.services import own_role
 
 FILE = "credentials.json"
 CREDENTIALS_PATH = "/v2/credentials/"
-"""What a container's AWS_CONTAINER_CREDENTIALS_RELATIVE_URI begins with, as on ECS."""
+"""Start of a container's AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, as on ECS."""
 SESSION = "SageMaker"
 """The name of the session in which SageMaker assumes a job's role."""
 _GIVES = re.compile(r"Action=(AssumeRole\w*|CreateAccessKey)(&|$)")
@@ -37,7 +37,8 @@ class Loan:
     secret: str
     token: str
     path: str
-    """Where the container asks for them, of the endpoint: nobody else can know it."""
+    """Path of the endpoint where the container asks for its credentials. It is random, so that no
+    other process can know it."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -45,7 +46,9 @@ class Loan:
         return _identity(self.role)
 
     def document(self) -> dict[str, str]:
-        """What a container gets: the form of ECS, which AWS's clients read."""
+        """Return the credentials document that a container gets, in the form of ECS, which AWS's
+        clients read.
+        """
         until = time.gmtime(time.time() + REFRESHED)
         return {
             "RoleArn": self.role,
@@ -57,7 +60,9 @@ class Loan:
 
 
 class Keys:
-    """``own`` is a random access key and its secret, kept in a file that its owner alone reads."""
+    """The valid access keys. ``own`` is a random access key and its secret, kept in a file that
+    only its owner can read.
+    """
 
     def __init__(self, state: Path) -> None:
         path = state / FILE
@@ -68,19 +73,21 @@ class Keys:
         self._ended: set[str] = set()
 
     def secret(self, access_key: str) -> str | None:
-        """None where the access key is nobody's."""
+        """Return the secret of ``access_key``, or None for an unknown key."""
         return self._secrets.get(access_key)
 
     def token(self, access_key: str) -> str:
-        """The session token that goes with temporary credentials; empty for a key without."""
+        """Return the session token of temporary credentials; empty for a permanent key."""
         return self._tokens.get(access_key, "")
 
     def ended(self, access_key: str) -> bool:
-        """Whether the key was of a job that has ended."""
+        """Return whether the key belonged to a job that has ended."""
         return access_key in self._ended
 
     def lend(self, role: str) -> Loan:
-        """New credentials for a job with that role. They count until :meth:`take_back`."""
+        """Return new credentials for a job with that role. They are valid until
+        :meth:`take_back`.
+        """
         loan = Loan(
             role=role,
             access_key=f"ASIA{secrets.token_hex(8).upper()}",
@@ -94,18 +101,18 @@ class Keys:
         return loan
 
     def take_back(self, loan: Loan) -> None:
-        """Requests that are signed with them are refused from now on, as expired."""
+        """Refuse requests signed with the loan's key from now on, as expired."""
         self._ended.add(loan.access_key)
         del self._loans[loan.access_key], self._loans[loan.path]
 
     def loan(self, name: str) -> Loan | None:
-        """The one of that access key, or at that path; None where there is none."""
+        """Return the loan with that access key or path; None if there is no such loan."""
         return self._loans.get(name)
 
     def identity(self, access_key: str) -> dict[str, str] | None:
-        """GetCallerIdentity's answer to our own key and to a job's; None to those that moto gave.
+        """Return GetCallerIdentity's answer for our own key or a job's; None for a key from moto.
 
-        Whoever has our own is a session of a role, as people are in Studio.
+        The user of our own key is a session of a role, as people are in Studio.
         """
         if access_key == self.own[0]:
             return _identity(own_role.ARN)
@@ -113,9 +120,9 @@ class Keys:
         return loan.identity if loan else None
 
     def note(self, request: bytes, answer: bytes) -> None:
-        """Remembers the key that moto's ``answer`` to the form ``request`` hands out, if it does.
+        """Remember the key in moto's ``answer`` to the form ``request``, if it hands one out.
 
-        Not those of GetSessionToken: moto gives everybody the one of AWS's documentation.
+        Keys of GetSessionToken are left out: moto gives every caller AWS's documented example.
         """
         if _GIVES.search(request.decode("latin-1")):
             given = dict(_GIVEN.findall(answer.decode("latin-1")))
@@ -126,9 +133,9 @@ class Keys:
 
 
 def _identity(role: str) -> dict[str, str]:
-    """The session ``SageMaker`` of the role with that ARN.
+    """Return the identity of the session ``SageMaker`` of the role with that ARN.
 
-    An account is ours whatever the role's ARN says: all that is here belongs to it.
+    The account is always ours, whatever the role's ARN says: everything here belongs to it.
     """
     found = _ROLE.fullmatch(role)
     name = found["name"] if found else role.rpartition("/")[2]
@@ -141,7 +148,7 @@ def _identity(role: str) -> dict[str, str]:
 
 
 def _make(path: Path) -> tuple[str, str]:
-    """20 and 40 characters, as AWS's have."""
+    """Create ``path`` with a key and a secret of 20 and 40 characters, like AWS's."""
     own = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
     with Draft(path, mode=0o600) as file:
         file.write(json.dumps({"AccessKeyId": own[0], "SecretAccessKey": own[1]}).encode())

@@ -1,4 +1,4 @@
-"""What each region has to itself: SageMaker and what runs, its logs, its registry."""
+"""The parts of the emulator that each region has for itself: SageMaker, logs, model registry."""
 
 import threading
 from collections.abc import Callable
@@ -19,12 +19,14 @@ from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.stored import Stored, refusal
 
 REGIONS = "regions"
-"""The folder of a state directory where the worlds of other regions are."""
+"""Folder in a state directory that holds the state of other regions."""
 Forward = Callable[..., dict]
 
 
 class SageMaker(Protocol):
-    """What runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker_api` is the real one."""
+    """The part that runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker_api` is the real
+    one.
+    """
 
     def owns(self, operation: str) -> bool: ...
 
@@ -48,7 +50,7 @@ MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Aws, Forward], SageMaker]
 
 
 class World:
-    """One region. ``state``: its directory."""
+    """The services of one region. ``state``: its directory."""
 
     def __init__(self, state: Path, objects: ObjectStore, aws: Aws, make: MakeSageMaker) -> None:
         self.logs = LogStore(state / "logs")
@@ -61,7 +63,7 @@ class World:
         self.sagemaker.package_changed(package)
 
     def forward(self, operation: str, request: dict, own: dict | None = None) -> dict:
-        """A SageMaker operation that does not run anything. Raises :class:`ApiError`.
+        """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`.
 
         ``own``: members of what is created that only SageMaker itself sets.
         """
@@ -72,8 +74,9 @@ class World:
 
 
 class Worlds:
-    """All of them. That of ``us-east-1`` is the state directory itself, as it was when there was no
-    other; another one is its ``regions/<name>``, and is made when the region is asked for first.
+    """The regions. The world of ``us-east-1`` is the state directory itself, as it was when there
+    was no other region; another region's is ``regions/<name>``, created when the region is first
+    asked for.
     """
 
     def __init__(self, state: Path, objects: ObjectStore, aws: Aws, make: MakeSageMaker) -> None:
@@ -87,7 +90,7 @@ class Worlds:
 
     @property
     def metrics(self) -> list[Metrics]:
-        """What was measured in each region."""
+        """Metrics measured in each region."""
         with self._lock:
             return [world.sagemaker.metrics for world in self._made.values()]
 
@@ -96,7 +99,7 @@ class Worlds:
         return list(self._made)
 
     def here(self) -> World:
-        """That of the region that this thread works for.
+        """Return the world of the region that this thread works for.
 
         Raises ``ServiceUnavailable`` for a new one while the emulator stops.
         """
@@ -113,7 +116,7 @@ class Worlds:
             return self._made[name]
 
     def begin(self) -> None:
-        """To be called when the endpoint serves: what an earlier emulator left goes on."""
+        """Resume what an earlier emulator left. To be called when the endpoint serves."""
         with self._lock:
             self._serves = True
             for name, world in self._made.items():
@@ -121,7 +124,7 @@ class Worlds:
                     world.sagemaker.begin()
 
     def close(self) -> None:
-        """Return when no process of any job is left."""
+        """Stop every region; return when no process of any job is left."""
         with self._lock:
             self._closed = True
         for name, world in self._made.items():

@@ -1,4 +1,4 @@
-"""Callback steps that wait for somebody: their tokens, and the two calls that answer one."""
+"""Tokens of callback steps that wait for an answer, and the two calls that answer one."""
 
 import json
 import secrets
@@ -16,7 +16,7 @@ LONGEST = {"Value": 1024, "FailureReason": 256}  # characters, by botocore's mod
 
 @dataclass(slots=True)
 class Waiting:
-    """One step that waits. ``answer`` is None until it is answered, or the emulator ends."""
+    """A waiting step. ``answer`` is None until it is answered, or the emulator ends."""
 
     token: str
     execution: str
@@ -29,13 +29,13 @@ class Waiting:
     """ClientRequestToken of the call that answered it."""
 
     def message(self, status: str) -> str:
-        """What its queue gets."""
-        told = {"token": self.token, "pipelineExecutionArn": self.execution}
-        return json.dumps(told | {"arguments": self.arguments, "status": status})
+        """Return the message that the step's queue gets."""
+        message = {"token": self.token, "pipelineExecutionArn": self.execution}
+        return json.dumps(message | {"arguments": self.arguments, "status": status})
 
 
 class Callbacks:
-    """All callback steps since the emulator started. Every method may be called by any thread."""
+    """The callback steps since the emulator started. Its methods are thread-safe."""
 
     def __init__(self) -> None:
         self._all: dict[str, Waiting] = {}
@@ -48,19 +48,21 @@ class Callbacks:
         }
 
     def open(self, execution: str, arguments: dict, declared: list[str]) -> Waiting:
-        """A new token, of ten letters and digits as AWS's."""
+        """Create a new token: ten letters and digits, as on AWS."""
         token = "".join(secrets.choice(_LETTERS) for _ in range(10))
         with self._lock:
             self._all[token] = Waiting(token, execution, arguments, declared)
             return self._all[token]
 
     def waits(self, token: str) -> Waiting | None:
-        """Whoever waits with that token; None when it is answered, or of an earlier emulator."""
+        """Return the step that waits with that token; None if it was answered or an earlier
+        emulator's.
+        """
         waiting = self._all.get(token)
         return None if waiting is None or waiting.answered.is_set() else waiting
 
     def succeed(self, request: dict) -> dict:
-        """Raises ``ValidationException`` when a declared output is not given: it waits on."""
+        """Raise ``ValidationException`` if a declared output is missing; the step then waits on."""
         outputs = request.get("OutputParameters", [])
         given = {output["Name"]: output["Value"] for output in outputs}
         if len(outputs) > MOST:
@@ -75,7 +77,7 @@ class Callbacks:
         return self._take(request, {"failure": reason})
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """End all waiting."""
         with self._lock:
             for waiting in self._all.values():
                 waiting.answered.set()

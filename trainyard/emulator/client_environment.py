@@ -1,4 +1,4 @@
-"""The environment that makes an ordinary AWS client take the emulator for AWS."""
+"""Environment variables that lead an ordinary AWS client to the emulator instead of AWS."""
 
 import contextlib
 import os
@@ -11,11 +11,11 @@ from trainyard.common import atomic_file
 from trainyard.emulator.regions import REGION
 
 STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
-"""Studio's own image, which it names so to the SDK: a @step without an image runs in it, whatever
-its Python's version."""
+"""Studio's own image, by the name that it gives the SDK: a @step without an image runs in it,
+whatever its Python's version."""
 
 REDIRECT = str(Path(__file__).parent / "redirect")
-"""First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
+"""Folder for the start of PYTHONPATH: it leads clients with an AWS address to AWS_ENDPOINT_URL."""
 
 _CONFIG = str(Path(__file__).with_name("sagemaker-sdk.yaml"))
 SDK = {
@@ -30,12 +30,12 @@ _HARMLESS = re.compile(
     "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
     "|(REQUEST_CHECKSUM_CALCULATION|RESPONSE_CHECKSUM_VALIDATION)|METADATA_SERVICE_.*)"
 )
-"""Settings that lead a client nowhere else and make it nobody else. AWS adds others every year, so
-what is not known to be harmless is taken for foreign."""
+"""Settings that change neither a client's destination nor its identity. AWS adds others every year,
+so all that is not known to be harmless counts as foreign."""
 
 
 def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
-    """Variables for a client process. Writes the files that they name into ``state``.
+    """Return variables for a client process; write the files that they name into ``state``.
 
     ``keys``: the access key and its secret.
 
@@ -62,8 +62,8 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
 
 
 def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """Names in ``outer`` that must not reach a client beside ``ours``: real credentials and
-    settings that lead elsewhere (a profile, a session token, an endpoint for one service).
+    """Return the names in ``outer`` that must not reach a client beside ``ours``: real credentials
+    and settings that lead elsewhere (a profile, a session token, an endpoint for one service).
     """
     names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
     return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
@@ -71,7 +71,7 @@ def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def applied(ours: Mapping[str, str]) -> Iterator[None]:
-    """This process's own environment takes the endpoint for AWS until the block ends."""
+    """Use the endpoint instead of AWS in this process's environment until the block ends."""
     names = {*ours, *foreign(os.environ, ours)}
     before = {name: os.environ[name] for name in names if name in os.environ}
     try:

@@ -1,4 +1,4 @@
-"""What a container has of the emulator, as on AWS: credentials of its role, and a way to it."""
+"""A container's access to the emulator, as on AWS: credentials of its role, and a route to it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from trainyard.emulator.runtime.proxy import Route
 
 
 class Access:
-    """One container's, or one job's on all its nodes."""
+    """The access of one container, or of one job on all its nodes."""
 
     def __init__(self, aws: Aws, loan: Loan) -> None:
         self._aws, self._loan = aws, loan
@@ -22,9 +22,9 @@ class Access:
         )
 
     def environment(self, own_network: bool) -> dict[str, str]:
-        """What makes any AWS client in it take the emulator for AWS, and itself for the role.
+        """Return variables that lead an AWS client to the emulator, with the role's credentials.
 
-        ``own_network``: whether it has one, with the address where containers ask for credentials.
+        ``own_network``: the container has its own network, with the address for credentials.
         """
         path, url = self._loan.path, self._aws.url
         uri = {"RELATIVE_URI": path} if own_network else {"FULL_URI": f"{url}{path}"}
@@ -36,9 +36,9 @@ class Access:
 
 @contextlib.contextmanager
 def granted(aws: Aws, role: str, isolated: bool) -> Iterator[Access | None]:
-    """Access for a container with that role until the block ends; then its credentials end, too.
+    """Yield access for a container with that role; its credentials end with the block.
 
-    ``isolated``: EnableNetworkIsolation was asked for, so it gets neither: None.
+    ``isolated``: EnableNetworkIsolation was asked for, so the container gets no access: None.
     """
     if isolated:
         yield None

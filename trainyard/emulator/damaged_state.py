@@ -1,8 +1,8 @@
-"""What of a state directory cannot be read is set aside before anything reads it, and said.
+"""Unreadable documents of a state directory: moved aside and logged before anything reads them.
 
-A torn disk, an editor or another program may damage any document. It costs what the document was
-of and nothing else: the emulator starts, and lists the rest. What is set aside lies below
-<state>/damaged, under the path that it had.
+A torn disk, an editor or another program may damage any document. Only what that document
+described is lost: the emulator starts, and lists the rest. Damaged documents move to
+<state>/damaged, under the path that they had.
 """
 
 import errno
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "damaged"
 _OF_A_FOLDER = ("pipeline.json", "execution.json", "function.json")
-"""Documents without which nothing tells what the other files of their folder are."""
-_KINDS = {  # each document, and what it must have
+"""Documents without which the other files of their folder cannot be interpreted."""
+_KINDS = {  # path pattern of each document → keys that it must have
     "pipelines/*/pipeline.json": "PipelineArn PipelineName CreationTime LastModifiedTime versions",
     "executions/*/execution.json": "answer parameters token pipeline steps",
     "jobs/*/job.json": "kind describe outputs",
@@ -38,10 +38,10 @@ _KINDS = {  # each document, and what it must have
 
 
 def check_writable(state: Path) -> None:
-    """Make the state directory, or close it to other users: it holds secrets and all objects.
+    """Create the state directory, or close it to other users: it holds secrets and all objects.
 
     Raises:
-        EmulatorError: nothing can be kept there: a read-only or a full disk.
+        EmulatorError: nothing can be written there: a read-only or a full disk.
     """
     try:
         state.mkdir(parents=True, exist_ok=True)
@@ -57,20 +57,20 @@ def check_writable(state: Path) -> None:
 
 
 def full(failure: BaseException) -> bool:
-    """Whether an operation failed because the disk is full."""
+    """Return whether an operation failed because the disk is full."""
     if isinstance(failure, sqlite3.OperationalError):
         return "disk is full" in str(failure)
     return isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def set_aside(state: Path) -> None:
-    """Move every document below ``state`` that cannot be read, and what cannot be without it."""
+    """Move aside every unreadable document below ``state``, and what cannot be used without it."""
     for root in [state, *sorted(state.glob("regions/*"))]:
         _set_aside(root)
 
 
 def refuse_pruning(state: Path) -> None:
-    """Raise EmulatorError while documents are set aside: what they refer to cannot be known."""
+    """Raise EmulatorError while documents are set aside: what they refer to is unknown."""
     for folder in [state / FOLDER, *sorted(state.glob(f"regions/*/{FOLDER}"))]:
         if found := [path for path in folder.rglob("*") if path.is_file()]:
             raise EmulatorError(
@@ -90,10 +90,12 @@ def _set_aside(state: Path) -> None:
 
 
 def _check(path: Path, keys: Collection[str]) -> None:
-    """Raises for a document that is not an object with those keys, or lacks its definitions."""
+    """Raise an error for a document that is not an object with those keys, or lacks its
+    definitions.
+    """
     document = json.loads(path.read_bytes())
     if not isinstance(document, dict):
-        raise TypeError("it is no JSON object")
+        raise TypeError("it is not a JSON object")
     for key in keys:
         document[key]
     if path.name == "pipeline.json":
@@ -107,7 +109,9 @@ def _check(path: Path, keys: Collection[str]) -> None:
 
 @functools.lru_cache(64)
 def _readable(definition: bytes) -> None:
-    """Executions of a pipeline have the same one: thousands, often."""
+    """Check that a definition is JSON. Cached: thousands of executions often share one
+    definition.
+    """
     json.loads(definition)
 
 
@@ -118,4 +122,4 @@ def _move(state: Path, path: Path, damage: Exception) -> None:
         target = target.with_name(f"{target.name}~")
     target.parent.mkdir(parents=True, exist_ok=True)
     whole.replace(target)
-    log.error("%s cannot be read: %r; it is lost, and lies in %s", path, damage, target)
+    log.error("%s cannot be read: %r; it is lost and was moved to %s", path, damage, target)

@@ -1,4 +1,4 @@
-"""Experiments and trials that a pipeline asks for, and a trial component for each of their jobs."""
+"""Experiments and trials that a pipeline asks for, and a trial component for each of its jobs."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Experiments:
-    """What jobs and executions add to the experiments of a region.
+    """Creates the experiments, trials and components of a region's jobs and executions.
 
     ``forward``: answers the operations on experiments; its third argument has members that only
     SageMaker itself sets.
@@ -28,7 +28,7 @@ class Experiments:
         self._ensure("Trial", trial, experiment)
 
     def check(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
-        """The request to create a job, with the trial that its component will be of.
+        """Return the request to create a job, with the trial of its component.
 
         Raises:
             ApiError: the experiment or the trial does not exist, or a run is named.
@@ -40,13 +40,13 @@ class Experiments:
             raise ApiError("ValidationException", message)
         for name in config.keys() & {"ExperimentName", "TrialName"}:
             self._forward(f"Describe{name.removesuffix('Name')}", {name: config[name]})
-        if "ExperimentName" in config:  # without a trial a new one is made
+        if "ExperimentName" in config:  # without a trial a new one is created
             self.ensure({"TrialName": request[f"{kind}JobName"]} | config)
             config.setdefault("TrialName", request[f"{kind}JobName"])
         return request | {"ExperimentConfig": config}
 
     def of_job(self, kind: str, record: dict[str, Any]) -> None:
-        """Make the component of a job that has ended and that was created with a configuration."""
+        """Create the component of a job that has ended and was created with an ExperimentConfig."""
         config = record.get("ExperimentConfig")
         if not config or record[f"{kind}JobStatus"] not in JOB_ENDED:
             return
@@ -65,7 +65,7 @@ class Experiments:
             self._forward("CreateTrialComponent", request, {"Source": source})
             if trial := config.get("TrialName"):
                 self._forward("AssociateTrialComponent", component | {"TrialName": trial})
-        except ApiError as failure:  # told twice, or the trial was deleted meanwhile
+        except ApiError as failure:  # reported twice, or the trial was deleted meanwhile
             log.warning("%s: its trial component: %s", arn, failure)
 
     def _ensure(self, kind: str, named: dict[str, str], more: dict[str, str]) -> None:

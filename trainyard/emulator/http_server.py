@@ -1,8 +1,8 @@
-"""The emulator's HTTP/1.1 server: werkzeug's threaded one, with connections kept alive.
+"""The emulator's HTTP/1.1 server: werkzeug's threaded server, with connections kept alive.
 
 werkzeug's own handler closes the connection after every answer, because it cannot know where the
 next request starts when an application leaves a body unread. Here the body is a stream that ends
-by itself, and what is left of it is read off or the connection is closed.
+by itself; what is left of it is read, or the connection is closed.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 
-_DRAIN = 1 << 20  # bytes of an unread body that are worth reading to keep a connection
-_POLL = 0.1  # seconds between looks at whether to stop
+_DRAIN = 1 << 20  # largest unread rest of a body, in bytes, that is read to keep the connection
+_POLL = 0.1  # seconds between checks whether to stop
 _LINGER = 5  # seconds that requests in progress get to end when the server stops
 _IDLE = 120  # seconds after which an idle connection is closed
 
 
 class Server(ThreadedWSGIServer):
-    """Loopback only. ``start`` serves in a thread, ``stop`` ends every connection.
+    """HTTP server on loopback only. ``start`` serves in a thread, ``stop`` ends every connection.
 
     Raises :class:`EmulatorError` when the port cannot be bound.
     """
@@ -52,9 +52,9 @@ class Server(ThreadedWSGIServer):
         self._thread.start()
 
     def admit(self, listening: socket.socket) -> None:
-        """Answers also who connects to ``listening``, until that is shut down or closed.
+        """Also serve connections to ``listening``, until it is shut down or closed.
 
-        It may belong to another network than ours: that of a job.
+        It may belong to another network: that of a job.
         """
         threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
 
@@ -88,7 +88,7 @@ def _listen(port: int) -> socket.socket:
         number = getattr(failure, "errno", None)
         reason = os.strerror(number) if number else failure
         raise EmulatorError(
-            f"cannot serve on {LOOPBACK}:{port}: {reason}; choose another --port, or none"
+            f"cannot serve on {LOOPBACK}:{port}: {reason}; choose another --port, or omit it"
         ) from failure
 
 
@@ -97,7 +97,7 @@ UNDERSCORED = "trainyard.underscored_headers"
 
 
 class Handler(WSGIRequestHandler):
-    """One connection, many requests."""
+    """Handles the requests of one connection."""
 
     server: Server
     protocol_version = "HTTP/1.1"
@@ -138,7 +138,9 @@ class Handler(WSGIRequestHandler):
         self._drain(body)
 
     def _body(self, environ: dict) -> LimitedStream | None:
-        """The body as a stream that ends by itself; None for a chunked one, which also does."""
+        """Return the body as a stream that ends by itself; None for a chunked body, which does so
+        too.
+        """
         if environ.get("wsgi.input_terminated"):
             self.close_connection = True
             return None

@@ -1,4 +1,4 @@
-"""The emulator as an AWS that its own rooms call: a Callback step sends to SQS like anybody."""
+"""Clients of the emulator for its own rooms: a Callback step sends to SQS as any client does."""
 
 import os
 import socket
@@ -21,31 +21,32 @@ _NOTHING_OF_THE_USERS = {
 
 
 class Aws:
-    """Clients of this very emulator, with its own keys. From any thread, once it serves."""
+    """Clients of this emulator, with its own keys. Usable from any thread, once it serves."""
 
     def __init__(self, keys: Keys) -> None:
         self.url = ""
-        """Where the endpoint is; empty until it serves."""
+        """URL of the endpoint; empty until it serves."""
         self.keys = keys
         self.internet = False
-        """Whether jobs may go out to it."""
+        """True if jobs may reach the internet."""
         self.without_capacity: frozenset[str] = frozenset()
-        """Instance types of which there are none now: their jobs fail as AWS's do then."""
+        """Instance types without capacity: their jobs fail as on AWS."""
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
     def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
-        """From now on the endpoint is at ``url``. ``admit``: answers who connects to a socket."""
+        """Set the endpoint's ``url``, and ``admit``, which serves connections to a socket."""
         self.url, self._admit = url, admit
 
     def admit(self, listening: socket.socket) -> None:
-        """Answers who connects to ``listening``, until it is shut down."""
+        """Serve connections to ``listening``, until it is shut down."""
         self._admit(listening)
 
     def client(self, service: str) -> Any:
-        """A boto3-like client: ``client("sqs").send_message(...)``, as long as the emulator.
+        """Return a boto3-like client: ``client("sqs").send_message(...)``. It lives as long as the
+        emulator.
 
-        It is of the region that this thread works for.
+        Its region is the one that this thread works for.
         """
         key = service, region()
         with self._lock:

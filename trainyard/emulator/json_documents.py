@@ -10,7 +10,7 @@ from trainyard.common import atomic_file
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Replace ``path`` atomically. One thread at a time may write a given path."""
+    """Replace ``path`` atomically. Only one thread at a time may write a given path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(path, json.dumps(document, indent=1))
 
@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class Kept:
-    """Documents by name. One thread at a time may call it. A file that cannot be read is told of,
-    set aside, and costs only itself.
+    """Documents by name, each in a file. Only one thread at a time may call it.
+
+    An unreadable file is logged and set aside; the other documents remain usable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +40,7 @@ class Kept:
                 log.warning("%s cannot be read (%s): it is kept as .damaged", path, error)
 
     def put(self, document: dict[str, Any]) -> None:
-        """Keep it under its ``name``."""
+        """Keep the document under its ``name``."""
         json.dumps(document)  # before anything is changed
         self.all[document["name"]] = document
         write_json(self._path(document["name"]), document)

@@ -22,7 +22,7 @@ from trainyard.emulator.request_shapes import check
 
 _APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern for names
-_PAGE = 100  # most results a page (API reference)
+_PAGE = 100  # largest page, in results (API reference)
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
 _SUMMARY = (
     "ModelPackageName",
@@ -48,13 +48,15 @@ _UPDATED = (
 
 
 class Registry:
-    """Answers the operations that :meth:`owns` names. Every method may be called from any thread.
+    """Answers the operations that :meth:`owns` names. Its methods are thread-safe.
 
     Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
     """
 
     def __init__(self, root: Path, changed: Callable[[dict], None] = lambda package: None) -> None:
-        """``changed`` hears of packages that are new or that are approved or rejected."""
+        """Create a registry; ``changed`` is called with packages that are new, approved or
+        rejected.
+        """
         self._root, self._changed = root, changed
         self._lock = threading.RLock()
         self._groups: dict[str, dict] = {}
@@ -77,13 +79,13 @@ class Registry:
         }
 
     def owns(self, operation: str, request: dict) -> bool:
-        """True for the registry's operations, and for tagging where the ARN is the registry's."""
+        """Return whether it is an operation of the registry, or tagging of one of its ARNs."""
         if operation in _TAGGING:
             return ":model-package" in str(request.get("ResourceArn", ""))
         return operation in self._operations
 
     def handle(self, operation: str, request: dict, own: dict | None = None) -> dict:
-        """``own``: members of what is created that no client sets."""
+        """Answer an operation. ``own``: members of the created resource that no client sets."""
         check(operation, request)
         with self._lock:
             return self._operations[operation](request | (own or {}))
@@ -196,7 +198,7 @@ class Registry:
         return _page(request, chosen, "ModelPackageArn", "ModelPackageSummaryList")
 
     def _update(self, request: dict) -> dict:
-        """Change what the call names, and nothing else."""
+        """Change only the members that the call names."""
         _check_approval(request)
         package = self._package(request["ModelPackageArn"])
         package |= {k: request[k] for k in _UPDATED if k in request}
@@ -241,7 +243,7 @@ class Registry:
     # inside
 
     def _group(self, named: str) -> dict:
-        """By name or ARN."""
+        """Return the group with that name or ARN."""
         name = named.rpartition(":model-package-group/")[2].lower()
         for group in self._groups.values():
             if group["ModelPackageGroupName"].lower() == name:
@@ -249,9 +251,9 @@ class Registry:
         raise _invalid(f"Model Package Group {_group_arn(name)} does not exist.")
 
     def _package(self, named: str) -> dict:
-        """By ARN, or by the name of an unversioned package."""
+        """Return the package with that ARN, or the unversioned package of that name."""
         arn = named if named.startswith("arn:") else _package_arn(named)
-        for known in (arn, arn.lower()):  # packages of earlier states have capitals in theirs
+        for known in (arn, arn.lower()):  # ARNs in older state directories have capitals
             if known in self._packages:
                 return self._packages[known]
         raise _invalid(f"Model Package {arn} does not exist.")
@@ -279,12 +281,12 @@ class Registry:
 
 
 def _age(item: dict) -> tuple[float, int]:
-    """Orders items, the oldest first."""
+    """Return the sort key of an item, the oldest first."""
     return item["CreationTime"], item.get("ModelPackageVersion", 0)
 
 
 def _page(request: dict, items: list[dict], name: str, answer: str) -> dict:
-    """Filtered by name and time, sorted, one page of them. AWS's default is oldest first."""
+    """Filter by name and time, sort, and return one page. AWS's default is oldest first."""
     after, before = request.get("CreationTimeAfter", 0), request.get("CreationTimeBefore")
     part = request.get("NameContains", "").lower()
     chosen = [
@@ -329,7 +331,7 @@ def _public(item: dict) -> dict:
 
 
 def _group_arn(name: str) -> str:
-    """SageMaker writes names in lower case into ARNs, and finds them in any."""
+    """Return a group's ARN: SageMaker lower-cases names in ARNs, and finds them in any case."""
     return make_arn("sagemaker", f"model-package-group/{name.lower()}")
 
 

@@ -1,4 +1,4 @@
-"""What all List... operations share: sorting, and pages."""
+"""Sorting and paging, which all List... operations share."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from trainyard.emulator.api import ApiError
 def ordered(
     items: Sequence[dict], request: dict, keys: dict[str, str], by: str, order: str
 ) -> list[dict]:
-    """``items`` sorted as ``SortBy`` and ``SortOrder`` ask.
+    """Return ``items`` sorted as ``SortBy`` and ``SortOrder`` ask.
 
     ``keys``: SortBy value -> member of the items; ``by`` and ``order`` are the defaults.
     """
@@ -27,7 +27,8 @@ def page(
     size: int,
     show: Callable[[dict], dict] = dict,
 ) -> dict:
-    """``{field: [...], "NextToken": ...}``: at most MaxResults (default ``size``) of ``items``.
+    """Return ``{field: [...], "NextToken": ...}``: at most MaxResults (default ``size``) of
+    ``items``.
 
     The token is the position in the list, as a number.
     """

@@ -1,7 +1,7 @@
-"""Which old executions may go from a state directory, with their jobs, logs and results.
+"""Pruning: deletes old executions from a state directory, with their jobs, logs and results.
 
-Never what a registered package came from, or refers to, what a pipeline's latest definition names,
-or what the step cache may still answer from.
+Kept are the sources and references of registered packages, everything that a pipeline's latest
+definition names, and everything that the step cache may still answer from.
 """
 
 import bisect
@@ -22,34 +22,34 @@ from trainyard.emulator.pipelines import step_cache
 from trainyard.emulator.pipelines.checked_definition import parse
 from trainyard.emulator.storage.object_store import ObjectStore
 
-# An execution and its jobs are one unit: together they are kept, together they go. A job that no
-# execution started is a unit by itself.
+# An execution and its jobs are one unit: they are kept or deleted together. A job that was not
+# started by an execution is a unit by itself.
 
 
 ROOTS = ("S3OutputPath", "Values")
-"""Not what is meant itself: jobs write below it, or it is one piece of a joined text."""
+"""Keys whose URI is not the object itself: jobs write below it, or it is part of a joined text."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """What is kept or goes as one; ``directories``: of executions and jobs."""
+    """Records that are kept or deleted together. ``directories``: of executions and jobs."""
 
     name: str
     made: float
-    """Seconds since the epoch."""
+    """Creation time, in seconds since the epoch."""
     directories: list[Path] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
-    """Those that it started."""
+    """Names of the jobs that the unit started."""
     uses: set[str] = field(default_factory=set)
-    """Every job whose results it holds, those that the cache gave it, too."""
+    """Names of all jobs whose results it holds, including those reused by the cache."""
     registered: str = ""
-    """A package that came of it and is still there."""
+    """ARN of an existing package that the unit produced; empty if there is none."""
     cached: str = ""
-    """A step that the cache may still answer from it."""
+    """A step whose result the cache may still reuse; empty if there is none."""
 
 
 class References:
-    """Everything that documents of a state directory say."""
+    """The references in the documents of a state directory."""
 
     def __init__(self, state: Path) -> None:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
@@ -61,18 +61,18 @@ class References:
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
         }
         self.units = sorted([*self._of_executions(), *self._of_jobs(state)], key=lambda u: u.made)
-        """The oldest first."""
+        """The units, the oldest first."""
 
     def written(self, unit: Unit) -> set[str]:
-        """URIs that the unit's own jobs wrote to."""
+        """Return URIs that the unit's own jobs wrote to."""
         return {uri for name in unit.jobs for uri in _written(self._jobs[name])}
 
     def read(self, unit: Unit) -> set[str]:
-        """URIs that its jobs read: what was uploaded for them, and the results of others."""
+        """Return URIs that the unit's jobs read: uploads for them, and results of other jobs."""
         return self._named(unit.jobs) - self.written(unit)
 
     def kept(self, units: Iterable[Unit]) -> set[str]:
-        """URIs that these units refer to, and packages, models and the pipelines as they are."""
+        """Return URIs referenced by these units, and by packages, models and current pipelines."""
         return self._always | self._named({j for unit in units for j in (*unit.jobs, *unit.uses)})
 
     def _named(self, jobs: Iterable[str]) -> set[str]:
@@ -107,18 +107,18 @@ class References:
                 yield Unit(f"job {name}", made, [state / "jobs" / name], [name])
 
     def _tuned(self, tuning: str) -> set[str]:
-        """The training jobs of a tuning job."""
+        """Return the names of the training jobs of a tuning job."""
         trials = self._tunings.get(tuning, {"trials": []})["trials"]
         return {trial["name"] for trial in trials}
 
 
 def _made_by(execution: str, name: str) -> bool:
-    """Whether a job or a tuning job with that name is the execution's."""
+    """Return whether a job or tuning job of that name belongs to the execution."""
     return f"-{execution}-" in f"-{name}"
 
 
 def uris(document: Any) -> Iterator[str]:
-    """Every S3 URI that the document names as such."""
+    """Iterate over every S3 URI in the document, without values of the keys in ROOTS."""
     if isinstance(document, dict):
         for key, value in document.items():
             if key not in ROOTS:
@@ -131,7 +131,7 @@ def uris(document: Any) -> Iterator[str]:
 
 
 def _written(job: dict) -> Iterator[str]:
-    """Where it wrote: its outputs, a failed one's, too, and its checkpoints."""
+    """Iterate over URIs that the job wrote to: outputs (also of a failed job) and checkpoints."""
     described = job["describe"]
     yield from job["outputs"]
     for output in described.get("ProcessingOutputConfig", {}).get("Outputs", []):
@@ -144,7 +144,7 @@ def _written(job: dict) -> Iterator[str]:
 
 
 def _cached(directory: Path, record: dict) -> str:
-    """A step whose result the cache may still give; empty when there is none."""
+    """Return a step whose result the cache may still reuse; empty when there is none."""
     for name, step in record["steps"].items():
         if step.get("signature") and step["StepStatus"] == "Succeeded":
             steps = _parsed((directory / "definition.json").read_text()).steps
@@ -154,11 +154,11 @@ def _cached(directory: Path, record: dict) -> str:
     return ""
 
 
-_parsed = functools.lru_cache(maxsize=64)(parse)  # most executions have one of few definitions
+_parsed = functools.lru_cache(maxsize=64)(parse)  # most executions share a few definitions
 
 
 def _pipelines(state: Path) -> list[dict]:
-    """The latest definition of each."""
+    """Return the latest definition of each pipeline."""
     found = []
     for path in state.glob("pipelines/*/pipeline.json"):
         number = read_json(path)["versions"][-1]["PipelineVersionId"]
@@ -167,7 +167,7 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """Models, which name their artifacts, and what else SageMaker only keeps."""
+    """Return models, which name their artifacts, and other documents that SageMaker only stores."""
     kept = [*state.glob("models/*.json"), *state.glob("stored/*/*.json")]
     return list(map(read_json, kept))
 
@@ -178,16 +178,18 @@ DAY = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What goes: units, and objects as (bucket, key). ``size``: bytes of the state before."""
+    """Units and objects to delete, objects as (bucket, key). ``size``: bytes of the state
+    before.
+    """
 
     size: int
     units: list[Unit] = field(default_factory=list)
     objects: set[tuple[str, str]] = field(default_factory=set)
     freed: int = 0
-    """Bytes."""
+    """Bytes that deleting the units and objects frees."""
 
     def told(self, verb: str) -> str:
-        """One line: what and how much, of how much."""
+        """Return one line: number of units and objects, bytes freed and total bytes."""
         return (
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
             f"{verb}: {self.freed / 1e6:,.1f} of {self.size / 1e6:,.1f} MB"
@@ -203,13 +205,13 @@ def choose(
     cached: bool = False,
     inputs: bool = False,
 ) -> Pruned:
-    """What is older than ``seconds``, and the oldest until at most ``limit`` bytes are left.
+    """Choose units older than ``seconds``, and the oldest until at most ``limit`` bytes are left.
 
-    ``store``: of that state. ``cached``: also what the step cache may answer from. ``inputs``: also
-    what was uploaded for jobs that go, and that nothing else reads.
+    ``store``: the objects of that state. ``cached``: also delete what the step cache may answer
+    from. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
 
     Raises:
-        EmulatorError: records that could not be read are set aside: they may name what would go.
+        EmulatorError: unreadable records are set aside; they may refer to what would be deleted.
     """
     size = size_of(state)
     if seconds is None and (limit is None or size <= limit):
@@ -236,7 +238,10 @@ def choose(
 
 
 def remove(found: Pruned, state: Path, store: ObjectStore) -> None:
-    """Objects first: a step whose results are gone is no hit. What is cut short, the next ends."""
+    """Delete what was chosen, objects first, so that a step without results is not a cache hit.
+
+    An interrupted deletion is completed by the next.
+    """
     for bucket, key in sorted(found.objects):
         store.delete(bucket, key)
     for unit in found.units:
@@ -247,7 +252,9 @@ def remove(found: Pruned, state: Path, store: ObjectStore) -> None:
 
 
 def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
-    """Keep the state within ``keep_gb`` as far as nothing that may be needed goes; what to say."""
+    """Delete until the state has at most ``keep_gb`` GB, sparing what may be needed; return
+    messages.
+    """
     try:
         found = choose(state, store, None, int(keep_gb * GB))
     except EmulatorError as set_aside:
@@ -264,7 +271,7 @@ def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
 
 
 def _unused(going: list[Unit], references: References) -> list[Unit]:
-    """Without those whose jobs a unit that stays has its results from."""
+    """Return the units without those whose results a kept unit uses."""
     while True:
         leaving = {unit.name for unit in going}
         used = {j for unit in references.units if unit.name not in leaving for j in unit.uses}
@@ -281,9 +288,9 @@ def _objects(
     inputs: bool,
     elsewhere: set[tuple[str, str]],
 ) -> dict[tuple[str, str], int]:
-    """(bucket, key) → bytes of what they alone wrote, or read.
+    """Return the bytes of each (bucket, key) that only these units wrote, or read.
 
-    ``elsewhere``: what other regions refer to.
+    ``elsewhere``: objects that other regions refer to.
     """
     leaving = {unit.name for unit in going}
     kept = _keys(references.kept(u for u in references.units if u.name not in leaving))
@@ -302,19 +309,19 @@ def _objects(
 
 
 def _elsewhere(state: Path) -> set[tuple[str, str]]:
-    """What the other regions' worlds refer to: nothing of theirs is pruned, S3 is everybody's."""
+    """Return objects referenced by other regions: they are not pruned, and S3 is shared."""
     others = [References(path) for path in state.glob("regions/*/")]
     return {key for other in others for key in _keys(other.kept(other.units))}
 
 
 def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
-    """(bucket, key) of each that is one."""
+    """Return (bucket, key) of each valid S3 URI."""
     found = set()
     for uri in uris:
         try:
             found.add(split_uri(uri))
         except ClientFault:
-            continue  # a text that only begins like a URI
+            continue  # a text that only starts like a URI
     return found
 
 
@@ -328,7 +335,7 @@ def _size_of(unit: Unit, state: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files below, or of the file."""
+    """Return the bytes of a file, or of all files below a folder."""
     if not path.is_dir():
         return path.stat().st_size
     return sum(found.lstat().st_size for found in path.rglob("*") if found.is_file())

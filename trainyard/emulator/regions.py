@@ -1,7 +1,7 @@
-"""The region that a request is for. Each is a world of its own, as on AWS; S3's names are of all.
+"""The region of a request. As on AWS, regions are separate, but share the names of S3.
 
-It is that which the client has signed for, in the thread that answers, and in every thread that
-begins there: what runs in the background knows whose it is.
+The region is the one that the client signed for. It holds in the thread that answers, and in every
+thread started from it, so background work stays in its region.
 """
 
 import contextlib
@@ -12,20 +12,22 @@ from collections.abc import Iterator
 from typing import Any
 
 REGION = "us-east-1"
-"""Where nothing says another one: the region of the emulator's own clients."""
+"""Default region: that of the emulator's own clients."""
 _NAME = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _ARN = re.compile(r"arn:[\w-]+:[\w-]+:(?P<region>[\w-]+):")
 _current = contextvars.ContextVar("region", default=REGION)
 
 
 def region() -> str:
-    """The region that this thread works for."""
+    """Return the region that this thread works for."""
     return _current.get()
 
 
 @contextlib.contextmanager
 def within(name: str) -> Iterator[None]:
-    """Works for the region of that name; for our own where none is called so."""
+    """Work for the region ``name`` inside the block; for the default region if the name is
+    invalid.
+    """
     token = _current.set(name if _NAME.fullmatch(name) else REGION)
     try:
         yield
@@ -34,13 +36,13 @@ def within(name: str) -> Iterator[None]:
 
 
 def region_of(arn: str) -> str:
-    """The region in an ARN; our own where there is none in it."""
+    """Return the region in an ARN; the default region if it has none."""
     found = _ARN.match(arn)
     return found["region"] if found else REGION
 
 
 def partition() -> str:
-    """What an ARN begins with after ``arn:``."""
+    """Return the current region's partition, which follows ``arn:`` in an ARN."""
     names = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
     return next(
         (found for start, found in names.items() if region().startswith(f"{start}-")), "aws"
@@ -48,7 +50,7 @@ def partition() -> str:
 
 
 class Thread(threading.Thread):
-    """A thread that works for the region of the one that makes it."""
+    """A thread that works for the region of the thread that creates it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -13,26 +13,26 @@ from trainyard.emulator.api import ApiError
 
 @functools.cache
 def model() -> ServiceModel:
-    """Botocore's model of SageMaker."""
+    """Return botocore's model of SageMaker."""
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
 def check(operation: str, request: dict) -> None:
-    """Refuses a request that SageMaker cannot read: missing, unknown or mistyped members.
+    """Refuse a request that SageMaker cannot read: missing, unknown or mistyped members.
 
-    boto3 checks its own calls; a pipeline step's resolved Arguments pass only here. A number in
-    a string field, as an Integer parameter in HyperParameters gives, is refused as on AWS
+    boto3 checks its own calls; a pipeline step's resolved Arguments are checked only here. A number
+    in a string field, such as an Integer parameter in HyperParameters, is refused as on AWS
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
     shape = model().operation_model(operation).input_shape
     if why := report(shape, request):
         raise ApiError("ValidationException", f"{operation}: {why}")
-    if shape is not None and not operation.startswith("Create"):  # whose own checks say more
+    if shape is not None and not operation.startswith("Create"):  # their own checks say more
         _check_limits(shape, request)
 
 
 def _check_limits(shape: Shape, request: dict) -> None:
-    """Refuses a name, a choice or a number that cannot be one, in SageMaker's words."""
+    """Refuse a name, choice or number outside its limits, in SageMaker's words."""
     for name, value in request.items():
         if broken := _broken(name, value, shape.members[name].metadata):
             message = f"1 validation error detected: Value '{str(value)[:300]}' at '{name}'"
@@ -54,13 +54,13 @@ def _broken(name: str, value: Any, limits: dict) -> str:
 
 
 def refuse_choice(shape: str, where: str, value: str) -> None:
-    """Raises ``ValidationException`` where ``value`` is none of that shape's choices."""
+    """Raise ``ValidationException`` if ``value`` is not one of that shape's choices."""
     if broken := _broken("", value, {"enum": model().shape_for(shape).metadata["enum"]}):
         message = f"1 validation error detected: Value '{value[:300]}' at '{where}'"
         raise ApiError("ValidationException", f"{message} failed to satisfy constraint: {broken}")
 
 
 def report(shape: Shape | None, request: dict) -> str:
-    """What of the request is missing, unknown or of another type; empty when nothing is."""
+    """Return the missing, unknown or mistyped members of the request; empty if it is valid."""
     found = ParamValidator().validate(request, shape)
     return "; ".join(found.generate_report().splitlines()) if found.has_errors() else ""

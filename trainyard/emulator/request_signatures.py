@@ -1,10 +1,11 @@
-"""Whether a request comes from somebody who has the secret: its signature is computed again.
+"""Signatures of requests: computed again, to check that the client has the secret.
 
-A pipeline is code that runs as whoever started the emulator, and on a shared machine every user
-reaches its port. So a request is signed with a key that counts, as on AWS: Signature Version 4, in
-the header or the query of a presigned URL, with the signature of each chunk of an upload where the
-client signs those; of Version 2 only what boto3 still presigns for S3 with it. Unsigned ones are
-refused, also the few operations that AWS allows so: nothing here is public.
+A pipeline is code that runs as the user who started the emulator, and on a shared machine every
+user reaches its port. So every request must be signed with a valid key, as on AWS: with Signature
+Version 4, in the header or the query of a presigned URL, and with the signature of each chunk of an
+upload if the client signs chunks; with Version 2 only in the form that boto3 still presigns for S3.
+Unsigned requests are refused, even for the few operations that AWS allows unsigned: nothing here is
+public.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ from trainyard.emulator.regions import REGION
 from trainyard.emulator.storage.object_store import S3Error
 from trainyard.emulator.storage.s3_dispatch import virtual_bucket
 
-LONGEST = 604800  # seconds that a presigned URL may hold (AWS's limit: a week)
+LONGEST = 604800  # seconds that a presigned URL may be valid (AWS's limit: a week)
 SKEW = 900  # seconds between the clocks of client and service (AWS's limit)
 _SCOPE = r"(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)/aws4_request"
 _HEADER = re.compile(
@@ -62,11 +63,13 @@ CODES = {
     "unsigned": ("AccessDenied", "IncompleteSignature", "IncompleteSignatureException"),
     "malformed": ("InvalidRequest", "IncompleteSignature", "IncompleteSignatureException"),
 }
-"""What is wrong → AWS's code for it in S3, in the query protocol, and in the JSON protocols."""
+"""Fault → AWS's error code for it in S3, in the query protocol, and in the JSON protocols."""
 
 
 class Refused(Exception):
-    """``why`` is one of CODES; the message is for a person, ``fields`` go into S3's answer."""
+    """A refused request. ``why``: a key of CODES; the message is for people, ``fields`` for S3's
+    answer.
+    """
 
     def __init__(self, why: str, message: str, fields: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -74,17 +77,19 @@ class Refused(Exception):
         self.fields = fields
 
     def error(self, form: int) -> ApiError:
-        """As the service answers: 0 S3, 1 the query protocol, 2 the JSON protocols."""
+        """Return the error as the service answers it: 0 S3, 1 the query protocol, 2 the JSON
+        protocols.
+        """
         status = 400 if self.why == "malformed" else 403
         return S3Error(CODES[self.why][form], str(self), status, fields=self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A signature that holds: for which service, by whom, and what those of an upload's chunks go
-    on from.
+    """A valid signature: its service and key, and the start for the signatures of an upload's
+    chunks.
 
-    Version 2 signs for S3 alone, and no chunks.
+    Version 2 signs only S3 requests, and no chunks.
     """
 
     service: str
@@ -95,7 +100,9 @@ class Signed:
     _request: AWSRequest | None = None
 
     def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str:
-        """The signature of the chunk with that SHA-256 after ``previous``, or of the trailers."""
+        """Return the signature of the chunk with that SHA-256 after ``previous``, or of the
+        trailers.
+        """
         if self._auth is None or self._request is None:
             return ""
         context = self._request.context["timestamp"], self._auth.credential_scope(self._request)
@@ -107,10 +114,10 @@ class Signed:
 def check(
     request: Request, secret: Callable[[str], str | None], now: float | None = None
 ) -> Signed:
-    """What was signed, by somebody who has the secret. Raises :class:`Refused`.
+    """Return the valid signature of the request. Raises :class:`Refused`.
 
-    ``secret``: of an access key, None for one that is nobody's. ``now``: seconds since the epoch.
-    Only the service that comes back may answer: the request may name others elsewhere.
+    ``secret``: returns the secret of an access key, None for an unknown key. ``now``: seconds since
+    the epoch. Only the returned service may answer: elsewhere the request may name others.
     """
     now = time.time() if now is None else now
     header, query = request.headers.get("Authorization", ""), request.args
@@ -149,7 +156,9 @@ def check(
 
 
 def check_session(request: Request, key: str, keys: Keys) -> None:
-    """Temporary credentials come with their token, until they end. Raises :class:`Refused`."""
+    """Check that temporary credentials come with their token, and are valid. Raises
+    :class:`Refused`.
+    """
     if keys.ended(key):
         raise Refused(
             "ended", "The security token included in the request is expired: its job ended"
@@ -169,7 +178,7 @@ def _same(
     date: str,
     secret: Callable[[str], str | None],
 ) -> Signed:
-    """Compute the signature again from what has arrived. Raises :class:`Refused`."""
+    """Compute the signature again from the received request. Raises :class:`Refused`."""
     credentials = _credentials(scope["key"], secret)
     signed = names.split(";")
     if "host" not in signed or date[:8] != scope["day"]:
@@ -195,23 +204,23 @@ def _same(
 
 
 def _commands(request: Request) -> set[str]:
-    """The headers that say what is to be done, and so have to be signed."""
+    """Return the headers that say what to do, and therefore must be signed."""
     names = {name.lower() for name in request.headers.keys()}
     return {name for name in names if name.startswith("x-amz-")} - {_PAYLOAD}
 
 
 def _check_payload(request: Request, signed: list[str], *, s3: bool, presigned: bool) -> None:
-    """What was signed for a body is the body's hash; S3 looks itself, as the body arrives."""
+    """Check the signed hash of the body. S3 checks it itself, as the body arrives."""
     claimed = request.headers.get(_PAYLOAD, "")
     if s3 and not presigned and (not claimed or _PAYLOAD not in signed):
-        raise Refused("malformed", f"the header {_PAYLOAD} must be there, and signed")
+        raise Refused("malformed", f"the header {_PAYLOAD} is required, and must be signed")
     if not s3 and _DIGEST.fullmatch(claimed):
         if hashlib.sha256(request.get_data()).hexdigest() != claimed:
             raise _wrong()
 
 
 def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:
-    """A presigned URL as boto3 makes it in us-east-1 unless it is told signature_version s3v4."""
+    """Check a presigned URL as boto3 creates it in us-east-1 without signature_version s3v4."""
     query = request.args
     credentials = _credentials(query["AWSAccessKeyId"], secret)
     if not query["Expires"].isdecimal() or now > int(query["Expires"]):
@@ -221,7 +230,7 @@ def _check_version_2(request: Request, secret: Callable[[str], str | None], now:
     named = {k.lower(): v for k, v in both if k.lower().startswith("x-amz-") or k.lower() in wanted}
     arrived = AWSRequest(request.method, _url(request), named)
     auth = HmacV1QueryAuth(credentials)
-    auth._get_date = lambda: query["Expires"]  # stands where a header has the date
+    auth._get_date = lambda: query["Expires"]  # takes the place of a header's date
     split, bucket = urlsplit(arrived.url), virtual_bucket(request)
     path = f"/{bucket}{split.path}" if bucket else None
     ours = auth.get_signature(request.method, split, arrived.headers, auth_path=path)
@@ -248,7 +257,7 @@ def _wrong() -> Refused:
 
 
 def _moment(date: str) -> float:
-    """Seconds since the epoch of ``20261122T061508Z``. Raises :class:`Refused`."""
+    """Return ``20261122T061508Z`` as seconds since the epoch. Raises :class:`Refused`."""
     try:
         return timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
     except ValueError:
@@ -256,14 +265,14 @@ def _moment(date: str) -> float:
 
 
 def _url(request: Request) -> str:
-    """The URL as it came over the wire, without the signature itself in its query."""
+    """Return the URL as it was received, without the signature in its query."""
     path, _, query = _TARGET.sub("", request.environ["RAW_URI"]).partition("?")
     kept = [p for p in query.split("&") if p and p.partition("=")[0] != "X-Amz-Signature"]
     return f"http://emulator{path}?{'&'.join(kept)}"
 
 
 def _text(value: str) -> str:
-    """A header as the client wrote it: WSGI has decoded its bytes as Latin-1."""
+    """Return a header as the client wrote it: WSGI has decoded its bytes as Latin-1."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

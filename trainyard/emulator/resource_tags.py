@@ -35,7 +35,7 @@ class Tags:
         return {}
 
     def forget(self, arn: str) -> None:
-        """What is deleted has no tags: one made anew under its name starts without."""
+        """Forget the tags of a deleted resource: a new one of its name starts without tags."""
         with self._lock:
             if self._tags.pop(arn, None) is not None:
                 self._keep()  # its resource is gone, whatever the disk says

@@ -1,4 +1,4 @@
-"""Requests to a service that speaks REST with JSON (Lambda), read by botocore's model of it."""
+"""Requests to a service that uses REST with JSON (Lambda), read by botocore's model of it."""
 
 import base64
 import json
@@ -17,16 +17,16 @@ _GREEDY, _PLAIN = r"(?P<{}>.+)", r"(?P<{}>[^/]+)"
 
 
 class Rest:
-    """One service: ``read`` a request, ``write`` its answer."""
+    """The protocol of one service: ``read`` a request, ``write`` its answer."""
 
     def __init__(self, service: str) -> None:
         self._service = service
 
     def read(self, request: Request) -> tuple[str, dict]:
-        """The operation and its parameters, as boto3 has them.
+        """Return the operation and its parameters, as boto3 has them.
 
         Raises:
-            ApiError: no operation has such a path, or a parameter is missing or of another type.
+            ApiError: the path is not an operation's, or a parameter is missing or mistyped.
         """
         operation, path = self.find(request)
         if operation is None:
@@ -37,7 +37,9 @@ class Rest:
         return operation.name, found
 
     def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
-        """The operation that has the request's method and path, if one has, and what these name."""
+        """Return the operation with the request's method and path, or None, and the path's
+        parameters.
+        """
         for method, pattern, operation in self._routes:
             match = pattern.fullmatch(request.path.rstrip("/"))
             if match and method == request.method:
@@ -45,7 +47,9 @@ class Rest:
         return None, {}
 
     def write(self, operation: str, answer: dict) -> Response:
-        """The answer's members where the model has them: headers, status, payload or JSON."""
+        """Return the answer's members where the model puts them: headers, status, payload or
+        JSON.
+        """
         model = self._model.operation_model(operation)
         status, headers, body = model.http.get("responseCode", 200), {}, {}
         shape = model.output_shape
@@ -72,7 +76,7 @@ class Rest:
 
 
 def json_object(data: bytes) -> dict:
-    """The body of a request. Raises ``SerializationException`` for one that is no JSON object."""
+    """Return a request's body. Raises ``SerializationException`` if it is not a JSON object."""
     try:
         found = json.loads(data or b"{}")
     except (ValueError, RecursionError) as wrong:
@@ -84,7 +88,7 @@ def json_object(data: bytes) -> dict:
 
 
 def error(failure: ApiError) -> Response:
-    """The error in the protocol's form."""
+    """Return the error in the protocol's form."""
     body = {"Type": "User" if failure.status < 500 else "Service", "Message": failure.message}
     headers = {"x-amzn-ErrorType": failure.code}
     return Response(json.dumps(body), failure.status, headers, content_type="application/json")
@@ -134,7 +138,7 @@ def _body(request: Request, shape: Any) -> dict:
 
 
 def _blobs(value: Any, shape: Shape) -> Any:
-    """``value`` with what the model calls a blob decoded, one structure deep and below."""
+    """Return ``value`` with the model's blobs decoded, at all levels of structures."""
     if shape.type_name == "blob" and isinstance(value, str):
         return base64.b64decode(value, validate=True)
     if shape.type_name == "structure" and isinstance(value, dict):
@@ -154,7 +158,7 @@ def _scalar(values: list[str], shape: Shape) -> Any:
 
 
 def check(model: OperationModel, parameters: dict) -> None:
-    """Raises ``ValidationException`` for what is missing, unknown or of another type."""
+    """Raise ``ValidationException`` for missing, unknown or mistyped parameters."""
     if model.input_shape is not None:
         report = ParamValidator().validate(parameters, model.input_shape)
         if report.has_errors():

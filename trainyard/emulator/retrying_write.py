@@ -1,4 +1,4 @@
-"""A record that is written when the disk takes it."""
+"""A record whose write is repeated until the disk accepts it."""
 
 import logging
 import threading
@@ -10,17 +10,18 @@ EVERY = 1.0  # seconds between attempts
 
 
 class Late:
-    """Calls ``write`` now, or again every second in a thread of its own until it does not fail.
+    """Calls ``write`` now; if it fails, again every second in a separate thread until it succeeds.
 
-    For what has happened already, such as the end of a job: a full disk must neither undo nor hide
-    it. What has not happened yet is written before it is answered, and fails with the disk.
+    It is for events that have already happened, such as the end of a job: a full disk must neither
+    undo nor hide them. Other records are written before the request is answered, which fails if the
+    disk is full.
     """
 
     def __init__(self, write: Callable[[], None], what: str, every: float = EVERY) -> None:
         self._write, self._what, self._every = write, what, every
         self._lock = threading.Lock()
         self.pending = False
-        """Whether the disk has something older, or nothing."""
+        """True while the disk has an older record, or none."""
 
     def __call__(self) -> None:
         try:
@@ -30,7 +31,7 @@ class Late:
                 if self.pending:
                     return
                 self.pending = True
-            log.error("%s is not on disk: %s; tried again until it is", self._what, refused)
+            log.error("%s is not on disk: %s; retrying until it is", self._what, refused)
             threading.Thread(target=self._again, daemon=True).start()
 
     def _again(self) -> None:

@@ -39,18 +39,19 @@ _OWN = (
     *("pipeline", "training-job", "processing-job", "transform-job"),
     *("hyper-parameter-tuning-job", "model", "endpoint", "endpoint-config"),
 )
-"""Kinds of resource whose tags are ours."""
+"""Kinds of resource whose tags are kept here."""
 
 
 class SageMaker:
-    """JSON requests in, JSON answers out, times as seconds since the epoch.
+    """SageMaker: JSON requests in, JSON answers out, times as seconds since the epoch.
 
-    ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)``
-    answers what runs nothing, above all the model registry. ``stop_grace``: seconds from SIGTERM
-    to SIGKILL for a stopped job. ``python``: what stands in for images. ``aws``: this emulator as
-    its own client. ``handle`` raises :class:`ApiError`.
+    ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)`` answers
+    operations that run nothing, above all the model registry's. ``stop_grace``: seconds from
+    SIGTERM to SIGKILL for a stopped job. ``python``: the interpreter that replaces images. ``aws``:
+    this emulator as its own client. ``handle`` raises :class:`ApiError`.
 
-    A room has ``operations()``, name → what answers it: a new one is a line in ``_rooms``.
+    A room has ``operations()``, name → function that answers; to add a room, add a line to
+    ``_rooms``.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class SageMaker:
         self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
 
     def owns(self, operation: str) -> bool:
-        """Whether the operation is one of ours, and not moto's."""
+        """Return whether the operation is answered here, and not by moto."""
         return operation in self._operations
 
     def handle(self, operation: str, request: dict) -> dict:
@@ -124,21 +125,23 @@ class SageMaker:
 
     @property
     def metrics(self) -> Metrics:
-        """What was measured here."""
+        """Metrics measured in this region."""
         return self._cloudwatch.metrics
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
-        """InvokeEndpoint, a request to ``sagemaker-runtime``."""
+        """Answer InvokeEndpoint, a request to ``sagemaker-runtime``."""
         return self._endpoints.invoke(path, body, headers)
 
     def begin(self) -> None:
-        """Goes on with what an earlier emulator left: this one serves now."""
+        """Resume what an earlier emulator left; to be called when this one serves."""
         self._cloudwatch.begin()
         self._events.begin()
         self._functions.resume()
 
     def other(self, service: str, request: Request) -> Response | None:
-        """The answer to a request to another service that runs something; None if it does not."""
+        """Return the answer to a request to another service that runs something; None if it does
+        not.
+        """
         if service == "monitoring":
             return self._cloudwatch.answer(request)
         if service in eventbridge.SERVICES:
@@ -146,11 +149,11 @@ class SageMaker:
         return self._functions.answer(request) if service == "lambda" else None
 
     def package_changed(self, package: dict) -> None:
-        """A package of the registry is new, approved or rejected."""
+        """Send the event of a new, approved or rejected package of the registry."""
         self._events.changes.of_package(package)
 
     def close(self) -> None:
-        """Stop every execution, job and endpoint; returns when no process of theirs is left."""
+        """Stop every execution, job and endpoint; return when none of their processes is left."""
         self._endpoints.close()
         self._executions.close()
         self._callbacks.close()
@@ -163,7 +166,7 @@ class SageMaker:
         self._events.close()
 
     def _answer(self, operation: str, request: dict) -> dict:
-        """What a step asks for beside jobs: ours or the registry's."""
+        """Answer an operation that a step calls: one of ours or the registry's."""
         if self.owns(operation):
             return self.handle(operation, request)
         return self._forward(operation, request)
@@ -195,10 +198,10 @@ class SageMaker:
     def _job_table(self, kind: str) -> dict[str, Operation]:
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
 
-        def made(request: dict) -> dict:
+        def plain(request: dict) -> dict:
             return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
 
-        create = self._tagged(made, key)
+        create = self._tagged(plain, key)
         return {
             f"Create{kind}Job": create,
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
@@ -207,7 +210,7 @@ class SageMaker:
         }
 
     def _kept(self, answer: Operation) -> Operation:
-        """``answer`` of a callback; its step's end is on disk when it is acknowledged."""
+        """Return ``answer`` for a callback, which waits until its step's end is on disk."""
 
         def answer_and_wait(request: dict) -> dict:
             found = answer(request)
@@ -226,7 +229,7 @@ class SageMaker:
         return answer
 
     def _tagged(self, create: Operation, key: str) -> Operation:
-        """``create``, and the request's Tags on what it made."""
+        """Return ``create`` extended to store the request's Tags on the new resource."""
 
         def create_with_tags(request: dict) -> dict:
             answer = create(request)
@@ -237,7 +240,7 @@ class SageMaker:
         return create_with_tags
 
     def _untagged(self, kind: str, delete: Operation) -> Operation:
-        """``delete``, and the tags of what is gone."""
+        """Return ``delete`` extended to delete the resource's tags."""
 
         def delete_with_tags(request: dict) -> dict:
             arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
@@ -248,7 +251,9 @@ class SageMaker:
         return delete_with_tags
 
     def _for_own(self, operation: str, handle: Operation) -> Operation:
-        """``handle`` for the ARNs of pipelines, executions and jobs; others are forwarded."""
+        """Return ``handle`` for the ARNs of pipelines, executions and jobs; others are
+        forwarded.
+        """
 
         def dispatch(request: dict) -> dict:
             own = tuple(make_arn("sagemaker", f"{kind}/") for kind in _OWN)

@@ -1,7 +1,7 @@
-"""Search: what there is of a kind, filtered, nested, sorted, in pages.
+"""Search: resources of a kind, filtered, nested, sorted, in pages.
 
-It asks the List and Describe operations of each kind, so it finds what they show. Not searched, and
-refused by name: what this emulator does not keep, or keeps without such a description.
+It calls the List and Describe operations of each kind, so it finds what they show. Refused by name
+are kinds that this emulator does not keep, or keeps without such a description.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +14,14 @@ from trainyard.emulator.paging import page
 from trainyard.emulator.request_shapes import model
 
 Ask = Callable[[str, dict], dict]
-"""An operation of SageMaker's, and its answer. Raises ApiError."""
+"""Answers an operation of SageMaker. Raises ApiError."""
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How all resources of a kind are found: ``listing`` → summaries in ``field``, each of which
-    has ``key``, by which ``describe`` takes it as ``parameter``.
+    """How to find all resources of a kind: ``listing`` returns summaries in ``field``; each has
+    ``key``, whose value ``describe`` accepts as ``parameter``.
     """
 
     listing: str
@@ -61,24 +61,24 @@ KINDS = {
 }
 EXECUTION = "PipelineExecution"
 PARAMETERS, TAGS = "PipelineParameters", "Tags"
-"""What is looked up for those records alone whose filter, order or answer needs it."""
+"""Members that are only looked up for records whose filter, order or answer needs them."""
 _MOST = {"ListModelPackages": {"ModelPackageType": "Both"}}
 
 
 class Executions(Protocol):
-    """All executions, of which there may be tens of thousands."""
+    """The executions, of which there may be tens of thousands."""
 
     def answers(self) -> Iterable[Record]:
-        """What DescribePipelineExecution answers of each whose pipeline is there."""
+        """Return DescribePipelineExecution's answer for each execution whose pipeline exists."""
         ...
 
     def given(self, arn: str) -> list[dict[str, str]]:
-        """All parameters of the execution with that ARN."""
+        """Return all parameters of the execution with that ARN."""
         ...
 
 
 def search(ask: Ask, executions: Executions, request: dict) -> dict:
-    """The answer to Search."""
+    """Return the answer to Search."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):
         raise _invalid(
@@ -87,7 +87,7 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
         )
     for name in ("CrossAccountFilterOption", "VisibilityConditions"):
         if request.get(name) not in (None, "SameAccount"):
-            raise _invalid(f"{name} is not done here: there is one account")
+            raise _invalid(f"{name} is not supported here: the emulator has only one account")
     shape: Any = model().shape_for("SearchRecord")
     form = shape.members[kind]
 
@@ -142,11 +142,13 @@ def _shown(record: Record, form: Any) -> Record:
     return {name: value for name, value in record.items() if name in form.members}
 
 
-# which of them
+# filters
 
 
 def _holds(expression: dict, record: Record) -> bool:
-    """All of the filters, nested filters and sub-expressions, or with Or any of them."""
+    """Return whether all filters, nested filters and sub-expressions match; with Or, whether any
+    does.
+    """
     parts = [_passes(one, _values(record, one["Name"])) for one in expression.get("Filters", [])]
     parts += [_nested(one, record) for one in expression.get("NestedFilters", [])]
     parts += [_holds(one, record) for one in expression.get("SubExpressions", [])]
@@ -156,7 +158,7 @@ def _holds(expression: dict, record: Record) -> bool:
 
 
 def _nested(nested: dict, record: Record) -> bool:
-    """Whether one element of the list passes all of the filters."""
+    """Return whether one element of the list passes all filters."""
     name = nested["NestedPropertyName"]
     for element in _elements(record, name):
         names = (one["Name"].removeprefix(f"{name}.") for one in nested["Filters"])
@@ -167,7 +169,7 @@ def _nested(nested: dict, record: Record) -> bool:
 
 
 def _elements(record: Any, name: str) -> list[Any]:
-    """What stands at a dotted name; lists on the way, and at its end, are gone through."""
+    """Return the values at a dotted name, with the elements of lists on the way and at its end."""
     found = [record]
     for part in name.split("."):
         inner = [value.get(part) for value in found if isinstance(value, dict)]
@@ -177,11 +179,11 @@ def _elements(record: Any, name: str) -> list[Any]:
 
 
 def _values(record: Record, name: str) -> list[Any]:
-    """``Tags.key`` is a tag's value, ``Metrics.name`` a metric's, ``HyperParameters.a.b`` one of
-    a name with dots; else what stands at the dotted name.
+    """Return the values of ``name``: ``Tags.key`` is a tag's value, ``Metrics.name`` a metric's,
+    ``HyperParameters.a.b`` one of a name with dots; otherwise the values at the dotted name.
     """
     head, _, rest = name.partition(".")
-    if not rest and not isinstance(value := record.get(head), list):  # most, and 10,000 at a time
+    if not rest and not isinstance(value := record.get(head), list):  # the most frequent case
         return [] if value is None else [value]
     if head == "Tags" and rest:
         return [tag["Value"] for tag in record.get("Tags", []) if tag["Key"] == rest]
@@ -220,7 +222,7 @@ def _compares(operator: str, value: Any, wanted: str) -> bool:
 
 
 def _order(value: Any, wanted: Any) -> int:
-    """-1, 0 or 1: as numbers and times where both are that, else as text."""
+    """Return -1, 0 or 1: compare as numbers or times if both are, else as text."""
     one, other = _number(value), _number(wanted)
     if one is not None and other is not None:
         return (one > other) - (one < other)
@@ -229,7 +231,7 @@ def _order(value: Any, wanted: Any) -> int:
 
 
 def _number(value: Any) -> float | None:
-    """A number, or seconds since the epoch of a time in ISO 8601."""
+    """Return a number, or a time in ISO 8601 as seconds since the epoch; None for other values."""
     if isinstance(value, bool):
         return None
     try:
@@ -248,7 +250,7 @@ def _text(value: Any) -> str:
 
 
 def _sorted(found: list[Record], request: dict) -> list[Record]:
-    """By LastModifiedTime, the newest first, where nothing is said; who lacks it comes last."""
+    """Sort by SortBy, default LastModifiedTime with newest first; missing values come last."""
     name = request.get("SortBy", "LastModifiedTime")
     newest = request.get("SortOrder", "Descending") == "Descending"
     having, lacking = [], []

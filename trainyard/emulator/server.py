@@ -3,10 +3,9 @@
     with serve(Path("state")) as endpoint:
         boto3.client("s3", endpoint_url=endpoint.url, ...)   # or run a command with endpoint.env
 
-A request goes by the service that it is signed for and by ``X-Amz-Target``: S3, logs and
-SageMaker are the emulator's own, the rest is moto's.
-Refused are requests that are not signed with the state directory's secret, and those from web pages
-or for foreign host names.
+A request is routed by the service that it is signed for and by ``X-Amz-Target``: S3, logs and
+SageMaker are the emulator's own, the rest is moto's. Requests are refused if they are not signed
+with the state directory's secret, come from web pages, or are for foreign host names.
 """
 
 import contextlib
@@ -67,15 +66,15 @@ Prepare = Callable[[Path, ObjectStore], None]
 class Endpoint:
     url: str
     env: dict[str, str] = field(repr=False)
-    """What a process needs in its environment to take this endpoint for AWS; with the secret."""
+    """Environment variables, including the secret, that lead a process to this endpoint."""
     app: "App"
 
     def wait(self, execution: str, seconds: float = 3600) -> dict:
-        """DescribePipelineExecution's answer when the execution with that ARN has ended.
+        """Return DescribePipelineExecution's answer when the execution with that ARN has ended.
 
         Raises:
-            ApiError: there is none.
-            TimeoutError: it still runs after so many seconds.
+            ApiError: the execution does not exist.
+            TimeoutError: it still runs after ``seconds``.
         """
         end = time.monotonic() + seconds
         request = {"PipelineExecutionArn": execution}
@@ -89,7 +88,7 @@ class Endpoint:
 
 
 class App:
-    """The WSGI application and everything behind it, as it is in the region that is asked for."""
+    """The WSGI application and everything behind it, for the region of the current thread."""
 
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
@@ -108,7 +107,7 @@ class App:
         return self.worlds.here().sagemaker
 
     def forward(self, operation: str, request: dict) -> dict:
-        """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
+        """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`."""
         return self.worlds.here().forward(operation, request)
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -148,7 +147,7 @@ class App:
             return _json(request, self._sagemaker)
         if service == "sagemaker" and request.path.startswith("/endpoints/"):
             return self._invoke(request)
-        if service == "sagemaker":  # what moto's would say is not of what is here
+        if service == "sagemaker":  # moto's SageMaker does not know this state
             return unimplemented(request, "")
         if service == "logs":
             return _json(request, self.worlds.here().logs_api.handle)
@@ -169,7 +168,7 @@ class App:
         return response
 
     def _invoke(self, request: Request) -> Response:
-        """InvokeEndpoint: the container's answer; one that is no success becomes a ModelError."""
+        """Answer InvokeEndpoint: return the container's answer; an error becomes a ModelError."""
         given = dict(request.headers.items())
         try:
             reply = self.sagemaker.invoke(request.path, request.get_data(), given)
@@ -196,21 +195,22 @@ def serve(
     internet: bool = False,
     without_capacity: Collection[str] = (),
 ) -> Iterator[Endpoint]:
-    """Serve on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
+    """Serve on 127.0.0.1 in a thread until the block ends; port 0 means any free port.
 
-    ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
-    ``python`` is the interpreter that stands in for container images. ``internet`` lets jobs out
-    to it. A job on an instance type of ``without_capacity`` fails with AWS's CapacityError.
+    ``prepare`` is called with the state directory when it is locked, before anything is read from
+    it. ``python`` is the interpreter that replaces container images. ``internet`` lets jobs reach
+    the internet. A job on an instance type of ``without_capacity`` fails with AWS's CapacityError.
 
-    One at a time in a process: a second one empties moto's part (IAM, models) of the first.
+    Only one endpoint at a time is possible in a process: a second one empties moto's part (IAM,
+    models) of the first.
 
     Raises :class:`EmulatorError` when the port or the state directory is in use, or when no job
-    could run in the latter, or with that interpreter.
+    could run in that directory or with that interpreter.
     """
     state, python = state.resolve(), checked(python)
     refuse(state, python, internet)
     damaged_state.check_writable(state)
-    with contextlib.ExitStack() as stack:  # undone from the last to the first
+    with contextlib.ExitStack() as stack:  # closed from the last to the first
         objects = stack.enter_context(contextlib.closing(_objects(state / "s3")))
         damaged_state.set_aside(state)
         if prepare:
@@ -219,7 +219,7 @@ def serve(
         app.aws.internet = internet
         app.aws.without_capacity = frozenset(without_capacity)
         serving = stack.enter_context(contextlib.ExitStack())
-        stack.callback(app.worlds.close)  # before it: jobs that are to stop may still save
+        stack.callback(app.worlds.close)  # before the store: stopping jobs may still save
         server = Server(app, port)
         url = f"http://127.0.0.1:{server.port}"
         app.aws.serve(url, server.admit)
@@ -230,7 +230,7 @@ def serve(
 
 
 def _objects(root: Path) -> ObjectStore:
-    """Raises EmulatorError for an index that cannot be read: without it no byte has a name."""
+    """Raise EmulatorError for an unreadable index, without which no stored bytes have a name."""
     try:
         return ObjectStore(root)
     except sqlite3.DatabaseError as damage:
@@ -247,7 +247,7 @@ def _real_sagemaker(python: Path) -> MakeSageMaker:
 
 
 def _failed(request: Request, full: bool) -> Response:
-    """What a client is told of a defect, or of a full disk; botocore does not retry the latter."""
+    """Return the answer for a defect, or for a full disk, which botocore does not retry."""
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
     if full:
@@ -259,7 +259,7 @@ def _failed(request: Request, full: bool) -> Response:
 
 
 def _unauthorized(request: Request, why: Refused) -> Response:
-    """In the form of the service that the request names, if it does: S3's where it seems to be."""
+    """Return the refusal in the form of the service that the request names, else probably S3's."""
     if why.why == "missing" and request.mimetype == "multipart/form-data":
         message = "The emulator's S3 does not implement POST forms."
         return s3_xml.error(ApiError("NotImplemented", message, 501), request.path)
@@ -275,7 +275,7 @@ def _unauthorized(request: Request, why: Refused) -> Response:
 
 
 def _refuse(request: Request) -> Response | None:
-    """A pipeline is code that will run: no web page may start one, by name or by rebinding."""
+    """Refuse requests from web pages, by name or by rebinding: a pipeline is code that will run."""
     host = request.headers.get("Host", "")
     if "Origin" in request.headers or not _HOST.fullmatch(host):
         message = f"Only clients on this machine are served, not web pages (Host: {host})."

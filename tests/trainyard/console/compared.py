@@ -1,4 +1,4 @@
-"""Runs that differ in what somebody would ask for: parameters, code, data and figures."""
+"""Runs that differ in what users compare: parameters, code, data and metrics."""
 
 import gzip
 import io
@@ -16,7 +16,7 @@ for i in 3 2 1; do echo "step=$((4-i)) loss=0.$i"; done
 echo word={"a" * 60}!
 """
 ENDLESS = {"Name": "word", "Regex": "word=((a|aa)+)$"}
-"""What no one can look for in TRAIN's last line."""
+"""Metric definition whose expression takes too long on TRAIN's last line."""
 REPORT = """
 echo "{\\"accuracy\\": {\\"value\\": 0.$(cat /opt/ml/processing/data/score)}}" \
   > /opt/ml/processing/report/report.json
@@ -32,7 +32,9 @@ def below_version(path: str) -> dict[str, dict]:
 
 
 def create(cloud: Cloud, name: str = "flowers") -> None:
-    """A pipeline that trains by the code of a folder, and evaluates by that of an archive."""
+    """Create a pipeline that trains with the code of a folder, and evaluates with that of an
+    archive.
+    """
     run = {"Get": "Execution.PipelineExecutionId"}
     report = {"Std:Join": {"On": "/", "Values": ["s3://bkt/runs", run, "report"]}}
     train = train_step(
@@ -74,7 +76,7 @@ def create(cloud: Cloud, name: str = "flowers") -> None:
 
 
 def put_code(cloud: Cloud, version: str, script: str, *more: str, when: int = 0) -> str:
-    """A folder with ``train.py`` and further files, and an archive with ``evaluate.py``."""
+    """Upload a folder with ``train.py`` and further files, and an archive with ``evaluate.py``."""
     cloud.put(f"{version}/code/train.py", script)
     cloud.put(f"{version}/code/common.py", "SAME = 1\n")
     for name in more:
@@ -91,7 +93,9 @@ def put_data(cloud: Cloud, folder: str, score: str) -> str:
 
 
 def archive(files: dict[str, bytes], when: int = 0) -> bytes:
-    """A ``.tar.gz``; ``when``: the time in its head, so that equal contents have another ETag."""
+    """Return a ``.tar.gz``; ``when``: the time in its head, so that equal contents get another
+    ETag.
+    """
     found = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=found, mode="wb", mtime=when) as packed,

@@ -1,4 +1,4 @@
-"""A console over this module's emulator, and a real browser that looks at it."""
+"""A console over this module's emulator, and a real browser that opens it."""
 
 import shutil
 from collections.abc import Iterator
@@ -21,21 +21,21 @@ FLAGS = """
 
 @pytest.fixture(scope="module")
 def cloud(emulator, state: Path) -> Iterator[Cloud]:
-    """The module's emulator, with an empty account; this process takes it for AWS."""
+    """The module's emulator, with an empty account; this process uses it as AWS."""
     with applied(emulator.env):
         yield Cloud(emulator, state)
 
 
 @pytest.fixture(scope="module")
 def console(cloud: Cloud) -> Iterator[str]:
-    """The address, with its key, of a console that shows the module's emulator."""
+    """Address, with its key, of a console that shows the module's emulator."""
     with serving(Account(may_write=True), key_of_emulator()) as address:
         yield address
 
 
 @pytest.fixture
 def client(cloud: Cloud):
-    """Flask's client of such a console, without a server or a browser between."""
+    """Flask's client of such a console, without a server or a browser in between."""
     app = create(Account(may_write=True), "key")
     asking = app.test_client()
     asking.get("/?key=key")
@@ -44,7 +44,7 @@ def client(cloud: Cloud):
 
 @pytest.fixture(scope="session")
 def chromium():
-    """Debian's chromium under playwright; what needs it is skipped where there is none."""
+    """Debian's chromium under playwright; tests that need it are skipped if it is missing."""
     if CHROMIUM is None:
         pytest.skip("no chromium here: apt install chromium")
     from playwright.sync_api import expect, sync_playwright
@@ -59,8 +59,9 @@ def chromium():
 
 @pytest.fixture
 def page(chromium, console: str):
-    """A tab that has the key and shows the list of runs. What its console or a page complains of
-    is an error of the test.
+    """A tab that has the key and shows the list of runs.
+
+    Errors in its console or on a page are errors of the test.
     """
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     tab, complaints = context.new_page(), []

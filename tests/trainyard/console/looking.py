@@ -1,9 +1,9 @@
-"""What tests of pages do and ask on each.
+"""Helpers for tests of pages in a browser.
 
-A click returns when a page begins to come, and what a page follows comes when it comes. What reads
-at once (``count``, ``all_inner_texts``, ``evaluate``, ``url``) is asked therefore after ``goto``,
-``visit`` or ``wait_for_url``, which wait for the whole page, and of what a page follows by
-``expect`` or ``shows``, which ask again.
+A click returns when a page starts to load, and followed contents arrive later. Functions that read
+at once (``count``, ``all_inner_texts``, ``evaluate``, ``url``) are therefore used after ``goto``,
+``visit`` or ``wait_for_url``, which wait for the whole page; followed contents are read by
+``expect`` or ``shows``, which repeat the reading.
 """
 
 import time
@@ -15,17 +15,17 @@ from tests.trainyard.emulator.harness import PATIENCE
 Read = TypeVar("Read")
 
 ROWS = "rows => rows.map(row => [...row.querySelectorAll('th, td')].map(cell => cell.innerText))"
-"""The texts of all cells of rows, as they are at one moment."""
+"""Script that returns the texts of all cells of rows at one moment."""
 
 
 def visit(where: Any, key: str = "") -> None:
-    """Click that locator, or press a key on it, and wait for the whole page that it leads to."""
+    """Click a locator, or press a key on it, and wait for the whole page that it leads to."""
     with where.page.expect_navigation():
         where.press(key) if key else where.click()
 
 
 def shows(read: Callable[[], Read], wanted: Read) -> None:
-    """Wait until that is read of a page."""
+    """Wait until reading the page gives the expected value."""
     end = time.monotonic() + PATIENCE
     while (found := read()) != wanted and time.monotonic() < end:
         time.sleep(0.05)
@@ -33,7 +33,7 @@ def shows(read: Callable[[], Read], wanted: Read) -> None:
 
 
 def faults(page: Any) -> list[str]:
-    """What axe-core finds serious or critical on the page, when all of it is there."""
+    """Return the serious or critical findings of axe-core on the complete page."""
     from axe_playwright_python.sync_playwright import Axe
 
     page.wait_for_load_state()

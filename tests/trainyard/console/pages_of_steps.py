@@ -1,4 +1,4 @@
-"""A pipeline whose steps have something to show each: tried twice, cached, failed, with files."""
+"""A pipeline whose steps cover the page's parts: two attempts, cached, failed, with files."""
 
 from tests.trainyard.emulator.harness import (
     Cloud,
@@ -27,7 +27,9 @@ SECRET = "hunter2-hunter2"
 
 
 def steps(lr: str = "0.1") -> list[dict]:
-    """Prepare is cached; Train has hyperparameters; Read is tried twice, and fails."""
+    """Return the steps: Prepare is cached; Train has hyperparameters; Read has two attempts and
+    fails.
+    """
     prepare = process_step(
         "Prepare", WRITES, outputs={"out": "s3://bkt/prepared"}, CacheConfig=CACHE,
         PropertyFiles=[{"PropertyFileName": "s", "OutputName": "out", "FilePath": "scores.json"}],
@@ -49,9 +51,9 @@ RATE = {"Name": "Rate", "Type": "String", "DefaultValue": "0.1"}
 
 
 def run(cloud: Cloud, name: str, rate: str, *, fault: bool = False) -> str:
-    """Starts it and waits for its end; its id. ``fault``: Read's first job is one of the service.
+    """Run the pipeline to its end; return the id. ``fault``: Read's first job fails by the service.
 
-    The fault is real: its input is gone from the emulator's disk, until the job has failed.
+    The fault is real: the input is missing on the emulator's disk until the job has failed.
     """
     cloud.put("raw/x", "no number")
     path = cloud.endpoint.app.objects.path("bkt", "raw/x")

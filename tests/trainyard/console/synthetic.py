@@ -1,7 +1,7 @@
-"""AWS made of botocore's own shapes: every operation answers with every member that it may have.
+"""A synthetic AWS from botocore's shapes: every operation answers with all possible members.
 
-A member can be left out. What pages read of an answer is noted, so that only members that somebody
-reads are left out in turn: that of another cannot matter.
+A member can be left out. The members that pages read are recorded, so that only these are left out
+in turn: other members cannot matter.
 """
 
 import io
@@ -17,14 +17,14 @@ import pytest
 from botocore.response import StreamingBody
 
 Path = tuple[str, ...]
-"""Operation, then the names of members; ``[]`` for a list's item or a map's value."""
+"""Operation, then names of members; ``[]`` for a list's item or a map's value."""
 
 BARE: Path = ("*",)
-"""In place of a member: all that may be absent is."""
+"""Path that means that all optional members are missing."""
 
 WHEN = datetime(2026, 11, 22, 10, tzinfo=UTC)
 TOKENS = ("token", "marker", "istruncated")
-"""How members are named that say that there is more to be had: there is none."""
+"""Parts of names of members that announce more pages: here there are none."""
 
 DEFINITION = json.dumps(
     {
@@ -61,7 +61,7 @@ KNOWN = {
         )
     },
 }
-"""Member, or parent's and member's name → the text that it has."""
+"""Member, or parent's and member's name → its text."""
 
 
 SESSION = boto3.Session("key", "secret", region_name="us-east-1")
@@ -69,7 +69,7 @@ CLIENTS: dict[str, Any] = {}
 
 
 class Answer(dict):
-    """A structure that notes which of its optional members are asked for."""
+    """A structure that records which of its optional members are read."""
 
     def __init__(self, path: Path, optional: Collection[str], note: Callable[[Path], None]) -> None:
         super().__init__()
@@ -89,14 +89,16 @@ class Answer(dict):
 
 
 class Service:
-    """All of AWS. ``status``: what each execution, step and job is said to be."""
+    """All services of AWS. ``status``: status of each execution, step and job."""
 
     def __init__(self, status: str = "Failed", absent: Path = ()) -> None:
         self.status, self.absent = status, absent
         self.read: set[Path] = set()
 
     def client(self, service: str, *_: Any, **__: Any) -> Any:
-        """In place of ``boto3.client``; one of each is made for all, and asks who answers now."""
+        """Return a client in place of ``boto3.client``; each is created once, for the present
+        service.
+        """
         if service not in CLIENTS:
             CLIENTS[service] = SESSION.client(service)
         events = CLIENTS[service].meta.events
@@ -163,7 +165,7 @@ class Service:
 
 @contextmanager
 def answering(service: Service) -> Iterator[Service]:
-    """Every client that is made inside the block is one of ``service``."""
+    """Let every client that is created inside the block belong to ``service``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boto3, "client", service.client)
         patch.setenv("AWS_REGION", "us-east-1")

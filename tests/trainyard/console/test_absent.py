@@ -1,4 +1,4 @@
-"""Every page that the console has, against AWS's answers with what may be absent left out."""
+"""Every page of the console, with optional members of AWS's answers left out."""
 
 import re
 import threading
@@ -27,19 +27,19 @@ VALUES: dict[str, Iterable[str]] = {
     "version": ["1"],
     "action": known_actions(),  # filled by the pages' modules
 }
-"""What stands in a page's address, by the name that its rule gives it."""
+"""Values for the variables of pages' addresses, by name."""
 
 ASKED = (
     f"run={RUN}&run=p/mnopqrstuvwx&pipeline=p&execution=abcdefghijkl&step=S&group=g&endpoint=e"
     "&package=arn:aws:sagemaker:us-east-1:123456789012:model-package/g/1&uri=s3://bkt/k/a.json"
 )
-"""What any page may be asked with; each takes what it knows."""
+"""Query string for all pages; each uses the parameters that it knows."""
 
 NO_PAGES = ("static", "home")
 
 
 class Compiled(BytecodeCache):
-    """Templates that were compiled by one application, for all others of this process."""
+    """Templates compiled by one application, for all others of this process."""
 
     def __init__(self) -> None:
         self._known: dict[str, bytes] = {}
@@ -56,7 +56,7 @@ COMPILED = Compiled()
 
 
 def console() -> Flask:
-    """One that has read nothing yet."""
+    """A console that has not read anything yet."""
     app = create(Account(may_write=True, patient=True), "key")
     app.jinja_env.bytecode_cache = COMPILED
     app.testing = True
@@ -64,7 +64,7 @@ def console() -> Flask:
 
 
 def look(service: Service, endpoint: str, where: dict[str, str], address: str) -> None:
-    """Ask for the page, twice: what it reads in the background is there at the second time."""
+    """Request the page twice: results of background readings are there the second time."""
     others = set(threading.enumerate())
     app = console()
     client = app.test_client()
@@ -81,7 +81,7 @@ def look(service: Service, endpoint: str, where: dict[str, str], address: str) -
 
 
 def addresses(app: Flask) -> Iterator[tuple[str, dict[str, str], str]]:
-    """(endpoint, its arguments, address) of each page, found by its rule."""
+    """Return (endpoint, its arguments, address) of each page, found by its rule."""
     for rule in app.url_map.iter_rules():
         is_page = "GET" in (rule.methods or ()) and rule.endpoint not in NO_PAGES
         if not is_page or rule.endpoint.startswith("events."):
@@ -96,14 +96,14 @@ def addresses(app: Flask) -> Iterator[tuple[str, dict[str, str], str]]:
 
 
 def _said(page: str) -> str:
-    """The text of a page that says what is wrong."""
+    """Return the text of a page that reports an error."""
     return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page.partition("<main")[2]))[:300]
 
 
 def _join(what: str, others: Set[threading.Thread]) -> None:
-    """Wait for what a page reads in the background; its exceptions are the page's.
+    """Wait for a page's readings in the background; their exceptions count as the page's.
 
-    ``others``: threads that were there before the page was asked for.
+    ``others``: threads that existed before the page was requested.
     """
     for thread in set(threading.enumerate()) - others:
         if thread not in _threads_queues:  # which wait for work until the interpreter ends
@@ -112,7 +112,7 @@ def _join(what: str, others: Set[threading.Thread]) -> None:
 
 
 def fault(service: Service, *page: Any) -> str:
-    """What the page raised, or a thread that it has started; empty where nothing did."""
+    """Return the exception of the page, or of a thread that it started; empty if there is none."""
     failed: list[BaseException | None] = []
     with answering(service), pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading, "excepthook", lambda told: failed.append(told.exc_value))
@@ -132,7 +132,7 @@ def _told(error: BaseException) -> str:
 
 
 def sweep(status: str) -> dict[str, list[str]]:
-    """Fault → where, with each member that a page reads absent once."""
+    """Return fault → place, with each member that a page reads left out once."""
     faults: dict[str, list[str]] = {}
     for page in addresses(console()):
         service = Service(status)

@@ -1,4 +1,4 @@
-"""What pages share of what was read and made."""
+"""Answers and results that pages share."""
 
 import pytest
 

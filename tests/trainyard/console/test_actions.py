@@ -1,4 +1,4 @@
-"""What changes something is shown first, done once, and refused when the state has moved."""
+"""Actions: shown first, carried out once, and refused if the state has changed."""
 
 import html
 import re
@@ -26,7 +26,7 @@ ORIGIN = {"Origin": "http://localhost"}
 
 @pytest.fixture(scope="module")
 def pipelines(cloud: Cloud) -> Cloud:
-    """One that takes parameters, one that waits for an answer, and one group of packages."""
+    """A pipeline with parameters, one that waits for an answer, and a group of packages."""
     queue = make_client(cloud.endpoint, "sqs").create_queue(QueueName="asked")["QueueUrl"]
     first = process_step("First", "true")
     cloud.create("typed", [first, process_step("Second", "true", ["First"])], Parameters=PARAMETERS)
@@ -36,7 +36,7 @@ def pipelines(cloud: Cloud) -> Cloud:
 
 
 def package(cloud: Cloud, **more: Any) -> str:
-    """ARN of a new version of the group."""
+    """Return the ARN of a new version of the group."""
     spec = {
         "Containers": [{"Image": IMAGE, "ModelDataUrl": "s3://bkt/m.tar.gz"}],
         "SupportedContentTypes": ["text/csv"],
@@ -75,7 +75,7 @@ class Form:
         self.token = found[1] if found else ""
 
     def send(self, **typed: str) -> Any:
-        """POST it, as a browser does; what the page has then is the form."""
+        """POST the form, as a browser does; the form on the answered page replaces it."""
         answer = self._client.post(
             self._address,
             query_string=self._about,
@@ -115,8 +115,8 @@ def test_rolling_back_rejects_the_champion(pipelines: Cloud, client):
     for arn in (before, now):
         pipelines.sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
     form = Form(client, "roll-back", group="digits")
-    assert f"version {before.rpartition('/')[2]} is, as before it" in form.text
-    assert form.send(comment="").status_code == 422  # why is asked for
+    assert f"version {before.rpartition('/')[2]} becomes it again" in form.text
+    assert form.send(comment="").status_code == 422  # a reason is required
     assert form.send(comment="wrong on Sundays").status_code == 303
     assert (status(pipelines, before), status(pipelines, now)) == ("Approved", "Rejected")
 
@@ -233,7 +233,7 @@ def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipeline
     arn = pipelines.start("typed", {"Who": "me"}, SelectiveExecutionConfig=chosen)
     assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
     run = f"/runs/typed/{arn.rpartition('/')[2]}"
-    assert client.get(run).text.count("not among the steps that were chosen") == 1
+    assert client.get(run).text.count("not among the selected steps") == 1
     assert ">not run<" in client.get(f"{run}/Second").text
 
 

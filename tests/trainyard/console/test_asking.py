@@ -1,4 +1,4 @@
-"""Actions in a real browser, by clicks and by keys: what they ask, and what they then have done."""
+"""Actions in a real browser, by clicks and by keys: their questions and their effects."""
 
 import pytest
 from playwright.sync_api import expect
@@ -12,7 +12,7 @@ from tests.trainyard.emulator.test_callback_tokens import callback_step
 
 @pytest.fixture
 def house(console: str) -> str:
-    """The console's address without its key."""
+    """Address of the console without its key."""
     return console.partition("/?")[0]
 
 

@@ -1,4 +1,4 @@
-"""Charts: every value is there or marked, whatever it is, and a stranger's names stay text."""
+"""Charts: every value is drawn or marked, and foreign names stay text."""
 
 import math
 import re
@@ -12,7 +12,7 @@ HOSTILE = "</title><script>alert(1)</script>\x1b[31m\u202e"
 
 
 def drawn(chart: str) -> ElementTree.Element:
-    """The chart as a tree; raises when it is not well-formed."""
+    """Return the chart as a tree; raise an error if it is not well-formed."""
     return ElementTree.fromstring(re.sub(r" hidden(?=[ >])", ' hidden=""', chart))
 
 

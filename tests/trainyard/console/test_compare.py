@@ -1,4 +1,4 @@
-"""Runs side by side: what differs between them is shown, and nothing else."""
+"""Comparison of runs: exactly the differences are shown."""
 
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -18,7 +18,9 @@ NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"
 
 @pytest.fixture(scope="module")
 def runs(cloud: Cloud) -> list[str]:
-    """Three runs: with other parameters, code and data; with the same data at another place."""
+    """Three runs: two with different parameters, code and data; one with the same data
+    elsewhere.
+    """
     compared.put_code(cloud, "one", OLD)
     two = compared.put_code(cloud, "two", NEW, "new<b>.py", when=1_000)
     compared.put_data(cloud, "data/one/", "81")
@@ -37,7 +39,7 @@ def address(console: str, *runs: str, **more: str) -> str:
 
 
 def rows(page) -> dict[str, list[str]]:
-    """Name of each row of all tables → its cells."""
+    """Return name of each row of all tables → its cells."""
     found = page.locator("table.matrix tbody tr").evaluate_all(ROWS)
     return {name.strip(): [cell.strip() for cell in cells] for name, *cells in found}
 
@@ -79,7 +81,7 @@ def test_data_that_was_overwritten_or_is_gone_is_no_evidence(client, cloud: Clou
     again.get("/?key=key")
     said = again.get(where).text
     assert "1 objects were written since" in said
-    assert "nothing lies there any more" in said
+    assert "it no longer has objects" in said
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The index follows an account: what is started, what ends, what is deleted."""
+"""The index follows an account: starts, ends and deletions."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def account(cloud: Cloud) -> Account:
 
 
 def read(index: Index) -> dict[str, Run]:
-    """ARN → run, when all has been read."""
+    """Return ARN → run, when all has been read."""
     index.look()
     until(lambda: index.is_complete)
     index.look()
@@ -59,7 +59,7 @@ def test_the_next_look_that_asks_sees_a_start_and_an_end(
 
 
 def test_where_search_lags_the_lists_are_asked(cloud: Cloud):
-    """As on AWS, where Search follows a change with a delay."""
+    """On AWS, Search follows a change with a delay."""
     account = Account()
     index = Index(account)
     read(index)

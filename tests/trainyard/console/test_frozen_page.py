@@ -1,4 +1,4 @@
-"""The page of any run in one file: complete, self-contained, drawn from whatever a run got to."""
+"""The page of a run as a single file: complete and self-contained, for any state of the run."""
 
 import base64
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def render(
     panels: Sequence[str] = (PANEL,),
     package: str | None = PACKAGE,
 ) -> str:
-    """The page of a run with these steps, which registered that package."""
+    """Return the page of a run with these steps, which registered that package."""
     described = {
         "PipelineExecutionArn": "arn:aws:sagemaker:us-east-1:1:pipeline/demo/execution/abc",
         "PipelineExecutionStatus": "Succeeded",
@@ -60,7 +60,7 @@ PICTURE = "data:image/svg+xml;base64,"
 
 
 class References(HTMLParser):
-    """Everything on a page that a browser would fetch, and the text that a person reads."""
+    """Collects every reference that a browser would fetch, and the visible text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def test_a_reason_cannot_smuggle_markup_into_the_page():
 
 
 class Jobs:
-    """An execution that knows what its training jobs have measured."""
+    """An execution with the metrics of its training jobs."""
 
     def training_job(self, name: str) -> dict:
         return {"FinalMetricDataList": [{"MetricName": f"{name}:<loss>", "Value": 0.125}]}

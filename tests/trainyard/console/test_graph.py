@@ -1,4 +1,4 @@
-"""What stands in the boxes of a graph."""
+"""Titles in the boxes of a graph."""
 
 import pytest
 

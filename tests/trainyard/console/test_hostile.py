@@ -1,4 +1,4 @@
-"""Names, logs, metrics, keys and descriptions that would do harm are text on every page."""
+"""Harmful names, logs, metrics, keys and descriptions: they are text on every page."""
 
 import json
 from collections.abc import Iterator
@@ -32,10 +32,10 @@ Path("/opt/ml/output/failure").write_text(hostile)
 raise ValueError(hostile)
 """
 NO_PAGES = {"static", "home", "events.listen", "log.whole"}
-"""What is no page of HTML."""
+"""Endpoints that are not HTML pages."""
 
 MOST = 2
-"""Addresses of one kind of page that are opened."""
+"""Most addresses of one kind of page that are opened."""
 
 
 LINKS = "all => all.map(a => new URL(a.getAttribute('href'), location).href)"
@@ -52,7 +52,7 @@ def train(name: str) -> dict:
 
 @pytest.fixture(scope="module")
 def hostile(cloud: Cloud) -> str:
-    """The id of a failed run that is full of it."""
+    """Id of a failed run full of harmful texts."""
     write = f"open('/opt/ml/processing/out/' + {ascii(KEY)}, 'w').write('x')"
     put = f"python - <<'PY'\n{write}\nPY"
     steps = [
@@ -87,13 +87,13 @@ def _arn(cloud: Cloud) -> str:
 
 @pytest.fixture(scope="module")
 def console(cloud: Cloud) -> Iterator[str]:
-    """Its pages come with all that they show: what came a moment later would not be looked at."""
+    """A console whose pages are complete at once: parts that come later would not be checked."""
     with serving(Account(may_write=True, patient=True), "key") as address:
         yield address
 
 
 def test_every_page_shows_it_as_text(page, console: str, hostile: str):
-    """Every link is followed, as far as each kind of page goes; new pages are found by it."""
+    """Follow every link, up to ``MOST`` of each kind of page; new pages are found this way."""
     house = console.partition("/?")[0]
     rules = create(Account(), "key").url_map
     run = f"hostile/{hostile}"
@@ -131,7 +131,7 @@ def _kind(rules, address: str) -> str:
 
 
 def _harm(page) -> list[str]:
-    """What took effect, or is where it can."""
+    """Return harmful texts that took effect, or are where they can."""
     return page.evaluate(
         r"""() => {
             const found = [];

@@ -1,4 +1,4 @@
-"""What an address asks of the list, and what it gets."""
+"""The list of runs for the filters of an address."""
 
 from typing import Any
 

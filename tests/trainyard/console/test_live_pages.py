@@ -1,4 +1,4 @@
-"""A run is followed: in every tab, over one connection, without a page being loaded anew."""
+"""Following a run: in every tab, over one connection, without reloading a page."""
 
 import itertools
 import threading
@@ -25,8 +25,8 @@ COME = """(names) => new Promise((done) => {
   const look = () => names.every((one) => one in seen) ? done() : setTimeout(look, 50);
   look();
 })"""
-"""Waits until the page has shown all of these: its Content-Security-Policy lets playwright's own
-``wait_for_function`` evaluate nothing."""
+"""Script that waits until the page has shown all texts: its Content-Security-Policy prevents
+playwright's own ``wait_for_function``."""
 
 HIDE = """(is) => {
   Object.defineProperty(document, "hidden", { get: () => is, configurable: true });
@@ -48,7 +48,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Its last step goes on until it is stopped."""
+    """A run whose last step continues until it is stopped."""
     file = tmp_path_factory.mktemp("live") / "go"
     script = f"echo loss=2; while [ ! -e {file} ]; do sleep 0.05; done; echo loss=1"
     arguments = training(script)
@@ -88,7 +88,7 @@ def test_every_tab_follows_a_run(page, console: str, cloud: Cloud, run: Run):
 
 
 def _order(tab) -> list[str]:
-    """What came one after another, as the page itself has noted it."""
+    """Return texts in the order in which the page itself recorded them."""
     return tab.evaluate("Object.keys(seen).sort((a, b) => seen[a] - seen[b])")
 
 
@@ -145,7 +145,7 @@ def test_what_a_page_has_of_what_grows_is_not_made_again():
 
 
 def test_a_console_that_ends_follows_nothing_any_more(cloud: Cloud):
-    """Though a browser has a page open, and goes on listening."""
+    """A browser still has a page open, and listens."""
     others = {*threading.enumerate()}
     with serving(Account(), "key") as address:
         visitor = Visitor(address)
@@ -159,7 +159,7 @@ def test_a_console_that_ends_follows_nothing_any_more(cloud: Cloud):
 
 
 def _following(others: set[threading.Thread]) -> list[threading.Thread]:
-    """Threads that follow pages, but for ``others``."""
+    """Return threads that follow pages, except for ``others``."""
     return [one for one in threading.enumerate() if one not in others and one.name == "following"]
 
 

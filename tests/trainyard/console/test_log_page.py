@@ -1,4 +1,4 @@
-"""The page of a log: its end as it grows, the line of a link, what is looked for in it."""
+"""The page of a log: its growing end, linked lines, searches."""
 
 import re
 import time
@@ -16,7 +16,7 @@ SCRIPT = "echo begun; sleep 300"
 
 @pytest.fixture(scope="module")
 def run(cloud: Cloud) -> tuple[str, str]:
-    """The id of a run that goes on until the module ends, and the name of its step's job."""
+    """Id of a run that continues until the module ends, and the name of its step's job."""
     cloud.create("logged", [process_step("Slow", SCRIPT), _training()])
     arn = cloud.start("logged")
     made = until(lambda: _metadata(cloud, arn, "Slow").get("ProcessingJob"))
@@ -25,7 +25,7 @@ def run(cloud: Cloud) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def written(cloud: Cloud, run) -> str:
-    """The address of a log of 3,000 lines that nobody's job wrote, of the same step's job."""
+    """Address of a log of 3,000 lines that no job wrote, of the same step's job."""
     execution, job = run
     lines = [f"step={i} loss={1 / (i + 1):.4f}" for i in range(3_000)]
     lines[100] = f"ValueError: {HOSTILE}"
@@ -41,7 +41,7 @@ def written(cloud: Cloud, run) -> str:
 
 
 def _training() -> dict:
-    """A step whose job says for itself nothing of what it defines."""
+    """Return a step whose job does not describe its metrics itself."""
     request = training(SCRIPT)
     request["AlgorithmSpecification"]["MetricDefinitions"] = [
         {"Name": "train:loss", "Regex": r"loss=(\S+)"}
@@ -93,7 +93,7 @@ def test_a_search_says_how_far_it_looked(client, written: str):
     html = client.get(f"{written}&q=step").text
     assert len(text(html)) == 200
     seen = text(html)
-    while more := re.search(r'href="([^"]+)" rel="next">go on', html):
+    while more := re.search(r'href="([^"]+)" rel="next">continue the search', html):
         html = client.get(more[1].replace("&amp;", "&")).text
         seen += text(html)
     assert len(seen) == len(set(seen)) > 2_900
@@ -112,7 +112,7 @@ def test_the_link_of_a_line_stays_good_while_the_log_grows(client, cloud: Cloud,
 
 
 def test_a_page_shows_what_came_since_it_was_last_looked_at(client, cloud: Cloud, run):
-    """Of a step that has ended long ago, too: its page is not followed."""
+    """The step ended long ago, so its page is not followed."""
     stream = f"{run[1]}/algo-9-1700000000"
     cloud.endpoint.app.logs.append(GROUP, stream, ["one"])
     address = f"/runs/logged/{run[0]}/Slow/log?host=algo-9"
@@ -126,7 +126,7 @@ def test_a_page_shows_what_came_since_it_was_last_looked_at(client, cloud: Cloud
 )
 def test_what_is_not_there_is_said(client, run, written: str, wrong: str):
     answer = client.get(f"/runs/logged/{run[0]}/Slow/log?{wrong}")
-    assert answer.status_code == 502 and "Not to be had" in answer.text
+    assert answer.status_code == 502 and "Not available" in answer.text
 
 
 def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: str, run):

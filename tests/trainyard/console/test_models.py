@@ -1,4 +1,4 @@
-"""The registry's pages: groups, versions, of strangers', too."""
+"""The registry's pages: groups, versions, also of other tools."""
 
 import html
 import json
@@ -15,7 +15,7 @@ FOREIGN = "999988887777.dkr.ecr.eu-west-1.amazonaws.com/somebodys@sha256:" + "a"
 
 @pytest.fixture(scope="module")
 def registry(cloud: Cloud) -> Cloud:
-    """A group of versions with and without all that is optional, and a package in no group."""
+    """A group of versions with and without all optional members, and a package without a group."""
     cloud.put("m.tar.gz", b"x" * 1234)
     cloud.sm.create_model_package_group(ModelPackageGroupName="digits")
     report = cloud.put(
@@ -72,7 +72,7 @@ def test_a_version_shows_where_its_model_lies(registry: Cloud, client):
 
 def test_a_package_of_no_group_has_its_page(registry: Cloud, client):
     text = shown(client, "/models/-/alone")
-    assert FOREIGN in text and "its metadata name no execution" in text
+    assert FOREIGN in text and "the metadata do not name an execution" in text
 
 
 def test_what_is_not_in_the_registry_is_said(registry: Cloud, client):

@@ -1,4 +1,4 @@
-"""Who is let in, and what every answer says to the browser."""
+"""Access to the console, and security headers of every answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which steps there are, what each waits for, and which of them the run's duration is made of."""
+"""Steps of an execution, their dependencies, and the critical path."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What the console shows when a page cannot be made."""
+"""Pages for refusals and defects of the console."""
 
 import pytest
 

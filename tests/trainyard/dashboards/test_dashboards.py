@@ -1,4 +1,4 @@
-"""Dashboards and alarms are made of the one list, and are what Grafana and CloudFormation take."""
+"""Dashboards and alarms: generated from one list, and valid for Grafana and CloudFormation."""
 
 import json
 import subprocess

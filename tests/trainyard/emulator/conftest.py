@@ -16,5 +16,5 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def client(endpoint: Endpoint) -> Callable:
-    """boto3 clients of the endpoint: ``client("s3")``."""
+    """Returns boto3 clients of the endpoint: ``client("s3")``."""
     return lambda service: make_client(endpoint, service)

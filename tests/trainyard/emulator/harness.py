@@ -39,7 +39,7 @@ class Cloud:
 
     @functools.cached_property
     def runtime(self):
-        """A client for requests to endpoints."""
+        """Return a client for requests to endpoints."""
         return make_client(self.endpoint, "sagemaker-runtime")
 
     def put(self, key: str, data: bytes | str) -> str:
@@ -57,7 +57,7 @@ class Cloud:
     # jobs
 
     def train(self, name: str, script: str, **overrides: Any) -> dict:
-        """Runs a training job to its end; its description."""
+        """Run a training job to its end; return its description."""
         self.sm.create_training_job(TrainingJobName=name, **training(script) | overrides)
         return self.trained(name)
 
@@ -66,13 +66,13 @@ class Cloud:
         return wait(describe, "TrainingJobStatus", ("Completed", "Failed", "Stopped"))
 
     def process(self, name: str, script: str, **overrides: Any) -> dict:
-        """Runs a processing job to its end; its description."""
+        """Run a processing job to its end; return its description."""
         self.sm.create_processing_job(ProcessingJobName=name, **processing(script) | overrides)
         describe = functools.partial(self.sm.describe_processing_job, ProcessingJobName=name)
         return wait(describe, "ProcessingJobStatus", ("Completed", "Failed", "Stopped"))
 
     def log(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
-        """What the job itself wrote; the emulator marks its own lines."""
+        """Return the job's own log lines, without those that the emulator marks."""
         group = f"/aws/sagemaker/{kind}Jobs"
         streams = self.logs.describe_log_streams(
             logGroupName=group, logStreamNamePrefix=f"{job}/{node}-"
@@ -84,14 +84,14 @@ class Cloud:
         return [line for line in lines if not line.startswith("[emulator] ")]
 
     def processes(self, job: str) -> list[psutil.Process]:
-        """The main processes of the job's nodes that are alive."""
+        """Return the main processes of the job's nodes that are alive."""
         path = self.state / "jobs" / job / "nodes.json"
         until(path.exists)
         nodes = json.loads(path.read_text())
         return [psutil.Process(pid) for pid in nodes.values() if psutil.pid_exists(pid)]
 
     def family(self, job: str, at_least: int) -> list[psutil.Process]:
-        """Every process of the job, when there are that many beside its supervisor."""
+        """Return all processes of the job, when there are that many beside its supervisor."""
         supervisor = until(lambda: self.processes(job))[0].parent()
         children = lambda: supervisor.children(recursive=True)  # noqa: E731
         return [supervisor, *until(lambda: c if len(c := children()) >= at_least else None)]
@@ -115,21 +115,21 @@ class Cloud:
         return wait(describe, "PipelineExecutionStatus", ENDED)
 
     def steps(self, arn: str) -> dict[str, dict]:
-        """Step name -> its entry, in the order in which they started."""
+        """Return step name -> its entry, in the order in which they started."""
         answer = self.sm.list_pipeline_execution_steps(
             PipelineExecutionArn=arn, SortOrder="Ascending"
         )
         return {step["StepName"]: step for step in answer["PipelineExecutionSteps"]}
 
     def run(self, name: str, parameters: dict[str, str] | None = None) -> tuple[dict, dict]:
-        """Runs the pipeline to its end; the execution's description and its steps."""
+        """Run the pipeline to its end; return the execution's description and its steps."""
         arn = self.start(name, parameters)
         return self.ended(arn), self.steps(arn)
 
 
 @contextlib.contextmanager
 def cloud(state: Path, stop_grace: float = STOP_GRACE) -> Iterator[Cloud]:
-    """``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job."""
+    """Start an emulator. ``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job."""
     make = functools.partial(SageMaker, stop_grace=stop_grace)
     with serve(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
@@ -137,7 +137,7 @@ def cloud(state: Path, stop_grace: float = STOP_GRACE) -> Iterator[Cloud]:
 
 @contextlib.contextmanager
 def taken_for_aws(aws: Cloud) -> Iterator[None]:
-    """This process takes it for AWS; boto3's own session keeps no keys of an earlier one."""
+    """Use the emulator as AWS in this process; boto3's session keeps no keys of an earlier one."""
     with applied(aws.endpoint.env):
         boto3.DEFAULT_SESSION = None
         yield
@@ -145,9 +145,9 @@ def taken_for_aws(aws: Cloud) -> Iterator[None]:
 
 
 def until(condition: Any, timeout: float = PATIENCE) -> Any:
-    """The condition's first true value.
+    """Return the condition's first true value.
 
-    It is asked ever less often: what is asked runs on the same cores as what it waits for.
+    The pauses get longer: the condition runs on the same cores as the work that it waits for.
     """
     end, pause = time.monotonic() + timeout, 0.01
     while not (value := condition()):
@@ -165,12 +165,12 @@ def wait(describe: Any, field: str, ended: tuple[str, ...]) -> dict:
 
 
 def wait_for(file: Path) -> str:
-    """A job's script: it goes on when that file of the machine is there."""
+    """Return a job's script that continues when that file of the machine exists."""
     return f"until [ -e {file} ]; do sleep 0.05; done"
 
 
 def training(script: str, nodes: int = 1) -> dict:
-    """CreateTrainingJob without a name: bash runs ``script`` on each node."""
+    """Return CreateTrainingJob's request without a name: bash runs ``script`` on each node."""
     return {
         "RoleArn": ROLE,
         "AlgorithmSpecification": {
@@ -190,7 +190,7 @@ def training(script: str, nodes: int = 1) -> dict:
 
 
 def processing(script: str, nodes: int = 1, outputs: dict[str, str] | None = None) -> dict:
-    """CreateProcessingJob without a name; ``outputs``: name -> S3 URI."""
+    """Return CreateProcessingJob's request without a name; ``outputs``: name -> S3 URI."""
     request: dict = {
         "RoleArn": ROLE,
         "AppSpecification": {
@@ -221,7 +221,7 @@ def processing(script: str, nodes: int = 1, outputs: dict[str, str] | None = Non
 
 
 def s3_input(name: str, uri: Any, distribution: str = "FullyReplicated") -> dict:
-    """One of ProcessingInputs, at /opt/ml/processing/<name>."""
+    """Return an entry of ProcessingInputs, at /opt/ml/processing/<name>."""
     return {
         "InputName": name,
         "S3Input": {

@@ -1,4 +1,4 @@
-"""Requests that botocore's model of a service takes for valid, made from the model alone."""
+"""Valid requests, made from botocore's model of a service alone."""
 
 import functools
 from typing import Any
@@ -20,12 +20,12 @@ _TEXTS = {"Arn": "arn:aws:iam::123456789012:role/some-role-name", "Uri": "s3://b
 
 
 def operations() -> list[OperationModel]:
-    """Every operation of SageMaker, by name."""
+    """Return every operation of SageMaker, by name."""
     return [MODEL.operation_model(name) for name in sorted(MODEL.operation_names)]
 
 
 def minimal(operation: str) -> dict:
-    """A request to SageMaker with what is required and nothing else."""
+    """Return a request to SageMaker with only the required members."""
     return _made(MODEL.operation_model(operation).input_shape, "", False)
 
 
@@ -35,12 +35,12 @@ def _model(service: str) -> ServiceModel:
 
 
 def valid(service: str, operation: str) -> dict:
-    """As :func:`minimal`, of any service."""
+    """Return a request like :func:`minimal`, for any service."""
     return _made(_model(service).operation_model(operation).input_shape, "", False)
 
 
 def full(operation: str) -> dict:
-    """A request with every member; of a union the first."""
+    """Return a request with every member; of a union the first."""
     return _made(MODEL.operation_model(operation).input_shape, "", True)
 
 

@@ -1,6 +1,4 @@
-"""What the tests of the emulator's edge put in the place of pipelines and jobs, which have their
-own tests.
-"""
+"""Replacements for pipelines and jobs in the tests of the emulator's edge."""
 
 import boto3
 from botocore.auth import S3SigV4Auth, SigV4Auth
@@ -13,7 +11,7 @@ from trainyard.emulator.server import Endpoint
 
 
 class NoPipelines:
-    """Stands in for trainyard.emulator.sagemaker_api.SageMaker where no pipeline starts."""
+    """Replaces trainyard.emulator.sagemaker_api.SageMaker if no pipeline starts."""
 
     def __init__(self, state, objects, logs, aws, forward) -> None:
         self.aws, self.forward, self.closed = aws, forward, False
@@ -47,9 +45,9 @@ def signed(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> dict[str, str]:
-    """``headers``, and those that a request over a bare connection needs to be answered.
+    """Return ``headers`` plus those that a request over a bare connection needs.
 
-    S3's bodies are left unsigned, unless ``headers`` say what of them is.
+    S3's bodies are unsigned, unless ``headers`` say what is signed.
     """
     keys = endpoint.env["AWS_ACCESS_KEY_ID"], endpoint.env["AWS_SECRET_ACCESS_KEY"]
     given = {"Host": endpoint.url.removeprefix("http://")} | (headers or {})
@@ -69,7 +67,9 @@ class _S3Auth(S3SigV4Auth):
 
 
 def make_client(endpoint: Endpoint, service: str):
-    """A boto3 client without retries: an answer that botocore would retry must fail the test."""
+    """Return a boto3 client without retries: an answer that botocore would retry must fail the
+    test.
+    """
     return boto3.client(
         service,
         endpoint_url=endpoint.url,

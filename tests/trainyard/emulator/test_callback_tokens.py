@@ -1,4 +1,4 @@
-"""Callback steps: the queue hears of them, and they wait for the call with their token."""
+"""Callback steps: they notify the queue, and wait for the call with their token."""
 
 import json
 
@@ -49,7 +49,7 @@ def callback_step(name: str, queue: str) -> dict:
 
 
 def message(aws: Cloud) -> dict:
-    """The queue's next one; a long poll, during which the emulator serves others."""
+    """Return the queue's next message by a long poll, during which the emulator serves others."""
     found = aws.sqs.receive_message(QueueUrl=aws.queue, WaitTimeSeconds=20)["Messages"][0]
     aws.sqs.delete_message(QueueUrl=aws.queue, ReceiptHandle=found["ReceiptHandle"])
     return json.loads(found["Body"])
@@ -61,13 +61,13 @@ def given(**values: str) -> list[dict]:
 
 def test_the_queue_hears_of_it_and_a_success_goes_on(aws: Cloud) -> None:
     arn = aws.start("asks")
-    told = message(aws)
-    assert told["pipelineExecutionArn"] == arn and told["status"] == "Executing"
-    assert told["arguments"] == {"run": arn.rpartition("/")[2], "number": 3}
-    assert len(told["token"]) == 10 and told["token"].isalnum()
+    sent = message(aws)
+    assert sent["pipelineExecutionArn"] == arn and sent["status"] == "Executing"
+    assert sent["arguments"] == {"run": arn.rpartition("/")[2], "number": 3}
+    assert len(sent["token"]) == 10 and sent["token"].isalnum()
     assert aws.steps(arn)["Ask"]["StepStatus"] == "Executing"
 
-    request = {"CallbackToken": told["token"], "ClientRequestToken": "c" * 32}
+    request = {"CallbackToken": sent["token"], "ClientRequestToken": "c" * 32}
     send = aws.sm.send_pipeline_execution_step_success
     with pytest.raises(ClientError, match=r"Validation.*not given: \['share'\]"):
         send(**request, OutputParameters=given(who="me"))
@@ -76,12 +76,12 @@ def test_the_queue_hears_of_it_and_a_success_goes_on(aws: Cloud) -> None:
     assert aws.steps(arn)["Ask"]["StepStatus"] == "Succeeded", "acknowledged, so it is recorded"
     assert send(**request, OutputParameters=given(who="me", share="0.25")), "the same call again"
     with pytest.raises(ClientError, match="Validation.*was answered already"):
-        aws.sm.send_pipeline_execution_step_failure(CallbackToken=told["token"])
+        aws.sm.send_pipeline_execution_step_failure(CallbackToken=sent["token"])
 
     assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
     steps = aws.steps(arn)
     assert steps["Ask"]["Metadata"]["Callback"] == {
-        "CallbackToken": told["token"],
+        "CallbackToken": sent["token"],
         "SqsQueueUrl": aws.queue,
         "OutputParameters": given(who="me", share="0.25"),
     }
@@ -92,8 +92,8 @@ def test_a_stop_asks_the_queue_and_waits_for_the_answer(aws: Cloud) -> None:
     arn = aws.start("asks")
     token = message(aws)["token"]
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
-    told = message(aws)
-    assert (told["token"], told["status"]) == (token, "Stopping")
+    sent = message(aws)
+    assert (sent["token"], sent["status"]) == (token, "Stopping")
     describe = aws.sm.describe_pipeline_execution(PipelineExecutionArn=arn)
     assert describe["PipelineExecutionStatus"] == "Stopping"
     aws.sm.send_pipeline_execution_step_failure(CallbackToken=token, FailureReason="no")
@@ -114,7 +114,7 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
         main(None)
         assert capsys.readouterr().out == "no callback step waits\n"
         arns = [aws.start("asks") for _ in range(2)]
-        tokens = {told["pipelineExecutionArn"]: told["token"] for told in map(message, [aws] * 2)}
+        tokens = {sent["pipelineExecutionArn"]: sent["token"] for sent in map(message, [aws] * 2)}
         until(lambda: all("Ask" in aws.steps(arn) for arn in arns))
         table = [status_text(step).plain for step in Execution(arns[0]).steps()]
         assert table == [f"Executing (waits: trainyard callback {tokens[arns[0]]})"]

@@ -1,4 +1,4 @@
-"""Cleanup steps delete what earlier steps left in S3, and nothing else."""
+"""Cleanup steps delete exactly the outputs of earlier steps in S3."""
 
 import pytest
 

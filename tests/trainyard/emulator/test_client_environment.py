@@ -1,4 +1,4 @@
-"""What a client process gets in its environment, and what it must not keep."""
+"""The environment of a client process, and settings that it must not keep."""
 
 import inspect
 import json
@@ -35,7 +35,9 @@ def test_the_loopback_goes_round_a_proxy_beside_what_already_did(tmp_path: Path,
 
 
 def names_of_botocore() -> set[str]:
-    """The variables that botocore and boto3 read: the table of settings, and their source."""
+    """Return the variables that botocore and boto3 read: from the table of settings and the
+    source.
+    """
     listed = BOTOCORE_DEFAUT_SESSION_VARIABLES.values()
     several = [[name] if isinstance(name, str) else name or [] for _, name, *_ in listed]
     modules = (credentials, session, utils, botocore, boto3.session)
@@ -104,7 +106,7 @@ print(json.dumps([found, quiet, session.default_bucket()]))
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> dict[str, str]:
-    """The environment of somebody whose every setting leads to the real AWS."""
+    """An environment whose every setting leads to the real AWS."""
     home = tmp_path / "home"
     files = {
         ".aws/config": CONFIG,

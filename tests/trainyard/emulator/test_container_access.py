@@ -1,4 +1,4 @@
-"""What a job can reach: this AWS as the session of its role, and nothing else."""
+"""Access of a job: only to this AWS, as the session of its role."""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""What is damaged costs only itself; a full disk neither hides an end nor forbids a deletion."""
+"""A damaged document costs only itself; a full disk neither hides an end nor prevents a
+deletion.
+"""
 
 import errno
 import json
@@ -37,7 +39,7 @@ LISTED = {  # what lies there → what lists it, and how many there are
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state directory with something of everything."""
+    """A state directory with documents of every kind."""
     path = tmp_path_factory.mktemp("aws")
     with cloud(path) as aws:
         aws.create("p", [fail_step("f", "x")])
@@ -125,7 +127,7 @@ def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state: Path, tm
 
 
 def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
-    """Another of its name would delete what no record names."""
+    """Otherwise a new function of this name would delete code that is not recorded."""
     code = tmp_path / "functions/f/code-1/main.py"
     code.parent.mkdir(parents=True)
     code.write_text("pass")
@@ -137,7 +139,7 @@ def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
 
 @pytest.mark.parametrize("before", [None, 0o755, 0o700])
 def test_nobody_else_reads_the_state(tmp_path: Path, before: int | None):
-    """Also in one that an earlier release has made: what lies in a closed folder is closed."""
+    """Also in a directory of an earlier release: files in a closed folder are closed."""
     state = tmp_path / "aws"
     if before:
         state.mkdir()

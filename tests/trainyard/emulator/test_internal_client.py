@@ -1,4 +1,4 @@
-"""The emulator calls itself: with its own keys, and nowhere else."""
+"""Calls of the emulator to itself, with its own keys only."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The model registry through boto3: nothing is lost, over updates and over restarts."""
+"""The model registry through boto3: nothing is lost by updates and restarts."""
 
 import json
 import shutil

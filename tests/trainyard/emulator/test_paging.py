@@ -1,4 +1,4 @@
-"""Pages put together are the list."""
+"""All pages together are the list."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Pipelines after the patterns of AWS's own integration tests, tiny: what each declares happens."""
+"""Small pipelines after the patterns of AWS's own integration tests."""
 
 import json
 from collections.abc import Iterator
@@ -39,13 +39,13 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def tunes(tmp_path: Path) -> Iterator[Cloud]:
-    """One whose image has an entry point of its own, as tuning jobs need it."""
+    """An emulator whose image has its own entry point, as tuning jobs need it."""
     with tuning_cloud(tmp_path / "aws", tmp_path / "image") as running:
         yield running
 
 
 def succeeded(aws: Cloud, name: str, steps: list[dict], **definition: Any) -> dict[str, dict]:
-    """The steps of one execution of that pipeline, which has succeeded."""
+    """Run the pipeline once; return the steps of the successful execution."""
     aws.create(name, steps, **definition)
     execution, found = aws.run(name)
     assert execution["PipelineExecutionStatus"] == "Succeeded", execution
@@ -57,7 +57,7 @@ def get(path: str) -> dict:
 
 
 def said(name: str, what: str, where: str, **more: Any) -> dict:
-    """A processing step that writes ``what``, a line of shell, to ``where``/said."""
+    """Return a processing step that writes ``what``, a line of shell, to ``where``/said."""
     return process_step(name, f"{what} > {OUT}/said", outputs={"out": f"s3://bkt/{where}"}, **more)
 
 
@@ -75,8 +75,8 @@ def test_an_evaluations_number_decides_over_a_property_file(aws: Cloud) -> None:
 def test_conditions_in_not_and_or_lead_to_the_else_steps(aws: Cloud) -> None:
     listed = {"Type": "In", "QueryValue": get("Parameters.Where"), "Values": ["eu", "us"]}
     either = {"Type": "Or", "Conditions": [listed, compare("GreaterThan", 1, 2)]}
-    told = ["not", get("Parameters.Where"), get("Steps.Check.Outcome"), True]
-    stop = fail_step("Stop", {"Std:Join": {"On": "-", "Values": told}})
+    words = ["not", get("Parameters.Where"), get("Steps.Check.Outcome"), True]
+    stop = fail_step("Stop", {"Std:Join": {"On": "-", "Values": words}})
     check = condition_step("Check", [{"Type": "Not", "Condition": either}], [], [stop])
     parameters = [{"Name": "Where", "Type": "String", "DefaultValue": "eu"}]
     aws.create("either", [check], Parameters=parameters)
@@ -139,7 +139,7 @@ def test_what_is_trained_becomes_a_model_and_an_approved_package(aws: Cloud) -> 
 
 
 def test_a_functions_result_goes_from_step_to_step_as_with_the_decorator(aws: Cloud) -> None:
-    """The form of @step: results.json in the step's own place, read by Std:JsonGet of a Join."""
+    """The form of @step: results.json in the step's own folder, read by Std:JsonGet of a Join."""
     place = {"Std:Join": {"On": "/", "Values": [
         "s3://bkt/results", get("Execution.PipelineExecutionId"), "One"]}}  # fmt: skip
     write = 'echo \'{"Result": [{"k": 7}]}\' > /opt/ml/processing/out/results.json'

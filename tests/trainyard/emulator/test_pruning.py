@@ -1,4 +1,4 @@
-"""What goes from a state directory, and what never does."""
+"""Pruning of a state directory: deleted and kept records."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
 RUN = {"Get": "Execution.PipelineExecutionId"}
 TEXT = {"Get": "Parameters.Text"}
 AGES = {"old": 60, "registered": 100, "cached": 10, "source": 60, "hit": 8, "alone": 60}
-"""Days ago; of ``source`` the cache gave ``hit`` its result when it still might."""
+"""Age of each execution in days; the cache gave ``hit`` the result of ``source`` when possible."""
 
 
 def joined(*values: object) -> dict:
@@ -82,7 +82,7 @@ def ran(aws: Cloud, pipeline: str, text: str) -> str:
 
 
 def age(path: Path, days: float) -> None:
-    """Moves every time of a document so many days back."""
+    """Move every time of a document back by that many days."""
 
     def moved(document: object) -> object:
         if isinstance(document, dict):
@@ -101,7 +101,7 @@ def state(made: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
 
 
 def content(state: Path) -> dict[str, bytes]:
-    """Every file but the database's."""
+    """Return every file except the database's."""
     files = (path for path in state.rglob("*") if path.is_file() and "sqlite" not in path.name)
     return {str(path): path.read_bytes() for path in files}
 
@@ -113,7 +113,7 @@ def store_of(state: Path) -> Iterator[ObjectStore]:
 
 
 def chosen(state: Path, numbers: dict[str, str], days: float | None, **more) -> tuple[set, Pruned]:
-    """The names of what goes, and the rest of it."""
+    """Return the names of deleted units, and the rest of the choice."""
     names = {f"execution {number}": name for name, number in numbers.items()} | {
         "job alone": "alone"
     }
@@ -151,7 +151,7 @@ def test_the_oldest_goes_until_the_rest_is_small_enough(made):
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_nothing_that_stays_loses_anything(made, data):
-    """Whatever is asked for: no object of a kept execution, and less with a larger limit."""
+    """For any options: no object of a kept execution is deleted, and less with a larger limit."""
     state, numbers = made
     size = size_of(state)
     limits = sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2)))
@@ -167,7 +167,7 @@ def test_nothing_that_stays_loses_anything(made, data):
 
 
 def test_what_is_left_works(state: Path, made):
-    """Described, listed, read, hit: as before; and of what went there is nothing."""
+    """Kept records can be described, listed, read and reused as before; deleted ones are gone."""
     numbers = made[1]
     with store_of(state) as store:
         found = choose(state, store, 30 * 86400.0, None)
@@ -196,7 +196,7 @@ def test_what_is_left_works(state: Path, made):
 
 
 def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, made):
-    """A package's record is damaged: nothing else says that its execution is needed."""
+    """The record of a package is damaged, and only it shows that its execution is needed."""
     record = next(state.glob("registry/packages/*/*.json"))
     record.write_bytes(record.read_bytes()[:50])
     damaged_state.set_aside(state)

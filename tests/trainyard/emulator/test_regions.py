@@ -1,4 +1,4 @@
-"""Each region is a world of its own, whose name is in everything that is made there."""
+"""Regions are separate, and their names are in all resources created there."""
 
 import json
 from pathlib import Path

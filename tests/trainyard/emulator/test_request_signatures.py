@@ -1,4 +1,4 @@
-"""Who is answered: real clients with the right secret, and nobody else."""
+"""Signed requests: only real clients with the right secret are answered."""
 
 import http.client
 import io
@@ -73,7 +73,7 @@ def test_only_who_has_the_secret_is_answered(endpoint, service: str):
 
 @pytest.mark.parametrize("version", ["s3v4", None])
 def test_presigned_urls_hold_for_what_they_were_made_for(endpoint, client, version: str | None):
-    """Without a version boto3 makes one of Version 2 in us-east-1."""
+    """By default boto3 creates one of Version 2 in us-east-1."""
     client("s3").create_bucket(Bucket="signed")
     config = {"signature_version": version} if version else {}
     s3 = connect(endpoint, "s3", *keys(endpoint), **config)
@@ -137,7 +137,7 @@ def test_one_changed_byte_of_what_was_signed_is_refused(endpoint, data):
 @pytest.mark.parametrize("version", ["s3v4", None])
 @pytest.mark.parametrize("header", ["x-amz-copy-source", "x-amz-acl", "x-amz-meta-a"])
 def test_a_presigned_url_cannot_be_told_more(endpoint, client, version: str | None, header: str):
-    """Nobody who holds it may add what is to be done."""
+    """The holder of the URL cannot add further commands."""
     client("s3").create_bucket(Bucket="more")
     client("s3").put_object(Bucket="more", Key="secret", Body=b"secret")
     client("s3").delete_object(Bucket="more", Key="mine")
@@ -158,7 +158,7 @@ def test_a_presigned_url_cannot_be_told_more(endpoint, client, version: str | No
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_an_unsigned_header_beside_a_signed_one_is_refused(endpoint, service: str):
-    """Also without a presigned URL, and for every service: the header is put on after signing."""
+    """Also without a presigned URL, and for every service: the header is added after signing."""
     call = SERVICES[service][0]
     client = connect(endpoint, service, *keys(endpoint))
 

@@ -1,4 +1,4 @@
-"""No request makes an operation of SageMaker fail itself, whatever JSON is in it."""
+"""SageMaker's operations never fail themselves, whatever JSON is in a request."""
 
 import http.client
 import json
@@ -35,7 +35,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 def answered(aws: Cloud) -> list[str]:
-    """The operations that are not refused by name whatever is asked."""
+    """Return the operations that are not always refused by name."""
     kept = {operation.name for kind in KINDS for v in VERBS if (operation := kind.operation(v))}
     owns = aws.endpoint.app.sagemaker.owns
     names = [n for n in MODEL.operation_names if owns(n) or n in kept or "ModelPackage" in n]

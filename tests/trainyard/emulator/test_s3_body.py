@@ -1,4 +1,4 @@
-"""Uploads as they are on the wire: framing, and checksums that refuse damage."""
+"""Uploads as they are sent: framing, and checksums that refuse damage."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ def chunked(data: bytes, size: int, trailer: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def put(endpoint, client):
-    """Puts raw bytes with these headers; answers (status, what the object then is)."""
+    """Put raw bytes with these headers; return (status, contents of the object then)."""
     client("s3").create_bucket(Bucket="wire")
     host = endpoint.url.removeprefix("http://")
 

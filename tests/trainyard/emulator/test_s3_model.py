@@ -1,4 +1,4 @@
-"""Every operation of botocore's S3 model: answered, or refused by name with nothing changed."""
+"""Every operation of botocore's S3 model: answered, or refused by name without any change."""
 
 import http.client
 from datetime import UTC, datetime
@@ -39,11 +39,11 @@ WRITES = {
     "DeletePublicAccessBlock": {"settings"},
     "DeleteBucketTagging": {"settings"},
 }
-"""Those which, with the least request, change this and nothing else."""
+"""Operations that change something with a minimal request → the thing that changes."""
 
 
 def sample(shape: Shape, name: str = "", depth: int = 0) -> object:
-    """A value of the shape, with its required members, or with all of its members at depth 0."""
+    """Return a value of the shape, with its required members, or with all members at depth 0."""
     if name in GIVEN:
         return GIVEN[name]
     if shape.type_name == "structure":
@@ -78,7 +78,7 @@ def python_name(client, name: str) -> str:
 
 @pytest.fixture
 def raw(endpoint):
-    """Sends a signed request as it is; answers (status, text)."""
+    """Send a signed request as it is; return (status, text)."""
 
     def send(method: str, path: str, headers: dict | None = None, body: bytes = b""):
         host = endpoint.url.removeprefix("http://")
@@ -110,7 +110,7 @@ def state(store: ObjectStore) -> dict[str, tuple]:
 
 
 def call(s3, name: str, arguments: dict) -> str:
-    """The error's code, and its message; an empty text where there was none."""
+    """Return the error's code and message; empty texts without an error."""
     try:
         getattr(s3, python_name(s3, name))(**arguments)
     except ClientError as failure:
@@ -146,7 +146,7 @@ def optional() -> list[tuple[str, str]]:
 
 
 def test_each_parameter_of_an_operation_is_heeded_or_refused_by_name(walked):
-    """What is not in the operation's list is a 501 that says which header or parameter it was."""
+    """Parameters outside the operation's list get a 501 that names the header or parameter."""
     checked = 0
     for name, member in optional():
         shape = MODEL.operation_model(name).input_shape.members[member]

@@ -1,4 +1,6 @@
-"""Multipart uploads: their checksums are verified, kept and answered; a repeated end is one."""
+"""Multipart uploads: checksums are verified, stored and returned; completing twice is one
+completion.
+"""
 
 import base64
 import hashlib
@@ -69,7 +71,7 @@ def failure(call, **arguments) -> str:
 
 
 def upload(s3, key: str, **more) -> tuple[dict, list[dict]]:
-    """(where, parts as CompleteMultipartUpload names them)"""
+    """Upload parts; return (place, parts as CompleteMultipartUpload names them)."""
     started = s3.create_multipart_upload(Bucket="parts", Key=key, **more)
     at = {"Bucket": "parts", "Key": key, "UploadId": started["UploadId"]}
     name = more.get("ChecksumAlgorithm", "CRC32")

@@ -1,4 +1,4 @@
-"""Versions: whatever is put and deleted in whichever state, what stands is what S3's rules say."""
+"""Versions: after any puts and deletes in any state, S3's rules hold."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ STEP = st.one_of(
 
 @dataclass
 class Model:
-    """S3's rules in the simplest way: of each key, (version, bytes or None for a marker)."""
+    """S3's rules in the simplest form: for each key, (version, bytes or None for a marker)."""
 
     state: str | None = None
     keys: dict[str, list[tuple[str, bytes | None]]] = field(default_factory=dict)

@@ -140,7 +140,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module")
 def built(aws: Cloud, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the SDK's own script printed: it upserts, starts, waits and lists the steps."""
+    """Output of the SDK's own script: it upserts, starts, waits and lists the steps."""
     work = tmp_path_factory.mktemp("theirs")
     (work / "src").mkdir()
     files = {
@@ -199,7 +199,7 @@ def test_the_aws_cli_sees_the_same(aws: Cloud, built: list[str], tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_rank_that_raises_is_named_and_the_gate_says_why(aws: Cloud, built: list[str]) -> None:
-    """Two executions at once: their torchruns use the same port of different namespaces."""
+    """Two executions at once: their torchruns use the same port in different namespaces."""
     failing = aws.start("theirs", {"FailRank": "1"})
     strict = aws.start("theirs", {"Least": "100"})
     assert aws.ended(failing)["PipelineExecutionStatus"] == "Failed"

@@ -1,4 +1,4 @@
-"""Search over what there is: filters, nested ones, tags, order, pages."""
+"""Search: filters, nested filters, tags, order, pages."""
 
 import time
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The endpoint: who answers what, in which form, and what survives a restart."""
+"""The endpoint: routing, forms of errors, and the state after a restart."""
 
 import http.client
 import json

@@ -1,4 +1,6 @@
-"""S3 through boto3: what is put is what is got, in whole, in ranges, in parts, in pages."""
+"""S3 through boto3: objects are read back as they were put, in whole, in ranges, in parts, in
+pages.
+"""
 
 import io
 import os
@@ -35,7 +37,7 @@ def s3(client):
 
 @pytest.fixture
 def fresh(s3, request) -> str:
-    """A bucket of this test's own."""
+    """Create a bucket for this test."""
     name = request.node.name.replace("_", "-")[-50:].strip("-[]").lower()
     s3.create_bucket(Bucket=name)
     return name
@@ -77,7 +79,7 @@ SIZE = len(DIGITS)
 
 
 def model_range(first: int | None, last: int | None) -> tuple[int, int] | str:
-    """RFC 9110, 14.1.2: the slice that is sent, ``all`` for what is no range, or ``refused``."""
+    """Return the slice by RFC 9110, 14.1.2: ``all`` for an invalid range, or ``refused``."""
     if first is None:
         return (max(SIZE - last, 0), SIZE) if last else "refused"
     if last is not None and last < first:
@@ -107,7 +109,7 @@ def test_ranges_are_slices(s3, endpoint, first: int, last: int, form: str):
 
 
 def model_entries(keys: list[str], prefix: str, delimiter: str) -> list[str]:
-    """S3's listing rule, said in the simplest way."""
+    """Return a listing by S3's rule in its simplest form."""
     entries = set()
     for key in keys:
         if key.startswith(prefix):
@@ -202,7 +204,9 @@ def test_conditional_requests(s3):
 
 
 def test_a_write_or_delete_with_if_match_needs_that_very_object(s3, fresh: str):
-    """docs.aws.amazon.com/AmazonS3/latest/userguide: conditional-writes, conditional-deletes."""
+    """Rules: docs.aws.amazon.com/AmazonS3/latest/userguide: conditional-writes,
+    conditional-deletes.
+    """
     target = {"Bucket": fresh, "Key": "lock"}
     for call in (s3.put_object, s3.delete_object):
         with pytest.raises(ClientError) as failure:

@@ -1,4 +1,4 @@
-"""SageMaker's operations, each of them: done here, kept and readable back, or refused by name."""
+"""Every operation of SageMaker: implemented, stored and readable, or refused by name."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def call(aws: Cloud, operation: str, request: dict) -> dict:
 
 
 def code(aws: Cloud, operation: str, request: dict) -> str:
-    """The answer's error code; empty when it is none."""
+    """Return the answer's error code; empty without an error."""
     try:
         call(aws, operation, request)
     except ClientError as failure:
@@ -47,7 +47,7 @@ def test_every_operation_of_sagemaker_is_done_kept_or_refused_by_name(tmp_path: 
 
 
 def walked(aws: Cloud) -> dict[str, str]:
-    """Calls every operation; those that are refused by name → how."""
+    """Call every operation; return those refused by name → how."""
     kept = {o.name for kind in KINDS for v in VERBS if (o := kind.operation(v))}
     kept |= {"AssociateTrialComponent", "DisassociateTrialComponent", "ListModelCardVersions"}
     refused = {}

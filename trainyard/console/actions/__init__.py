@@ -1,6 +1,6 @@
-"""What changes something, each in a module of its own that is found by being there.
+"""Actions that change something. Every module in this folder is imported.
 
-A module has a function under ``@action(name)`` that proposes what would be done about the thing
-that the address names. Nothing is done before the person has seen the proposal, and only while what
-it rests on is as it was shown.
+A module has a function under ``@action(name)`` that proposes an action on the thing named by the
+address. An action is carried out only after the user has seen the proposal, and only while the
+state that it rests on is still the one shown.
 """

@@ -1,4 +1,4 @@
-"""A proposal: what an action would do, on what it rests, and how it is carried out."""
+"""Proposals of actions: the effects, the state that they rest on, and how they are carried out."""
 
 import json
 import re
@@ -26,27 +26,27 @@ from trainyard.runs.step_table import duration
 
 
 def told_by(field: str) -> str:
-    """Stands in a call's arguments for what will be typed in that field."""
+    """Return a placeholder in a call's arguments for the text typed into that field."""
     return f"‹{field}›"
 
 
 ONCE = "‹this form's own id›"
-"""Stands in a call's arguments for what makes that a double click does it once."""
+"""Placeholder in a call's arguments for a token that makes a double click act only once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of SageMaker's API, exactly as it is made."""
+    """A call of SageMaker's API, exactly as it is sent."""
 
     operation: str
-    """As in the API reference: ``StopPipelineExecution``."""
+    """Name as in the API reference: ``StopPipelineExecution``."""
 
     arguments: Mapping[str, Any]
     resources: tuple[str, ...]
-    """ARNs that IAM asks the permission for."""
+    """ARNs for which IAM needs a permission."""
 
     def made(self, account: Account, once: str) -> dict[str, Any]:
-        """Make the call; its answer.
+        """Make the call; return its answer.
 
         Raises:
             ServiceError: AWS refused.
@@ -59,24 +59,24 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What a person types or chooses."""
+    """An input of the form."""
 
     name: str
     label: str
     value: str = ""
     kind: Literal["line", "text", "choice"] = "line"
     choices: Sequence[tuple[str, str]] = ()
-    """(value, words) of a choice."""
+    """(value, text) of each choice."""
 
     hint: str = ""
     required: bool = False
     shown: bool = False
-    """Whether the proposal shows what it does: with another value it is shown again first."""
+    """True if the value affects the proposal: after a change the proposal is shown again first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows that the page shows."""
+    """A table on the page."""
 
     title: str
     head: Sequence[str]
@@ -85,41 +85,41 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What would be done, as things are now and with what was typed."""
+    """An action's effects, for the present state and the typed values."""
 
     title: str
     button: str
     does: Sequence[str]
-    """Sentences: what of it follows."""
+    """Sentences that describe the effects."""
 
     state: Mapping[str, str]
-    """What it rests on: name → value. It is not carried out when one of them has changed."""
+    """State that it rests on: name → value. The action is not carried out if one has changed."""
 
     calls: Sequence[Call] = ()
     back: str
-    """The page of what it is about."""
+    """Address of the page of the thing that the action is about."""
 
     then: Callable[[Mapping[str, Any]], str] | None = None
-    """The last call's answer → the page to go to; back, where there is none."""
+    """Returns the next page from the last call's answer; without it, ``back``."""
 
     fields: Sequence[Field] = ()
     wrong: Mapping[str, str] = field(default_factory=dict)
-    """Field → why its value cannot be taken."""
+    """Field → why its value is not accepted."""
 
     tables: Sequence[Table] = ()
     impossible: str = ""
-    """Why it cannot be done as things are; there is no button then."""
+    """Why the action is impossible at present; then there is no button."""
 
     own: Callable[[], Mapping[str, Any]] | None = None
-    """What an application does in place of the calls; raises TrainyardError where it refuses."""
+    """An application's function in place of the calls; raises TrainyardError if it refuses."""
 
     @property
     def seen(self) -> dict[str, str]:
-        """The values of the fields that the proposal shows the consequences of."""
+        """Values of the fields that affect the proposal."""
         return {one.name: one.value for one in self.fields if one.shown}
 
     def carried_out(self, account: Account, once: str) -> str:
-        """Do it; the page to go to.
+        """Carry out the action; return the next page.
 
         Raises:
             TrainyardError: AWS or the application refused.
@@ -135,15 +135,15 @@ class Proposal:
 
 
 Propose = Callable[[Account, Mapping[str, str], Mapping[str, str]], Proposal]
-"""(account, what the address names, what was typed; empty at first) → what would be done.
+"""(account, variables of the address, typed values; empty at first) → proposal.
 
-It raises ServiceError when there is no such thing, KeyError when the address does not name it."""
+It raises ServiceError for a missing thing, KeyError for a missing variable of the address."""
 
 _ACTIONS: dict[str, Propose] = {}
 
 
 def action(name: str) -> Callable[[Propose], Propose]:
-    """The function proposes the action of that name, which stands in the address."""
+    """Register a function that proposes the action of that name, which is part of the address."""
 
     def noted(propose: Propose) -> Propose:
         _ACTIONS[name] = propose
@@ -153,27 +153,27 @@ def action(name: str) -> Callable[[Propose], Propose]:
 
 
 def known_actions() -> Mapping[str, Propose]:
-    """Every action by its name, of the modules that are imported."""
+    """Return all actions of the imported modules, by name."""
     return _ACTIONS
 
 
 LASTS = 12 * 3600
-"""Seconds after which a form is refused: nobody remembers what it showed."""
+"""Seconds after which a form is refused, since its contents are outdated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a form has shown."""
+    """The contents that a form has shown."""
 
     action: str
     about: Mapping[str, str]
     state: Mapping[str, str]
     typed: Mapping[str, str]
     once: str
-    """Differs from that of every other form; two clicks on one have the same."""
+    """Unique id of the form; two clicks on one form have the same."""
 
     caller: str
-    """The user whose credentials the action is done with."""
+    """User whose credentials the action uses."""
 
 
 def new_token(
@@ -183,7 +183,7 @@ def new_token(
     typed: Mapping[str, str],
     caller: str,
 ) -> str:
-    """The token of a form that shows this."""
+    """Return the token of a form with these contents."""
     seen = Seen(
         action=action, about=about, state=state, typed=typed, once=str(uuid4()), caller=caller
     )
@@ -191,22 +191,22 @@ def new_token(
 
 
 def read_token(token: str, action: str, about: Mapping[str, str]) -> Seen:
-    """What the form with that token has shown.
+    """Return the contents of the form with that token.
 
     Raises:
-        Forbidden: it is no form of this console, is too old, or is for something else.
+        Forbidden: the form is not of this console, is too old, or is for something else.
     """
     try:
         seen = Seen(**_signer().loads(token, max_age=LASTS))
     except BadSignature:
-        raise Forbidden("This form is not, or no longer, one of this console's.") from None
+        raise Forbidden("This form is not from this console, or has expired.") from None
     if (seen.action, seen.about) != (action, dict(about)):
         raise Forbidden("This form is for something else.")
     return seen
 
 
 def moved_since(seen: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """(what, how it was shown, how it is now) of all that has changed."""
+    """Return (name, shown value, present value) of every change."""
     return [
         (name, seen.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*seen, *now))
@@ -229,18 +229,19 @@ _EXPLICIT = re.compile(r"with an explicit deny(?: in an? (?P<where>[\w -]+?polic
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """What is missing."""
+    """A missing permission."""
 
     policy: dict
-    """A policy document with the statement."""
+    """Policy document with the missing statement."""
 
     explicit: str
-    """Which kind of policy denies it expressly, so that no statement helps; empty otherwise."""
+    """Kind of policy that denies it explicitly, so that no statement helps; empty otherwise."""
 
 
 def missing(said: str, calls: Sequence[Call]) -> Denied | None:
-    """The statement that AWS's message asks for, or else what the calls need; None for a refusal
-    that is not for want of a permission.
+    """Return the statement that AWS's message asks for, or that the calls need.
+
+    None if the refusal is not about a missing permission.
     """
     if not _DENIED.search(said):
         return None
@@ -265,7 +266,7 @@ def missing(said: str, calls: Sequence[Call]) -> Denied | None:
 
 
 SEEN = 2
-"""Earlier runs that expected times are from, at least; predict may read more of them."""
+"""Least number of earlier runs for expected times; predict may read more."""
 
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
@@ -273,19 +274,19 @@ HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 def foreseen(
     account: Account, there: Mapping[str, Any], given: Mapping[str, str], only: Sequence[str] = ()
 ) -> list[Table]:
-    """A table of the steps with their sum.
+    """Return a table of the steps with their sum.
 
     Args:
         there: DescribePipeline's answer.
         given: parameters of the run.
-        only: the steps that run at all; empty for all.
+        only: steps that run at all; empty for all.
     """
     name = there["PipelineName"]
     document = started_with(json.loads(there["PipelineDefinition"]), given)
     with service_errors(f"foreseeing a run of {name}"):
         history = History(account.sagemaker, name, s3=account.s3)
         while len(history.runs) < SEEN and history.more():
-            pass  # predict reads none of them for steps whose cache is off
+            pass  # predict does not read runs for steps whose cache is off
         outcomes = [
             one
             for one in predict(document, name, history, datetime.now(UTC))
@@ -296,7 +297,7 @@ def foreseen(
     whole = total(document, costs)
     sums = (_times(whole.expected), _sums(whole.usd_expected), _most(whole.usd_limit))
     rows.append(("together", "", "if every branch of a condition ran", *sums))
-    return [Table(title="What of it would run, and what it may cost", head=HEAD, rows=rows)]
+    return [Table(title="Steps that would run, and possible cost", head=HEAD, rows=rows)]
 
 
 def _row(outcome: Outcome, cost: Cost) -> tuple[str, ...]:

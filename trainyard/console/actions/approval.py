@@ -1,4 +1,4 @@
-"""Approve a model package, reject it, or go back from a group's champion to the one before."""
+"""Approve or reject a model package, or roll back a group to its previous champion."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +13,19 @@ from trainyard.console.model_groups import Champion, champion, described, place_
 from trainyard.console.template_filters import said_at
 
 LONGEST = 1024
-"""Characters of an ApprovalDescription (botocore's model)."""
+"""Most characters of an ApprovalDescription (botocore's model)."""
 
 APPROVE_WITH = "approve_with"
-"""Customer metadata of a package that only a command approves, which checks it: the command."""
+"""Key in a package's customer metadata with the command that must approve it, after its own
+checks.
+"""
 
 
 @action("approve")
 def approve(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """UpdateModelPackage, unless the package is an application's that has rules of its own."""
+    """Propose UpdateModelPackage, unless the package belongs to an application with its own
+    rules.
+    """
     package = described(account, about["package"])
     now = _champion(account, package)
     comment = _comment(typed, "Why you approve it; it is recorded with the package.")
@@ -51,7 +55,7 @@ def approve(account: Account, about: Mapping[str, str], typed: Mapping[str, str]
 
 @action("reject")
 def reject(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """UpdateModelPackage."""
+    """Propose UpdateModelPackage with status Rejected."""
     package = described(account, about["package"])
     now = _champion(account, package)
     comment = _comment(typed, "Why you reject it; it is recorded with the package.", required=True)
@@ -59,19 +63,19 @@ def reject(account: Account, about: Mapping[str, str], typed: Mapping[str, str])
     return Proposal(
         title=f"Reject {_name(package)}",
         button="Reject",
-        does=[_falls(package, now), "Endpoints that serve it go on serving it."],
+        does=[_falls(package, now), "Endpoints that serve it continue to serve it."],
         state=_state(package, now),
         calls=[_update(package, "Rejected", comment.value if typed else told_by("Comment"))],
         back=_page(package),
         fields=[comment],
         wrong=_wrong(comment),
-        impossible="It is Rejected already." if rejected else "",
+        impossible="It is already Rejected." if rejected else "",
     )
 
 
 @action("roll-back")
 def roll_back(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """Rejects the group's champion."""
+    """Propose to reject the group's champion."""
     group = about["group"]
     now = champion(account, group)
     if now.arn is None:
@@ -81,7 +85,7 @@ def roll_back(account: Account, about: Mapping[str, str], typed: Mapping[str, st
             does=(),
             state={"champion": "none"},
             back=url_for("models.group", group=group),
-            impossible=f"No version of {group} is Approved, so there is nothing to go back from.",
+            impossible=f"No version of {group} is Approved, so there is nothing to roll back.",
         )
     found = reject(account, {"package": now.arn}, typed)
     return Proposal(
@@ -97,12 +101,12 @@ def roll_back(account: Account, about: Mapping[str, str], typed: Mapping[str, st
 
 
 def _elsewhere(package: Mapping[str, Any]) -> str:
-    """Who approves it, where this console does not; empty where it does."""
+    """Return who must approve the package, if this console must not; empty if it may."""
     command = (package.get("CustomerMetadataProperties") or {}).get(APPROVE_WITH)
     if not command:
         return ""
     return (
-        f"This package says that {command} approves it, after checks that this console does not "
+        f"This package is approved by {command}, which makes checks that this console does not "
         f"know. Run: {command} {package['ModelPackageArn']}; or open its own console."
     )
 
@@ -113,12 +117,12 @@ def _champion(account: Account, package: Mapping[str, Any]) -> Champion:
 
 
 def _becomes(package: Mapping[str, Any], now: Champion) -> str:
-    """What follows from an approval: the newest Approved version of a group is its champion."""
+    """Return the effect of an approval: a group's newest Approved version is its champion."""
     group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion", 0)
     if not group:
-        return "The package is Approved. It is in no group, so it follows no other."
+        return "The package becomes Approved. It is in no group, so it replaces no other package."
     if now.arn is None:
-        return f"Version {version} is the first Approved one of {group}: it is its champion then."
+        return f"Version {version} becomes the first Approved one of {group}, and so its champion."
     other = place_of(now.arn)[1]
     if other.isdecimal() and int(other) > version:
         return (
@@ -132,14 +136,14 @@ def _falls(package: Mapping[str, Any], now: Champion) -> str:
     group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion")
     if package.get("ModelPackageArn") != now.arn:
         return (
-            "The package is Rejected; the champion stays as it is."
+            "The package becomes Rejected; the champion does not change."
             if group
-            else ("The package is Rejected.")
+            else ("The package becomes Rejected.")
         )
     if now.before is None:
-        return f"Version {version} is the only Approved one: {group} has no champion then."
+        return f"Version {version} is the only Approved one: {group} will have no champion."
     before = place_of(now.before)[1]
-    return f"Version {version} is the champion of {group}; then version {before} is, as before it."
+    return f"Version {version} is the champion of {group}; version {before} becomes it again."
 
 
 def _comment(typed: Mapping[str, str], hint: str, required: bool = False) -> Field:
@@ -155,17 +159,17 @@ def _comment(typed: Mapping[str, str], hint: str, required: bool = False) -> Fie
 
 def _wrong(comment: Field) -> dict[str, str]:
     if comment.required and not comment.value.strip():
-        return {"comment": "Say why."}
+        return {"comment": "Give a reason."}
     if len(comment.value) > LONGEST:
-        return {"comment": f"It has {len(comment.value)} characters; AWS takes {LONGEST}."}
+        return {"comment": f"It has {len(comment.value)} characters; AWS allows {LONGEST}."}
     return {}
 
 
 def _not_approvable(package: Mapping[str, Any]) -> str:
     status = package.get("ModelPackageStatus", "Completed")
     if status != "Completed":
-        return f"Its status is {status}; only what is Completed can be approved."
-    return "It is Approved already." if package.get("ModelApprovalStatus") == "Approved" else ""
+        return f"Its status is {status}; only a Completed package can be approved."
+    return "It is already Approved." if package.get("ModelApprovalStatus") == "Approved" else ""
 
 
 def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:

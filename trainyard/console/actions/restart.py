@@ -27,7 +27,7 @@ EACH, HEAD = "What happens to each step", ("step", "it would", "why")
 
 @action("again")
 def again(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """StartPipelineExecution with SelectiveExecutionConfig."""
+    """Propose StartPipelineExecution with SelectiveExecutionConfig."""
     pipeline, execution, step = about["pipeline"], about["execution"], about["step"]
     source = account.arn(pipeline, execution)
     there, document = definition_of(account, pipeline)
@@ -46,7 +46,7 @@ def again(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
     given = {} if wrong else changed(document, fields)
     held = [name for name, value in found.held.items() if given.get(name, value) != value]
     does = [f"A new run of {pipeline} begins with {step}; it reuses results of {execution}."]
-    does += [f"{name}: steps that are reused were told another value." for name in held]
+    does += [f"{name}: steps that are reused had another value." for name in held]
     own = None
     if mine := owner("again", there):
         own = lambda: mine.do({**there, "Again": found}, values_of(fields))  # noqa: E731
@@ -90,7 +90,7 @@ def again(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
 
 @action("retry")
 def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """RetryPipelineExecution."""
+    """Propose RetryPipelineExecution."""
     pipeline, execution = about["pipeline"], about["execution"]
     arn = account.arn(pipeline, execution)
     found = account.snapshot(pipeline, execution)
@@ -101,8 +101,8 @@ def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         title=f"Retry {pipeline} {execution}",
         button="Retry",
         does=[
-            "The same run goes on, with its own definition and parameters: what succeeded stays, "
-            "what failed or was stopped runs again, then what waits for it."
+            "The same run continues, with its own definition and parameters: successful steps "
+            "stay, failed or stopped steps run again, and then the steps that wait for them."
         ],
         state={"status": found.status, "steps": str(len(found.steps))},
         calls=[
@@ -116,21 +116,21 @@ def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         tables=[Table(title=EACH, head=HEAD, rows=rows)],
         impossible=""
         if found.status in RETRIED
-        else f"It is {found.status}; only what is Failed or Stopped can be retried.",
+        else f"It is {found.status}; only a Failed or Stopped run can be retried.",
     )
 
 
 @action("stop")
 def stop(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """StopPipelineExecution."""
+    """Propose StopPipelineExecution."""
     pipeline, execution = about["pipeline"], about["execution"]
     found = account.snapshot(pipeline, execution)
     arn = account.arn(pipeline, execution)
     running = [step for step in found.steps if step.status not in ENDED]
     waits = [step.title for step in running if "Callback" in step.metadata]
     does = [
-        "Steps that run are stopped, and no other begins. What is done stays, with its outputs; "
-        "a retry of the run goes on from there."
+        "Running steps are stopped, and no other begins. Finished steps stay, with their outputs; "
+        "a retry of the run continues from there."
     ]
     if waits:
         does.append(

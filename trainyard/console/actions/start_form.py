@@ -1,4 +1,4 @@
-"""Start a pipeline, with its parameters as a form."""
+"""Start a pipeline, with its parameters in a form."""
 
 import hashlib
 import json
@@ -17,18 +17,18 @@ from trainyard.console.template_filters import said_at
 from trainyard.language.parameters import UNTYPED, as_given, declared, parse
 
 PREFIX = "p."
-"""Before a parameter's name in the form, which has fields of its own."""
+"""Prefix of a parameter's name in the form, which also has other fields."""
 
 LONGEST = 3072
-"""Characters of a PipelineExecutionDescription (botocore's model)."""
+"""Most characters of a PipelineExecutionDescription (botocore's model)."""
 
 NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,81}")
-"""A PipelineExecutionDisplayName (botocore's model)."""
+"""Pattern of a PipelineExecutionDisplayName (botocore's model)."""
 
 
 @action("start")
 def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """StartPipelineExecution with the parameters that differ from their defaults."""
+    """Propose StartPipelineExecution with the parameters that differ from their defaults."""
     pipeline = about["pipeline"]
     there, document = definition_of(account, pipeline)
     like = about.get("like")
@@ -46,7 +46,7 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
     does = [f"A new run of {pipeline} begins."]
     if wrong and not typed:
         needed = ", ".join(one.label for one in fields if one.name in wrong)
-        does.append(f"Give a value for {needed}, to see what of it would run and may cost.")
+        does.append(f"Give a value for {needed} to see which steps would run, and their cost.")
     own, refused = None, ""
     if mine := owner("start", there):
         own = lambda: mine.do(there, values_of(fields))  # noqa: E731
@@ -82,10 +82,10 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
 
 
 def definition_of(account: Account, pipeline: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(DescribePipeline's answer, the definition in it), as they are now.
+    """Return (DescribePipeline's answer, its definition), as they are now.
 
     Raises:
-        ServiceError: there is no such pipeline, or its definition is no JSON.
+        ServiceError: the pipeline does not exist, or its definition is not JSON.
     """
 
     def read() -> dict[str, Any]:
@@ -98,7 +98,7 @@ def definition_of(account: Account, pipeline: str) -> tuple[dict[str, Any], dict
 
 
 def parameters_of(account: Account, pipeline: str, execution: str) -> dict[str, str]:
-    """Parameter → the value that the run was started with."""
+    """Return the parameters that the run was started with, name → value."""
     arn = account.arn(pipeline, execution)
     with service_errors(f"reading the parameters of {arn}"):
         pages = account.sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
@@ -111,7 +111,7 @@ def parameters_of(account: Account, pipeline: str, execution: str) -> dict[str, 
 def parameter_fields(
     document: Mapping[str, Any], typed: Mapping[str, str], earlier: Mapping[str, str]
 ) -> list[Field]:
-    """A field for each parameter: as it was typed, else as in an earlier run, else its default."""
+    """Return a field per parameter: the typed value, else an earlier run's, else the default."""
     return [
         _field(name, entry, typed.get(PREFIX + name, earlier.get(name)))
         for name, entry in declared(document).items()
@@ -122,7 +122,7 @@ def _field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
     kind, default = entry.get("Type", UNTYPED), entry.get("DefaultValue")
     usual = "" if default is None else as_given(default)
     choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())
-    said = f"{kind}, default {usual}" if default is not None else f"{kind}, needed"
+    said = f"{kind}, default {usual}" if default is not None else f"{kind}, required"
     return Field(
         name=PREFIX + name,
         label=name,
@@ -136,7 +136,7 @@ def _field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
 
 
 def wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
-    """Field → why its text is no value of the parameter."""
+    """Return field → why its text is not a value of the parameter."""
     found = {}
     for one in fields:
         entry = declared(document)[one.name.removeprefix(PREFIX)]
@@ -150,7 +150,7 @@ def wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[s
 
 
 def changed(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
-    """Parameter → its text, of those that differ from their defaults."""
+    """Return parameter → text, for those that differ from their defaults."""
     known = declared(document)
     return {
         name: text
@@ -161,24 +161,24 @@ def changed(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, s
 
 
 def values_of(fields: Sequence[Field]) -> dict[str, str]:
-    """Parameter → what is in its field."""
+    """Return parameter → text in its field."""
     return {one.name.removeprefix(PREFIX): one.value for one in fields}
 
 
 def as_arguments(given: Mapping[str, str]) -> dict[str, Any]:
-    """PipelineParameters, where there are any."""
+    """Return PipelineParameters, if there are any."""
     listed = [{"Name": name, "Value": value} for name, value in given.items()]
     return {"PipelineParameters": listed} if listed else {}
 
 
 def wrong_words(fields: Sequence[Field]) -> dict[str, str]:
-    """What AWS would not take of name and description."""
+    """Return the errors in name and description that AWS would refuse."""
     name, description = (one.value.strip() for one in fields)
     found = {}
     if name and not NAME.fullmatch(name):
-        found["name"] = "AWS takes letters, digits and hyphens between them, 82 at most."
+        found["name"] = "AWS allows letters, digits and hyphens between them, at most 82."
     if len(description) > LONGEST:
-        found["description"] = f"It has {len(description)} characters; AWS takes {LONGEST}."
+        found["description"] = f"It has {len(description)} characters; AWS allows {LONGEST}."
     return found
 
 
@@ -189,7 +189,7 @@ def _words(fields: Sequence[Field]) -> dict[str, str]:
 
 
 def state_of(there: Mapping[str, Any]) -> dict[str, str]:
-    """What of the pipeline a start rests on."""
+    """Return the state of the pipeline that a start rests on."""
     body = str(there.get("PipelineDefinition", ""))
     return {
         "pipeline's last change": said_at(there.get("LastModifiedTime")),
@@ -199,7 +199,7 @@ def state_of(there: Mapping[str, Any]) -> dict[str, str]:
 
 
 def page_of(pipeline: str, answer: Mapping[str, Any]) -> str:
-    """The page of the run that an answer names; the list where an application started it."""
+    """Return the page of the run in an answer; the list of runs if an application started it."""
     arn = answer.get("PipelineExecutionArn")
     if not arn:
         return url_for("runs.runs")

@@ -1,1 +1,1 @@
-"""Metrics of training jobs as curves: read from a job's log while it grows, grouped by name."""
+"""Metrics of training jobs as curves, read from a job's growing log and grouped by name."""

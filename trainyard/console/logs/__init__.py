@@ -1,1 +1,1 @@
-"""Logs of jobs as CloudWatch has them: which there are, their lines, what is looked for in them."""
+"""Logs of jobs in CloudWatch: their streams, their lines, and searches in them."""

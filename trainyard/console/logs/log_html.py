@@ -1,4 +1,4 @@
-"""Lines of a log as HTML: their time, which is their address, and their text."""
+"""Lines of a log as HTML: their time, which links to them, and their text."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -15,10 +15,10 @@ from trainyard.console.logs.log_tail import polled, tail
 from trainyard.runs.execution import Step
 
 FEW = 12
-"""Lines that the page of a step shows."""
+"""Number of lines on the page of a step."""
 
 SHARED = 2_048
-"""Lines whose HTML is kept: pages that follow one log at the same time have them made once."""
+"""Lines whose HTML is cached, for pages that follow one log at the same time."""
 
 _LINE = Markup(
     '<div class="l{kind}"{id}><a href="{page}line={line}#{line}"><time datetime="{iso}">'
@@ -31,23 +31,23 @@ _MORE = Markup(
 
 
 class Rows:
-    """Makes lines of one stream's page. ``where``: pipeline, execution, step."""
+    """Renders lines of one stream's page. ``where``: pipeline, execution, step."""
 
     def __init__(self, where: Mapping[str, str], stream: Stream, wrap: str = "") -> None:
         by: dict[str, Any] = {**where, "job": stream.job, "host": stream.own}
         by |= {"wrap": wrap} if wrap else {}
         self.page = url_for("log.log", **by) + "&"
-        """The address of the stream's page, to which ``line=…`` and the like are added."""
+        """Address of the stream's page, to which ``line=…`` and the like are added."""
         self.whole = url_for("log.whole", **by) + "&"
         self._known: set[str] = set()
 
     def __call__(self, line: Line, marked: str = "") -> Markup:
-        """One line; ``marked``: the id of the line that is meant."""
+        """Return one line as HTML; ``marked``: id of the line to highlight."""
         return self.later(line, marked)()
 
     def later(self, line: Line, marked: str = "") -> Callable[[], Markup]:
-        """What makes the line. Two equal lines of one millisecond have one id, which the one that
-        is asked for first bears.
+        """Return a function that renders the line. Of equal lines in one millisecond, only the
+        first gets the id.
         """
         is_first = line.id not in self._known
         self._known.add(line.id)
@@ -80,11 +80,10 @@ def _more(whole: str, line: Line) -> Markup:
 
 
 def last_lines(account: Account, where: Mapping[str, str], step: Step) -> Markup:
-    """The last lines of the step's first instance in its newest attempt, each with its address;
-    empty where it has no log (yet).
+    """Return the last lines of the first instance in the step's newest attempt, each with its
+    address.
 
-    Raises:
-        ServiceError: CloudWatch refuses.
+    Empty if it has no log (yet).
     """
     stream = chosen(streams(account, step), "", "")
     if stream is None:

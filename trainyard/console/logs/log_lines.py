@@ -1,7 +1,7 @@
-"""Lines of a log stream: the last ones, those before or after a line, those around it.
+"""Lines of a log stream: the last ones, those before, after or around a line.
 
-A line is named by its time and a digest of its text. GetLogEvents finds a time without reading what
-is before it.
+A line's id is its time and a digest of its text. GetLogEvents finds a time without reading the
+lines before it.
 """
 
 import re
@@ -18,13 +18,13 @@ from trainyard.console.template_filters import plain
 from trainyard.runs.execution import event_id
 
 CUT = 2_000
-"""Characters of a line that are shown; the rest is behind a link."""
+"""Most characters shown of a line; the rest is behind a link."""
 
 PAGES = 40
-"""Requests for one page of the console, at most: CloudWatch may answer with empty pages."""
+"""Most requests for one page of the console: CloudWatch may answer with empty pages."""
 
 LONGEST = 200
-"""Characters that are looked for; a pattern of CloudWatch's has 1,024 at most."""
+"""Most characters of a search; a pattern of CloudWatch's has at most 1,024."""
 
 _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 _ERROR = re.compile(
@@ -37,21 +37,21 @@ _WARNING = re.compile(r"\b\w*warn(?:ing)?\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event."""
+    """An event of the log."""
 
     at: int
-    """Milliseconds since the epoch."""
+    """Time in milliseconds since the epoch."""
     id: str
     text: str
-    """What a terminal would show of it, at most ``CUT`` characters."""
+    """Text as a terminal would show it, at most ``CUT`` characters."""
     length: int
-    """Characters of the whole message."""
+    """Number of characters of the whole message."""
     overwritten: int
-    """How often a carriage return began it anew, as progress bars do."""
+    """Number of carriage returns that overwrote it, as progress bars do."""
 
     @classmethod
     def of(cls, event: dict[str, Any]) -> "Line":
-        """The line of an event of CloudWatch's."""
+        """Return the line of an event of CloudWatch."""
         at, message = event.get("timestamp", 0), event.get("message", "")
         parts = message.rstrip("\r\n").rsplit("\r", 1)
         again = message.rstrip("\r\n").count("\r")
@@ -60,17 +60,17 @@ class Line:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the text is all there is of it."""
+        """True if the text is the whole message."""
         return self.length <= CUT and not self.overwritten
 
     @property
     def level(self) -> str:
-        """``error``, ``warning`` or empty, by its words."""
+        """Level by its words: ``error``, ``warning`` or empty."""
         return level(self.text)
 
 
 def level(text: str) -> str:
-    """``error``, ``warning`` or empty, by the words of a line."""
+    """Return ``error``, ``warning`` or empty, by the words of a line."""
     if _ERROR.search(text):
         return "error"
     return "warning" if _WARNING.search(text) else ""
@@ -78,7 +78,7 @@ def level(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some lines in the order of time."""
+    """Some lines in order of time."""
 
     lines: tuple[Line, ...]
     has_older: bool
@@ -86,31 +86,31 @@ class Page:
 
 
 def beginning(account: Account, stream: Stream, count: int) -> Page:
-    """The first lines."""
+    """Return the first lines."""
     found = list(islice(_forward(account, stream, 0, count + 1), count + 1))
     return Page(tuple(found[:count]), False, len(found) > count)
 
 
 def end(account: Account, stream: Stream, count: int) -> Page:
-    """The last lines."""
+    """Return the last lines."""
     found = list(islice(_backward(account, stream, None, count + 1), count + 1))
     return Page(tuple(found[:count][::-1]), len(found) > count, False)
 
 
 def before(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """The lines before that one."""
+    """Return the lines before that one."""
     found = list(islice(_before(account, stream, line, count + 1), count + 1))
     return Page(tuple(found[:count][::-1]), len(found) > count, True)
 
 
 def after(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """The lines after that one."""
+    """Return the lines after that one."""
     found = list(islice(_after(account, stream, line, count + 1), count + 1))
     return Page(tuple(found[:count]), True, len(found) > count)
 
 
 def around(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """That line among those about it.
+    """Return that line with the lines around it.
 
     Raises:
         ServiceError: the log has no such line (any more).
@@ -122,7 +122,7 @@ def around(account: Account, stream: Stream, line: str, count: int) -> Page:
 
 
 def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
-    """The whole event of a line.
+    """Return the whole event of a line.
 
     Raises:
         ServiceError: the log has no such line (any more).
@@ -137,8 +137,8 @@ def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
 def search(
     account: Account, stream: Stream, words: str, count: int, token: str = ""
 ) -> tuple[tuple[Line, ...], str]:
-    """The first lines that have the words as they stand, and the token of what was not looked
-    through; empty at the end.
+    """Return the first lines that contain the words literally, and the token to continue with;
+    empty at the end.
 
     Raises:
         ServiceError: CloudWatch refuses.
@@ -163,12 +163,12 @@ def search(
 
 
 def events(account: Account, stream: Stream) -> Iterator[dict[str, Any]]:
-    """Every event from the beginning on, a page at a time."""
+    """Iterate over all events from the beginning, a page at a time."""
     return _events(account, stream, pages=None, startFromHead=True)
 
 
 def _before(account: Account, stream: Stream, line: str, count: int) -> Iterator[Line]:
-    """Latest first."""
+    """Iterate over the lines before that one, latest first."""
     at = _time(line)
     return _past(_backward(account, stream, at + 1, count), line, at)
 
@@ -179,7 +179,7 @@ def _after(account: Account, stream: Stream, line: str, count: int) -> Iterator[
 
 
 def _past(lines: Iterable[Line], line: str, at: int) -> Iterator[Line]:
-    """What comes after that line, of the same millisecond only then."""
+    """Iterate over the lines after that one, including those of its millisecond."""
     is_past = False
     for one in lines:
         if is_past or one.at != at:
@@ -201,13 +201,13 @@ def _backward(account: Account, stream: Stream, until: int | None, count: int) -
 
 
 def _limit(count: int) -> int:
-    return min(10_000, count + 50)  # some are of the same millisecond as the line that is left
+    return min(10_000, count + 50)  # some share the millisecond of the omitted line
 
 
 def _events(
     account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
 ) -> Iterator[dict[str, Any]]:
-    """Events in the asked direction; the service repeats the token where there is no more."""
+    """Iterate over events in the given direction; a repeated token means the end."""
     token: str | None = None
     forth = how["startFromHead"]
     asked = 0
@@ -222,7 +222,7 @@ def _events(
 
 
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
-    """GetLogEvents' answer.
+    """Return GetLogEvents' answer.
 
     Raises:
         ServiceError: CloudWatch refuses.
@@ -236,6 +236,6 @@ def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
 
 def _time(line: str) -> int:
     if (match := _ID.fullmatch(line)) is None:
-        said = f"line={line[:40]!r} names no line"
+        said = f"line={line[:40]!r} is not a line's id"
         raise ServiceError(f"{said}: expected <milliseconds>-<8 hexadecimal digits>")
     return int(match[1])

@@ -1,4 +1,6 @@
-"""The log streams of a step's job, one an instance and attempt; of a tuning, its trainings'."""
+"""The log streams of a step's job, one per instance and attempt; of a tuning, its trainings'
+streams.
+"""
 
 import re
 from collections import Counter
@@ -14,7 +16,7 @@ from trainyard.console.account_cache import Account
 from trainyard.runs.execution import LOG_GROUPS, Step
 
 MOST = 1_000
-"""Streams of a step that are offered, at most."""
+"""Most streams of a step that are offered."""
 
 _OWN_NAME = re.compile(r"(pipelines-[^/]*-)[A-Za-z0-9]{8,}$")
 _HOST = re.compile(r"(.*?\d+)(?:-(\d{9,}))?$")
@@ -22,33 +24,33 @@ _HOST = re.compile(r"(.*?\d+)(?:-(\d{9,}))?$")
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What one instance logged in one attempt."""
+    """The log of one instance in one attempt."""
 
     group: str
     name: str
-    """``job/algo-1-1700000000``"""
+    """Name of the stream, ``job/algo-1-1700000000``."""
     created: int
-    """Milliseconds since the epoch."""
+    """Time of creation, in milliseconds since the epoch."""
 
     @property
     def job(self) -> str:
-        """The job's name."""
+        """Name of the job."""
         return self.name.partition("/")[0]
 
     @property
     def own(self) -> str:
-        """The name after the job's: ``algo-1-1700000000``."""
+        """Part of the name after the job's: ``algo-1-1700000000``."""
         return self.name.partition("/")[2]
 
     @property
     def host(self) -> str:
-        """``algo-1``"""
+        """Host, ``algo-1``."""
         match = _HOST.match(self.own)
         return match[1] if match else self.own
 
 
 def streams(account: Account, step: Step) -> list[Stream]:
-    """All of the step, the newest attempt first, and of one attempt by the host's number.
+    """Return all streams of the step, the newest attempt first, then by the host's number.
 
     Raises:
         ServiceError: CloudWatch refuses.
@@ -67,12 +69,14 @@ def streams(account: Account, step: Step) -> list[Stream]:
 
 
 def tuning_of(step: Step) -> str:
-    """The name of the step's tuning job, which has no log but those of its trainings; or empty."""
+    """Return the name of the step's tuning job, whose logs are those of its trainings; else
+    empty.
+    """
     return str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
 
 
 def of_job(account: Account, group: str, job: str) -> list[Stream]:
-    """Those of one job, by the host's number, the newest first of one host's.
+    """Return the streams of one job, by the host's number, then the newest first.
 
     Raises:
         ServiceError: CloudWatch refuses.
@@ -86,10 +90,11 @@ def of_job(account: Account, group: str, job: str) -> list[Stream]:
 
 
 def chosen(found: Sequence[Stream], host: str, job: str) -> Stream | None:
-    """The stream of that job (empty: the newest attempt) and host: ``algo-1``, or its own name.
+    """Return the stream of that job (empty: the newest attempt) and host: ``algo-1``, or its own
+    name.
 
     Raises:
-        ServiceError: there are streams, and none of that host and job.
+        ServiceError: there are streams, but not of that host and job.
     """
     for one in found:
         if host == one.name:
@@ -101,12 +106,13 @@ def chosen(found: Sequence[Stream], host: str, job: str) -> Stream | None:
     if not found:
         return None
     known = ", ".join(dict.fromkeys(one.host for one in found[:20]))
-    raise ServiceError(f"no log of host {host!r} of job {job or found[0].job!r}: there are {known}")
+    which = f"host {host!r} of job {job or found[0].job!r}"
+    raise ServiceError(f"there is no log of {which}: expected one of {known}")
 
 
 def labels(found: Sequence[Stream], tuning: str = "") -> list[tuple[Stream, str]]:
-    """How each is called beside the others: its host; where there were several attempts, which; of
-    a tuning job, of which training.
+    """Return each stream with its label: its host, the attempt if there are several, the training
+    of a tuning job.
     """
     if tuning:
         return [(one, f"{one.job.removeprefix(tuning)[1:]}, {one.own}") for one in found]
@@ -124,7 +130,7 @@ def labels(found: Sequence[Stream], tuning: str = "") -> list[tuple[Stream, str]
 
 
 def _streams(account: Account, group: str, job: str) -> list[Stream]:
-    """Attempts of a step are jobs of their own, whose names differ in what is random."""
+    """Return the streams of all attempts, which are jobs whose names differ in the random part."""
     match = _OWN_NAME.match(job)
     prefix = match[1] if match else f"{job}/"
     of_step = re.compile(re.escape(match[1]) + r"[A-Za-z0-9]+/") if match else re.compile("")
@@ -138,7 +144,7 @@ def _streams(account: Account, group: str, job: str) -> list[Stream]:
 
 
 def _of_trainings(account: Account, tuning: str) -> list[Stream]:
-    """Those of a tuning job's trainings, whose names begin with its own, in their order."""
+    """Return the streams of a tuning job's trainings, whose names start with its own, in order."""
     group = LOG_GROUPS["TrainingJob"]
     found = [_stream(group, one) for one in _described(account, group, f"{tuning}-")]
     return sorted(found, key=lambda one: (one.job, _number(one), -one.created))

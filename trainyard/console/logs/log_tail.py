@@ -1,4 +1,4 @@
-"""The end of a log stream, followed: what is new is read once, for however many look at it."""
+"""The end of a log stream, followed: new events are read once, for all readers."""
 
 import secrets
 import threading
@@ -9,24 +9,23 @@ from trainyard.console.logs.log_lines import Line, fetch
 from trainyard.console.logs.log_streams import Stream
 
 KEPT = 500
-"""Lines that a page shows when it is opened."""
+"""Lines on a page when it is opened."""
 
 BEHIND = 5
-"""Pages (of 1 MB at most) that are read at once; of a log that grows faster what is between is
-left out."""
+"""Pages (of at most 1 MB) read at once; if a log grows faster, the events between are left out."""
 
 HOUR = 3_600.0
 
 
 class Tail:
-    """The last lines of a stream, numbered in the order of the log from when it was first asked.
+    """The last lines of a stream, numbered in the log's order since the first request.
 
-    A number is left out where lines were.
+    Numbers have a gap where lines were left out.
     """
 
     def __init__(self, account: Account, stream: Stream) -> None:
         self.epoch = secrets.token_hex(4)
-        """Differs from that of another count of the same stream."""
+        """Id that differs for another numbering of the same stream."""
         self._account, self._stream = account, stream
         self._lines: deque[tuple[int, Line]] = deque(maxlen=KEPT)
         self._next, self._token = 1, ""
@@ -36,24 +35,24 @@ class Tail:
 
     @property
     def lines(self) -> list[tuple[int, Line]]:
-        """(number, line), the newest last."""
+        """(number, line) of each line, the newest last."""
         with self._lock:
             return list(self._lines)
 
     @property
     def has_older(self) -> bool:
-        """Whether there are lines before these."""
+        """True if there are lines before these."""
         with self._lock:
             return bool(self._lines) and (not self._is_whole or self._lines[0][0] > 1)
 
     def poll(self) -> int:
-        """Read what is new; the number of the next line.
+        """Read new events; return the number of the next line.
 
         Raises:
             ServiceError: CloudWatch refuses.
         """
         with self._lock:
-            if not self._token:  # the service has not said where it goes on
+            if not self._token:  # the service has not given a token to continue
                 return self._next
             for _ in range(BEHIND):
                 page = fetch(self._account, self._stream, nextToken=self._token, startFromHead=True)
@@ -69,7 +68,7 @@ class Tail:
             return self._next
 
     def _begin(self) -> None:
-        """The last lines; a page of few long ones is not all that a browser can show."""
+        """Read the last lines; a page with a few long lines is not enough for a browser."""
         page = fetch(self._account, self._stream, limit=KEPT, startFromHead=False)
         self._token = page.get("nextForwardToken", "")
         events, back = page.get("events", []), page.get("nextBackwardToken")
@@ -92,13 +91,13 @@ class Tail:
 
 
 def tail(account: Account, stream: Stream) -> Tail:
-    """The stream's end as it is known; ``polled`` looks for more."""
+    """Return the stream's end as known; ``polled`` reads more."""
     return account.lately(
         ("tail", stream.group, stream.name), lambda: Tail(account, stream), 24 * HOUR
     )
 
 
 def polled(account: Account, stream: Stream) -> int:
-    """The number of the next line, of all who ask now."""
+    """Read new events, once for all readers; return the number of the next line."""
     one = tail(account, stream)
     return account.lately(("polled", stream.name, one.epoch), one.poll)

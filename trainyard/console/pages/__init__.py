@@ -1,1 +1,1 @@
-"""The console's pages: each module has a Blueprint ``page``, which is found by being there."""
+"""The console's pages. Every module in this folder is imported, and has a Blueprint ``page``."""

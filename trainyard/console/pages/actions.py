@@ -1,7 +1,7 @@
-"""What changes something: each asks once, with what it will do on the page that asks.
+"""Pages of actions: each describes the effects and asks once before it acts.
 
-The page has a form whose token says what it has shown. The action is carried out while all that it
-rests on is as it was shown; else the page says what has moved, and asks anew.
+The page has a form whose token contains the shown state. The action is carried out if the state has
+not changed; otherwise the page shows the changes, and asks again.
 """
 
 import threading
@@ -33,11 +33,11 @@ import_modules(actions.__name__, actions.__path__)
 page = Blueprint("actions", __name__)
 
 REMEMBERED = 1_000
-"""Forms that were carried out, and are not again."""
+"""Number of submitted forms remembered, so that they are not carried out again."""
 
 
 class _Done:
-    """Forms that were carried out → where they led; a second click waits for the first."""
+    """Submitted forms → their next page; a second click waits for the first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -56,7 +56,7 @@ done = _Done()
 
 @page.get("/do")
 def choose() -> str:
-    """Every pipeline, to start one."""
+    """Show all pipelines, to start one."""
     _refuse_read_only()
     with service_errors("listing the pipelines"):
         pages = account().sagemaker.get_paginator("list_pipelines").paginate()
@@ -66,13 +66,13 @@ def choose() -> str:
 
 @page.get("/do/<action>")
 def ask(action: str) -> str:
-    """What the action would do, and a button that does it."""
+    """Show an action's effects, with a button that carries it out."""
     return _shown(action, _proposal(action, {}))
 
 
 @page.post("/do/<action>")
 def do(action: str) -> Response | str | tuple[str, int]:
-    """Do it, if things are as the form has shown them."""
+    """Carry out the action, if the state is as the form has shown it."""
     _refuse_read_only()
     seen = read_token(request.form.get("token", ""), action, request.args.to_dict())
     lock, where = done.of(seen.once)
@@ -80,8 +80,8 @@ def do(action: str) -> Response | str | tuple[str, int]:
         if not where:
             account().forget()
             proposal = _proposal(action, request.form.to_dict())
-            if told := _why_not(proposal, seen):
-                status, more = told
+            if refusal := _why_not(proposal, seen):
+                status, more = refusal
                 return _shown(action, proposal, **more), status
             try:
                 where.append(proposal.carried_out(account(), seen.once))
@@ -92,7 +92,7 @@ def do(action: str) -> Response | str | tuple[str, int]:
 
 
 def _why_not(proposal: Proposal, seen: Seen) -> tuple[int, dict[str, Any]] | None:
-    """(status, what the page says) where it is not done; None where it is."""
+    """Return (status, values for the page) if the action must not be done; None if it may."""
     if request.form.get("only") == "show":
         return 200, {}
     now = {**proposal.state, "who does it": account().caller}
@@ -121,16 +121,16 @@ def _proposal(action: str, typed: Mapping[str, str]) -> Proposal:
 
 def _shown(action: str, proposal: Proposal, **more: Any) -> str:
     caller = account().caller
-    told = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
+    shown = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
     tried = request.method == "POST"
     token = new_token(action, request.args.to_dict(), proposal.state, proposal.seen, caller)
     return render_template(
-        "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=tried, **told
+        "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=tried, **shown
     )
 
 
 def _refuse_read_only() -> None:
     if not account().may_write:
         raise Forbidden(
-            "This console is read only. Start it with trainyard console --write to change anything."
+            "This console is read only. Start it with trainyard console --write to allow changes."
         )

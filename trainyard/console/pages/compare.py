@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs between them."""
+"""Two runs side by side, with their differences."""
 
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,18 +22,18 @@ page = Blueprint("compare", __name__)
 TABLES = ("Metrics", "Parameters and arguments", "Code", "Data", "Times")
 SIZE = (480, 240)
 MOST = 4
-"""Metrics whose curves are drawn: those of a loss first."""
+"""Most metrics whose curves are drawn: losses first."""
 
 
 def _chosen() -> tuple[str, ...]:
-    """The runs that the address names.
+    """Return the runs that the address names.
 
     Raises:
         BadRequest: more than two, or one that is not ``<pipeline>/<execution>``.
     """
     runs = tuple(dict.fromkeys(run for run in request.args.getlist("run") if run.strip()))
     if len(runs) > 2:
-        raise BadRequest(f"{len(runs)} runs: two stand side by side; choose two")
+        raise BadRequest(f"{len(runs)} runs: only two can be compared; choose two")
     for run in runs:
         if not all(run.partition("/")[::2]) or run.count("/") > 1:
             raise BadRequest(f"run={run}: expected <pipeline>/<execution id>")
@@ -52,25 +52,25 @@ def _sides(here: Account, runs: Sequence[str]) -> list[Side]:
 
 @live_pages.page(page, "/compare", template="compare.html.j2", stamp=_stamp)
 def compare() -> live_pages.Fragments:
-    """The runs that the address names, each as ``run=<pipeline>/<execution>``."""
+    """Show the runs in the address, each as ``run=<pipeline>/<execution>``."""
     here, runs = account(), _chosen()
     sides = _sides(here, runs)
     everything = "all" in request.args
-    told = {"sides": sides, "everything": everything, "address": _address}
+    common = {"sides": sides, "everything": everything, "address": _address}
     tables = {}
     if len(sides) == 2:
         tables = {name: rows(sides, name, everything=everything) for name in TABLES}
     wanted = request.args.get("file", "")
     return {
-        "runs": render_template("compare/runs.html.j2", **told),
+        "runs": render_template("compare/runs.html.j2", **common),
         "changes": _changes(here, sides, wanted) if wanted and len(sides) == 2 else "",
         "curves": Markup("").join(_curves(here, sides)) if len(sides) == 2 else "",
-        "tables": render_template("compare/tables.html.j2", **told, tables=tables),
+        "tables": render_template("compare/tables.html.j2", **common, tables=tables),
     }
 
 
 def _address(**changed: str | None) -> str:
-    """The page with something else chosen; None takes the choice away."""
+    """Return the page's address with other choices; None removes a choice."""
     args = request.args.to_dict(flat=False) | {
         name: [value] if value else [] for name, value in changed.items()
     }
@@ -78,7 +78,7 @@ def _address(**changed: str | None) -> str:
 
 
 def _changes(here: Account, sides: Sequence[Side], wanted: str) -> str:
-    """How the file ``<step>/<place>/<path>`` differs."""
+    """Show the differences of the file ``<step>/<place>/<path>``."""
     step, _, name = wanted.partition("/")
     place, _, path = name.partition("/")
     found = [content(here, one.works.get(step), place, path) for one in sides]
@@ -88,7 +88,7 @@ def _changes(here: Account, sides: Sequence[Side], wanted: str) -> str:
 
 
 def _curves(here: Account, sides: Sequence[Side]) -> list[Markup]:
-    """The curves of both runs on one plot, by what their steps count."""
+    """Draw the curves of both runs in one plot each, by their steps' counters."""
     measured = [_of_side(here, one) for one in sides]
     names = list(dict.fromkeys(name for one in measured for name in one))
     names.sort(key=lambda name: "loss" not in name.lower())
@@ -112,7 +112,7 @@ def _curves(here: Account, sides: Sequence[Side]) -> list[Markup]:
 
 
 def _of_side(here: Account, one: Side) -> dict[str, Metrics]:
-    """``<step>.<metric>`` → the metrics of the training job that has it."""
+    """Return ``<step>.<metric>`` → metrics of its training job."""
     found: dict[str, Metrics] = {}
     for step, work in one.works.items():
         job = work.step.job if work.step else None

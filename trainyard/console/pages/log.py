@@ -1,4 +1,4 @@
-"""The log of a step's job: its end as it grows, any part of it, what is looked for in it."""
+"""The log of a step's job: its growing end, any part of it, and searches in it."""
 
 import re
 from collections.abc import Hashable, Iterator
@@ -19,10 +19,10 @@ from trainyard.runs.execution import Step
 page = Blueprint("log", __name__)
 
 LATE = timedelta(minutes=2)
-"""How long after a step's end lines of its job may still come."""
+"""Time after a step's end in which lines of its job may still arrive."""
 
 FOUND = 200
-"""Lines that a search shows at once."""
+"""Most lines shown by a search."""
 
 PARTS = ("line", "before", "after", "from", "q")
 """Parameters that ask for another part than the log's end."""
@@ -30,7 +30,7 @@ PARTS = ("line", "before", "after", "from", "q")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the address says."""
+    """The choices in the address."""
 
     account: Account
     where: dict[str, str]
@@ -62,23 +62,23 @@ def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
     page, "/runs/<pipeline>/<execution>/<step>/log", template="log.html.j2", stamp=_stamp
 )
 def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
-    """The part of the log that is asked for, and what leads to the others."""
+    """Show the requested part of the log, and links to other parts."""
     asked, args = _asked(pipeline, execution, step), request.args
     row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
-    told = {
+    values = {
         "asked": asked,
         "labels": labels(asked.streams, tuning_of(asked.step)),
         "row": row,
         "words": args.get("q", ""),
     }
-    head = render_template("log/head.html.j2", **told, wrap=args.get("wrap", ""))
+    head = render_template("log/head.html.j2", **values, wrap=args.get("wrap", ""))
     if asked.stream is None or row is None:
         return {"head": head, "about": "", "lines": live_pages.Growing("", ())}
     if args.get("q", "").strip():
         return {"head": head, **_searched(asked.account, asked.stream, row)}
     if any(args.get(name) for name in PARTS):
         return {"head": head, **_part(asked.account, asked.stream, row)}
-    polled(asked.account, asked.stream)  # what was read while it was followed may not be all
+    polled(asked.account, asked.stream)  # the reading while it was followed may be incomplete
     end = tail(asked.account, asked.stream)
     shown = end.lines
     first = shown[0][1].id if shown and end.has_older else ""
@@ -88,7 +88,7 @@ def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
 
 
 def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
-    """The lines before, after or around another, or the log's first."""
+    """Show the lines before, after or around another line, or the log's first lines."""
     args = request.args
     marked = args.get("line", "")
     if marked:
@@ -112,16 +112,16 @@ def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
 def _searched(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
     words = request.args["q"].strip()
     found, token = log_lines.search(account, stream, words, FOUND, request.args.get("from", ""))
-    told = {"page": row.page, "count": len(found), "words": words, "token": token}
+    values = {"page": row.page, "count": len(found), "words": words, "token": token}
     return {
-        "about": render_template("log/found.html.j2", **told),
+        "about": render_template("log/found.html.j2", **values),
         "lines": Markup("").join(row(line) for line in found),
     }
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
 def whole(pipeline: str, execution: str, step: str) -> Response:
-    """One line, or without ``line`` the whole log, as text and as it is."""
+    """Return one line or, without ``line``, the whole log as plain text."""
     asked, line = _asked(pipeline, execution, step), request.args.get("line", "")
     stream = asked.stream
     if stream is None:

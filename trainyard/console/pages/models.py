@@ -1,4 +1,4 @@
-"""The registry: groups of model packages, their versions, and the run that made each."""
+"""The registry: groups of model packages, their versions, and the runs that created them."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +44,7 @@ def _models_stamp() -> Hashable:
 
 @live_pages.page(page, "/models", template="models.html.j2", stamp=_models_stamp)
 def models() -> live_pages.Fragments:
-    """Every group of model packages, and the packages in none."""
+    """Show all groups of model packages, and the packages without a group."""
     here = account()
     shown = _shown_groups(here)
     with ThreadPoolExecutor(THREADS) as pool:
@@ -67,7 +67,7 @@ def _group_stamp(group: str) -> Hashable:
 
 @live_pages.page(page, "/models/<group>", template="models/group.html.j2", stamp=_group_stamp)
 def group(group: str) -> live_pages.Fragments:
-    """The versions of one group."""
+    """Show the versions of a group."""
     here = account()
     everyone = versions(here, group)
     packages = all_described(here, everyone[_first() : _first() + AT_ONCE])
@@ -76,7 +76,7 @@ def group(group: str) -> live_pages.Fragments:
     chosen = request.args.get("metric", "")
     metric = chosen if chosen in names else next(iter(names), "")
     now = champion(here, group)
-    told = {
+    values = {
         "group": group,
         "metric": metric,
         "names": names,
@@ -84,10 +84,10 @@ def group(group: str) -> live_pages.Fragments:
         "pages": _pages(len(everyone)),
     }
     return {
-        "head": render_template("models/group-head.html.j2", **told, count=len(everyone)),
+        "head": render_template("models/group-head.html.j2", **values, count=len(everyone)),
         "versions": render_template(
             "models/versions.html.j2",
-            **told,
+            **values,
             packages=list(zip(packages, measured, strict=True)),
             columns=list(dict.fromkeys([*filter(None, [metric]), *names]))[:COLUMNS],
             decided=decided,
@@ -104,11 +104,11 @@ def _version_stamp(group: str, version: str) -> Hashable:
     page, "/models/<group>/<version>", template="models/version.html.j2", stamp=_version_stamp
 )
 def version(group: str, version: str) -> live_pages.Fragments:
-    """One version of a group, or a package in none."""
+    """Show a version of a group, or a package without a group."""
     here = account()
     package = described(here, arn_of(here, group, version))
     in_group, execution = package.get("ModelPackageGroupName"), named(package)
-    told = {
+    values = {
         "package": package,
         "group": group,
         "version": version,
@@ -117,7 +117,7 @@ def version(group: str, version: str) -> live_pages.Fragments:
         "execution": execution,
     }
     return {
-        "head": render_template("models/version-head.html.j2", **told),
+        "head": render_template("models/version-head.html.j2", **values),
         "panels": _panels(here, execution),
         "metrics": render_template(
             "models/metrics.html.j2", metrics=metrics(here, package), package=package
@@ -132,7 +132,7 @@ def version(group: str, version: str) -> live_pages.Fragments:
 
 
 def _panels(here: Account, execution: tuple[str, str] | None) -> str:
-    """What an application shows of the run that registered the package."""
+    """Return an application's panels about the run that registered the package."""
     panels = of_packages(application().panels)
     if execution is None or not panels:
         return ""
@@ -143,7 +143,7 @@ def _panels(here: Account, execution: tuple[str, str] | None) -> str:
 
     try:
         return here.lately(("models panels", execution), read, 60)
-    except ServiceError:  # the run is gone, or is another account's
+    except ServiceError:  # the run was deleted, or belongs to another account
         return ""
 
 
@@ -157,8 +157,8 @@ def _group_of(here: Account, group: str) -> Any:
 
 
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
-    """Names of metrics, first those that differ among the versions, that are no part of a larger
-    thing, such as a matrix or a deviation, and that most versions have.
+    """Return names of metrics, first those that differ among the versions, that are not parts of a
+    larger thing, such as a matrix or a deviation, and that most versions have.
     """
     counts: dict[str, list[float]] = {}
     for one in measured:
@@ -177,11 +177,11 @@ def _first() -> int:
 
 
 def _pages(count: int) -> tuple[int, int]:
-    """(this page, how many there are)."""
+    """Return (number of this page, number of pages)."""
     return _first() // AT_ONCE + 1, max(1, -(-count // AT_ONCE))
 
 
 @page.app_template_filter("place")
 def place(arn: str) -> tuple[str, str]:
-    """(group, version) of a package's ARN, for its address."""
+    """Return (group, version) of a package's ARN, for its address."""
     return place_of(arn)

@@ -1,4 +1,4 @@
-"""One execution, as it goes."""
+"""The page of one execution."""
 
 from collections.abc import Hashable
 
@@ -11,7 +11,7 @@ from trainyard.console.run_overview import Overview
 
 page = Blueprint("run", __name__)
 PARTS = ("head", "why", "graph", "timeline", "steps", "panels", "about")
-"""The page's fragments, each with a template of that name."""
+"""Fragments of the page, each with a template of that name."""
 
 
 def _stamp(pipeline: str, execution: str) -> Hashable:
@@ -20,16 +20,16 @@ def _stamp(pipeline: str, execution: str) -> Hashable:
 
 @live_pages.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
 def run(pipeline: str, execution: str) -> live_pages.Fragments:
-    """How the execution stands: its head, why it failed, graph, timeline, steps, panels."""
+    """Show the execution: its head, why it failed, graph, timeline, steps, panels."""
     here, panels = account(), application().panels
 
-    def made() -> live_pages.Fragments:
+    def make() -> live_pages.Fragments:
         return fragments(run_reading.read(here, pipeline, execution, panels))
 
     key = ("run's page", pipeline, execution)
-    return here.shared(key, _stamp(pipeline, execution), made, here.seconds)
+    return here.shared(key, _stamp(pipeline, execution), make, here.seconds)
 
 
 def fragments(run: Overview) -> live_pages.Fragments:
-    """The HTML of each of ``PARTS``."""
+    """Return the HTML of each of ``PARTS``."""
     return {name: render_template(f"run/{name}.html.j2", run=run) for name in PARTS}

@@ -1,4 +1,4 @@
-"""All executions of all pipelines: sorted, filtered, searched and paged by the address."""
+"""The executions of all pipelines, sorted, filtered, searched and paged by the address."""
 
 import math
 import time
@@ -24,7 +24,7 @@ STATUSES = ("Executing", "Stopping", *ENDED)
 
 @page.record
 def _remember(setup: BlueprintSetupState) -> None:
-    """Each application has its own index."""
+    """Give each application its own index."""
     setup.app.extensions["trainyard-index"] = Index(setup.app.extensions["trainyard-account"])
 
 
@@ -35,7 +35,7 @@ def _stamp() -> Hashable:
 
 @live_pages.page(page, "/runs", template="runs.html.j2", stamp=_stamp)
 def runs() -> live_pages.Fragments:
-    """What was read so far, and the runs that the address asks for."""
+    """Show the runs that the address asks for, among those read so far."""
     index().look()
     query = asked(request.args)
     found = listing(index(), query)
@@ -48,7 +48,7 @@ def runs() -> live_pages.Fragments:
 
 
 def address(**changes: str | int) -> str:
-    """The page's address with other arguments, and its first page unless they name one."""
+    """Return the page's address with other arguments, on the first page unless they name one."""
     args = request.args.to_dict(flat=False) | {"page": []}
     args |= {name: [str(value)] for name, value in changes.items()}
     given = {name: filled for name, values in args.items() if (filled := [*filter(None, values)])}
@@ -56,54 +56,54 @@ def address(**changes: str | int) -> str:
 
 
 ROWS = (50, 100, 200, 500)
-"""Runs a page may have; the first where nothing is asked."""
+"""Possible numbers of runs per page; the first is the default."""
 
 PARAMETER = "p."
-"""What the names of columns and filters that are parameters begin with."""
+"""Prefix of columns and filters that are parameters."""
 
 COLUMNS = ("pipeline", "status", "started", "duration")
-"""Shown beside the run's name and the parameters that differ."""
+"""Columns beside the run's name and the parameters that differ."""
 
 MOST = 8
-"""Parameters that are shown."""
+"""Most parameters shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What an address asks of the list."""
+    """The filters and order in an address."""
 
     words: tuple[str, ...] = ()
-    """All of which a run must have somewhere, in lower case."""
+    """Words that must all occur in a run, in lower case."""
     pipeline: str = ""
     statuses: tuple[str, ...] = ()
     since: float = -math.inf
     until: float = math.inf
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Parameter → ``=1``, or a text that its value has."""
+    """Parameter → ``=1``, or a text that its value contains."""
     sort: str = "-started"
-    """A column; with a hyphen before it, the highest first."""
+    """Column to sort by; with a leading hyphen, the highest first."""
     page: int = 1
     rows: int = ROWS[0]
     faults: tuple[str, ...] = ()
-    """What was not understood."""
+    """Errors in the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of the runs that were found."""
+    """A page of the runs found."""
 
     runs: Sequence[tuple[str, Run]]
-    """With their ARNs."""
+    """Runs with their ARNs."""
     found: int
     page: int
     pages: int
     columns: Sequence[str]
     parameters: Sequence[str]
-    """All that the found runs have, those with the most different values first."""
+    """The parameters of the runs found, those with the most different values first."""
 
 
 def asked(args: MultiDict[str, str]) -> Query:
-    """The query of an address; what it does not say, or says wrongly, is as by default."""
+    """Return the query of an address; missing or wrong parts get their defaults."""
     faults: list[str] = []
     conditions = {
         name.removeprefix(PARAMETER): value.strip()
@@ -144,7 +144,7 @@ def _moment(args: Mapping[str, str], name: str, otherwise: float, faults: list[s
 
 
 def listing(index: Index, query: Query) -> Listing:
-    """The page of the runs that the query asks for; the last one where it asks for a later."""
+    """Return the requested page of matching runs, at most the last one."""
     found = [(arn, run) for arn, run in index.runs() if _is_asked(query, arn, run)]
     parameters = _parameters(run for _, run in found)
     _sort(found, query.sort)
@@ -161,13 +161,13 @@ def listing(index: Index, query: Query) -> Listing:
 
 
 def _default(parameters: Mapping[str, int]) -> list[str]:
-    """The usual columns, and the parameters that differ; where none does, those that there are."""
+    """Return the usual columns, and the parameters that differ, or all if none does."""
     differing = [name for name, values in parameters.items() if values > 1]
     return [*COLUMNS, *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST])]
 
 
 def _parameters(runs: Iterable[Run]) -> dict[str, int]:
-    """Parameter → how many different values it has; those of the most runs first."""
+    """Return parameter → number of different values, those of the most runs first."""
     seen: dict[tuple[str, ...], list[set[str]]] = {}
     having: Counter[tuple[str, ...]] = Counter()
     for run in runs:
@@ -197,7 +197,7 @@ def _is_asked(query: Query, arn: str, run: Run) -> bool:
 
 
 def text_of(arn: str, run: Run) -> str:
-    """All by which a run is searched, in lower case."""
+    """Return the text in which a run is searched, in lower case."""
     found = (arn, run.pipeline, run.name, run.status, run.description, run.reason)
     given = (f"{name}={value}" for name, value in zip(run.names, run.values, strict=True))
     return "\n".join((*found, *given)).casefold()
@@ -208,7 +208,9 @@ def _has(text: str, words: Iterable[str]) -> bool:
 
 
 def _holds(value: str | None, condition: str) -> bool:
-    """Whether a parameter's value has that text, or with ``=`` is it; numbers compare as such."""
+    """Return whether a value contains a text, or equals it after ``=``; numbers compare as
+    numbers.
+    """
     if value is None:
         return False
     if not condition.startswith("="):
@@ -227,7 +229,7 @@ def _number(text: str) -> float | None:
 
 
 def _sort(found: list[tuple[str, Run]], by: str) -> None:
-    """In place; what has no value of the column comes last, whichever the direction."""
+    """Sort in place; runs without a value in the column come last, in either direction."""
     column, descending = by.removeprefix("-"), by.startswith("-")
     value = _value(column)
     found.sort(key=lambda one: one[1].started, reverse=True)  # where the column is the same
@@ -238,7 +240,7 @@ def _sort(found: list[tuple[str, Run]], by: str) -> None:
 
 
 def _value(column: str) -> Callable[[str, Run], Any]:
-    """What a column sorts by; numbers come before texts."""
+    """Return a column's sort key; numbers come before texts."""
     now = time.time()
     if column.startswith(PARAMETER):
         return lambda arn, run: _comparable(run.parameter(column.removeprefix(PARAMETER)))

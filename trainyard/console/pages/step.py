@@ -1,4 +1,4 @@
-"""One step of one execution, as it goes: what became of it and why, and everything it was told."""
+"""The page of one step of an execution: its result, the reason of a failure, and its arguments."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from trainyard.console.metric_curves import Metrics, Samples, read
 from trainyard.console.model_groups import place_of
 from trainyard.console.panels import of_step, read_panels
 from trainyard.console.step.shown_step import Shown
-from trainyard.console.step.step_arguments import Told, public, resolved, tables
+from trainyard.console.step.step_arguments import RunValues, public, resolved, tables
 from trainyard.console.step.step_attempts import attempts, places, trials
 from trainyard.language.evaluation import told_by
 from trainyard.plan.prices import load
@@ -36,11 +36,10 @@ from trainyard.runs.step_table import duration
 page = Blueprint("step", __name__)
 
 PACKAGE = "RegisterModel"
-"""Member of the Metadata of a step that made a model package."""
+"""Key in the Metadata of a step that registered a model package."""
 
 GOOD = 10.0
-"""Seconds for which a fragment is good while nothing is heard of the step: what lies in S3 may
-change all the same."""
+"""Seconds for which a fragment is reused if the step has not changed; objects in S3 may change."""
 
 
 def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
@@ -49,7 +48,7 @@ def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
 
 
 def _grown(shown: Shown) -> Hashable:
-    """Differs when the log of its job has grown, or what was read of the metrics in it."""
+    """Return a value that changes when the job's log or its metrics grow."""
     here, step = shown.here, shown.step
     if step is None:
         return None
@@ -62,7 +61,7 @@ def _grown(shown: Shown) -> Hashable:
 
 @live_pages.page(page, "/runs/<pipeline>/<execution>/<step>", template="step.html.j2", stamp=_stamp)
 def step(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
-    """The step's parts, of which each says for itself what AWS does not let it read."""
+    """Show the step's parts; each part reports by itself what AWS does not let it read."""
     shown = Shown(account(), pipeline, execution, step)
     if shown.step is None and shown.declared is None:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
@@ -73,7 +72,7 @@ def step(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
 
 
 def _part(shown: Shown, name: str, version: str) -> str:
-    """A fragment that changes with the step and not with its log, which a job always writes."""
+    """Return a fragment that changes with the step but not with its constantly growing log."""
     key = ("step's part", name, shown.arn, shown.name, version)
     return shown.here.lately(key, lambda: _made(shown, name, PARTS[name]), GOOD)
 
@@ -97,7 +96,7 @@ def _head(shown: Shown) -> Mapping[str, Any]:
 
 
 def _offered(shown: Shown) -> list[tuple[str, str, Mapping[str, str]]]:
-    """(words, action, what it is about) of what can be done with the step now."""
+    """Return (label, action, variables) of the actions possible on the step now."""
     step = shown.step
     over = step is not None and shown.snapshot.is_ended
     return [("Start again from here", "again", shown.address)] if over else []
@@ -109,7 +108,9 @@ def _curves(shown: Shown) -> Mapping[str, Any]:
 
 
 def _panels(shown: Shown) -> Mapping[str, Any]:
-    """What the application shows of this step; read beside the page, since it may take long."""
+    """Return the application's panels about this step; read in the background, as it may take
+    long.
+    """
     nothing: tuple[Markup, ...] = ()
     mine = of_step(application().panels, shown.name) if shown.step else []
     steps = {one.name: one for one in shown.snapshot.steps}
@@ -151,7 +152,7 @@ def _trials(shown: Shown) -> Mapping[str, Any]:
 
 
 def _time(shown: Shown) -> Mapping[str, Any]:
-    """What it took and cost, its earlier attempts included."""
+    """Return duration and cost, including earlier attempts."""
     kind = shown.made.kind if shown.made else ""
     ran = shown.step is not None and not shown.step.source
     job = shown.description if ran and kind in JOBS else {}
@@ -168,10 +169,10 @@ def _time(shown: Shown) -> Mapping[str, Any]:
 
 
 def _places(shown: Shown) -> Mapping[str, Any]:
-    told = shown.description or _resolved(shown) or {}
+    source = shown.description or _resolved(shown) or {}
     job = shown.made.name if shown.made and shown.made.kind in JOBS else ""
     metadata = shown.step.metadata if shown.step else {}
-    return {"places": places(shown.here, {**told, "Metadata": metadata}, job)}
+    return {"places": places(shown.here, {**source, "Metadata": metadata}, job)}
 
 
 def _arguments(shown: Shown) -> Mapping[str, Any]:
@@ -188,7 +189,7 @@ def _resolved(shown: Shown) -> dict[str, Any] | None:
     declared = shown.declared
     if declared is None:
         return None
-    return resolved(declared, Told(shown.here, shown.snapshot, shown.defined, shown.arn))
+    return resolved(declared, RunValues(shown.here, shown.snapshot, shown.defined, shown.arn))
 
 
 PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
@@ -200,21 +201,21 @@ PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "places": _places,
     "arguments": _arguments,
 }
-"""Fragment → what its template needs."""
+"""Fragment → function that returns its template's values."""
 
 GROWING: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "panels": _panels,
     "curves": _curves,
     "log": _log,
 }
-"""The fragments that change with the job's log, too."""
+"""Fragments that also change with the job's log."""
 
 
 MOST = 24
-"""Plots that are drawn; of more metrics the table has the values."""
+"""Most plots drawn; other metrics have their values in the table."""
 
 RANKED = 4
-"""Plots with a curve of each rank, at most."""
+"""Most plots with a curve per rank."""
 
 SIZE = (460, 200)
 
@@ -224,7 +225,7 @@ _PHASE = re.compile(
 
 
 def stamp(account: Account, step: Step) -> Hashable:
-    """Differs when the step's curves do.
+    """Return a value that changes with the step's curves.
 
     Raises:
         ServiceError: AWS refuses.
@@ -234,7 +235,7 @@ def stamp(account: Account, step: Step) -> Hashable:
 
 
 def curves(account: Account, step: Step) -> Markup:
-    """The metrics of the step's training job; empty where it is no such step, or has none yet.
+    """Draw the metrics of the step's training job; empty if it has no such job, or no metrics yet.
 
     Raises:
         ServiceError: AWS refuses.
@@ -261,13 +262,14 @@ def curves(account: Account, step: Step) -> Markup:
 
 
 def _job(step: Step) -> str:
-    """The name of the step's training job; empty where it has none."""
+    """Return the name of the step's training job; empty if it has none."""
     return step.job[1] if step.job and step.job[0] == "TrainingJob" else ""
 
 
 def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """(title, metrics) of each plot, losses first: ``train:loss`` and ``validation:loss`` share
-    one, as do ``loss`` and ``eval_loss``.
+    """Return (title, metrics) of each plot, losses first.
+
+    ``train:loss`` and ``validation:loss`` share a plot, as do ``loss`` and ``eval_loss``.
     """
     plots: dict[str, list[str]] = {}
     for name in names:
@@ -288,8 +290,9 @@ def _plot(metrics: Metrics, i: int, title: str, names: Sequence[str]) -> Markup:
 def _across(
     metrics: Metrics, every: Sequence[tuple[str, list[Sample]]]
 ) -> tuple[str, list[Series]]:
-    """The name of what is across, and the curves: what the job counts where every value stands
-    beside it, and else the time.
+    """Return the name of the horizontal axis, and the curves.
+
+    The axis is the job's counter if every value has one, and else the time.
     """
     samples = [one for _, some in every for one in some]
     if metrics.counter and all(one.step is not None for one in samples):
@@ -318,7 +321,7 @@ def _ranks(metrics: Metrics, i: int, name: str, ranks: Mapping[int, Samples]) ->
 
 
 def at(metrics: Metrics, sample: Sample | None) -> str:
-    """Where a sample is: at its step, or so long after the job's first value."""
+    """Return a sample's position: its step, or the time since the job's first value."""
     if sample is None:
         return ""
     if sample.step is not None and metrics.counter:

@@ -1,16 +1,16 @@
-// The console's one script: follows what live pages show, counts running durations on, copies text.
+// The console's only script: updates live pages, counts running durations on, copies text.
 "use strict";
 
 const topic = document.body.dataset.topic;
 
-// Swap the inside of a live fragment; what was open stays open, what had the focus keeps it.
+// Replace the contents of a live fragment; open details stay open, and the focus is kept.
 function swap(id, digest, html) {
   const element = document.getElementById(id);
   if (!element || element.dataset.live === digest) return;
   const open = new Map([...element.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
   const ticks = new Map([...element.querySelectorAll("[type=checkbox]")].map((one) => [tick(one), one.checked]));
   const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
-  element.innerHTML = html; // made by the server's templates, which escape; CSP runs no script of it
+  element.innerHTML = html; // escaped by the server's templates; CSP prevents scripts in it
   element.dataset.live = digest;
   for (const [name, was] of open) {
     const again = document.getElementById(name);
@@ -25,9 +25,9 @@ function tick(box) {
   return `${box.name}=${box.value}`;
 }
 
-const LONGEST = 5000; // items of a growing fragment; the oldest go, and a link leads to them
+const LONGEST = 5000; // most items of a growing fragment; the oldest are removed, and a link leads to them
 
-// Add the items that are not there yet. A box that opens at its end has scrollTop 0 there.
+// Add missing items. A box that opens at its end has scrollTop 0 there.
 function grow(id, epoch, items) {
   const element = document.getElementById(id);
   if (!element) return;
@@ -40,7 +40,7 @@ function grow(id, epoch, items) {
   const gap = last && fresh[0][0] > last + 1 ? '<p class="quiet">lines are left out here: there were too many</p>' : "";
   element.insertAdjacentHTML("beforeend", gap + fresh.map(([, html]) => html).join(""));
   element.dataset.last = fresh.at(-1)[0];
-  if (box && from < -4) box.scrollTop = from - (box.scrollHeight - height); // reading further up
+  if (box && from < -4) box.scrollTop = from - (box.scrollHeight - height); // the reader has scrolled up
   let surplus = element.childElementCount - LONGEST;
   if (surplus <= 0) return;
   while (surplus-- > 0) element.firstElementChild.remove();
@@ -68,7 +68,7 @@ function follow() {
   tell(true);
   window.addEventListener("pagehide", () => tell(false));
   window.addEventListener("pageshow", (event) => event.persisted && tell(true));
-  document.addEventListener("visibilitychange", () => isOpen && tell(true)); // a page that goes is hidden last
+  document.addEventListener("visibilitychange", () => isOpen && tell(true)); // a page that is left becomes hidden last
 }
 
 async function refresh() {
@@ -100,7 +100,7 @@ function count() {
   }
 }
 
-// A timeline of what still runs: its bars grow to the edge, and from there on the chart shrinks.
+// A running timeline: its bars grow to the edge; from then on the chart shrinks.
 function growBars() {
   for (const chart of document.querySelectorAll("[data-origin]")) {
     const elapsed = (Date.now() - Date.parse(chart.dataset.origin)) / 1000;
@@ -123,7 +123,7 @@ document.addEventListener("click", async (event) => {
   button.textContent = "copied";
 });
 
-// Runs that are chosen stand in the address: back, the next page and another order keep them.
+// Chosen runs are in the address, so that going back, paging and sorting keep them.
 document.addEventListener("change", ({ target }) => {
   if (!target.matches("[data-chosen]")) return;
   const here = new URL(location.href);
@@ -152,7 +152,7 @@ document.addEventListener("formdata", ({ target, formData }) => {
   keep(formData);
 });
 
-// A graph that is larger than its window begins where something happens.
+// Scroll a graph that is larger than its window to the active steps.
 for (const graph of document.querySelectorAll(".graph")) {
   const node = graph.querySelector(".node.Failed, .node.Executing") ?? graph.querySelector(".node");
   const scroll = graph.closest(".scroll");

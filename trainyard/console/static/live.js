@@ -1,8 +1,8 @@
-// One connection for all tabs of the browser: a server has six of them in HTTP/1.1.
+// One connection for all tabs of the browser: HTTP/1.1 allows six per server.
 "use strict";
 
 const stream = crypto.randomUUID();
-const pages = new Map(); // topic → port of each tab that has it → whether somebody sees it
+const pages = new Map(); // topic → port of each tab that has it → whether the tab is visible
 let source = null;
 
 function say(topics) {
@@ -13,7 +13,7 @@ function say(topics) {
   });
 }
 
-// What the console is told of a page: whether any tab shows it, or all that have it are behind others.
+// Report a page to the console: visible in a tab, hidden in all tabs that have it, or closed.
 function state(topic) {
   return [...pages.get(topic).values()].includes(true) || "hidden";
 }

@@ -1,1 +1,1 @@
-"""What the page of a step reads: what it made, its attempts, arguments, files, cache and times."""
+"""The data on the page of a step: its results, attempts, arguments, files, cache and times."""

@@ -1,4 +1,4 @@
-"""The step that a page shows: what was asked of it, what it made, why it failed."""
+"""The step that a page shows: its definition, its resource, the reason of its failure."""
 
 import json
 from collections.abc import Mapping
@@ -19,27 +19,29 @@ from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 
 UNCHANGING = 3_600.0
-"""Seconds for which what cannot change is kept."""
+"""Seconds for which unchanging data are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """What was asked of an execution."""
+    """The definition and parameters of an execution."""
 
     document: Mapping[str, Any]
     parameters: Mapping[str, Any]
     """Name → value, in its type."""
 
     def step(self, name: str) -> Declared | None:
-        """The step of that name, or the one in a loop's body that ``<body>-<index>`` is of."""
+        """Return the step of that name, or the step in a loop's body of which ``<body>-<index>`` is
+        a run.
+        """
         return named(self.document.get("Steps"), name)
 
 
 def defined(here: Account, arn: str) -> Defined:
-    """The definition and the parameters of the execution with that ARN.
+    """Return the definition and the parameters of the execution with that ARN.
 
     Raises:
-        ServiceError: there is none, or AWS refused.
+        ServiceError: the execution does not exist, or AWS refused.
     """
     return here.lately(("step: defined", arn), lambda: _read(here, arn), UNCHANGING)
 
@@ -59,21 +61,21 @@ def _read(here: Account, arn: str) -> Defined:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A resource that a step made, or a job that it started."""
+    """A resource that a step created, or a job that it started."""
 
     kind: str
-    """``TrainingJob``, ``Model``, ``RegisterModel``: the member of the step's Metadata."""
+    """Key in the step's Metadata: ``TrainingJob``, ``Model``, ``RegisterModel``."""
 
     name: str
     arn: str
     operation: str
-    """``DescribeTrainingJob``."""
+    """Operation that describes it: ``DescribeTrainingJob``."""
 
 
 def made_by(step: Step) -> Made | None:
-    """What the step made, as far as it can be described; None where there is nothing of the kind.
+    """Return the step's resource, if it can be described; None otherwise.
 
-    A check is known by its job: what it compares stands in its Metadata.
+    A check's resource is its job; the Metadata have what it compares.
     """
     if step.job:
         kind, name = step.job
@@ -92,18 +94,18 @@ def _arn(metadata: Mapping[str, Any]) -> str:
 
 
 def _operation(kind: StepType) -> str:
-    """The operation whose answer has the step's properties; empty where none of SageMaker's has."""
+    """Return the operation whose answer has the step's properties; empty if SageMaker has none."""
     if kind.service != "sagemaker" or kind.describe is None:
         return ""
     return kind.describe.removesuffix("Response").removesuffix("Output")
 
 
 def describe(here: Account, made: Made, seconds: float | None = None) -> dict[str, Any]:
-    """The Describe operation's answer, without what every answer has; empty for what takes more
-    than a name to be described.
+    """Return the Describe operation's answer, without the metadata of every answer; empty if
+    describing it needs more than a name.
 
     Raises:
-        ServiceError: it is gone, or AWS refused.
+        ServiceError: it no longer exists, or AWS refused.
     """
 
     def read() -> dict[str, Any]:
@@ -125,17 +127,17 @@ def _method(client: Any, operation: str) -> Any:
 
 
 SETTLED = 60.0
-"""Seconds for which what is read of a step that has ended is good: it may be retried."""
+"""Seconds for which data of an ended step are reused: it may be retried."""
 
 LATE = timedelta(minutes=5)
-"""After so long a log has all of its lines, and what is found in it stays."""
+"""Time after which a log is complete, and results from it are final."""
 
 
 class Shown:
-    """One step of one execution, as it is at this moment.
+    """A step of one execution, as it is now.
 
     Raises:
-        ServiceError: there is no such execution, or AWS refused.
+        ServiceError: the execution does not exist, or AWS refused.
     """
 
     def __init__(self, here: Account, pipeline: str, execution: str, name: str) -> None:
@@ -146,12 +148,12 @@ class Shown:
 
     @property
     def arn(self) -> str:
-        """Of the execution."""
+        """ARN of the execution."""
         return self.execution.arn
 
     @cached_property
     def step(self) -> Step | None:
-        """None before it has begun."""
+        """The step; None before it has begun."""
         return next((one for one in self.snapshot.steps if one.name == self.name), None)
 
     @cached_property
@@ -161,7 +163,7 @@ class Shown:
 
     @cached_property
     def declared(self) -> Declared | None:
-        """The step in the definition; None where that cannot be read, or has none."""
+        """The step in the definition; None if that cannot be read, or lacks the step."""
         try:
             return self.defined.step(self.name)
         except ServiceError:
@@ -169,23 +171,23 @@ class Shown:
 
     @cached_property
     def made(self) -> Made | None:
-        """Its job, or what else it made."""
+        """Its job, or another resource that it created."""
         return made_by(self.step) if self.step else None
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What the service describes of that; empty where there is nothing of the kind."""
+        """The service's description of that resource; empty if there is none."""
         return describe(self.here, self.made, self._seconds) if self.made else {}
 
     @property
     def type(self) -> str:
-        """``Training``; of a step whose definition cannot be read, what its Metadata says."""
+        """Type, such as ``Training``; if the definition cannot be read, from the Metadata."""
         if self.declared:
             return self.declared.type
         return next(iter(self.step.metadata), "") if self.step else ""
 
     def cause(self) -> Cause | None:
-        """Why it failed; None where it has not."""
+        """Return why it failed; None if it has not failed."""
         one = self.step
         if one is None or one.status != "Failed":
             return None
@@ -195,11 +197,11 @@ class Shown:
         return self.here.lately(key, lambda: cause_of(self.execution, one), good)
 
     def version(self) -> str:
-        """Differs from that of another moment when something has changed."""
+        """Return a value that changes when something about the step changes."""
         running = self.step is not None and self.step.ended is None
         try:
             job = self.description if running else {}
-        except ServiceError:  # its part of the page says so
+        except ServiceError:  # its part of the page reports it
             job = {}
         return repr((self.snapshot.status, self.step, job))
 

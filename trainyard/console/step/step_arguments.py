@@ -1,4 +1,4 @@
-"""The exact arguments of a step: every expression replaced by the value that the run gave it."""
+"""The exact arguments of a step: every expression replaced by its value in the run."""
 
 import copy
 import json
@@ -22,11 +22,11 @@ from trainyard.secrets import find, hidden
 HIDDEN = "(hidden)"
 
 TABLES = ("HyperParameters", "StaticHyperParameters", "Environment")
-"""Members, wherever they stand, that are tables of names and values."""
+"""Members, at any depth, that are tables of names and values."""
 
 
-class Told(Start):
-    """The values of an execution, as the service tells them of what it made so far."""
+class RunValues(Start):
+    """The values of an execution, as far as the service reports them."""
 
     def __init__(self, here: Account, snapshot: Snapshot, defined: Defined, arn: str) -> None:
         super().__init__(defined.parameters)
@@ -51,21 +51,21 @@ class Told(Start):
             return Unknown(f"{step} {found.status.lower()}, and has no {path}")
 
     def _described(self, step: Step) -> Mapping[str, Any]:
-        """What the step's properties are looked up in."""
+        """Return the document in which the step's properties are looked up."""
         of_all = [body for body in step.metadata.values() if isinstance(body, dict)]
-        told = {key: value for body in of_all for key, value in body.items()}
-        if outputs := told.get("OutputParameters"):
-            told["OutputParameters"] = {one.get("Name"): one.get("Value") for one in outputs}
+        found = {key: value for body in of_all for key, value in body.items()}
+        if outputs := found.get("OutputParameters"):
+            found["OutputParameters"] = {one.get("Name"): one.get("Value") for one in outputs}
         made = made_by(step)
         try:
-            return told | (describe(self._here, made) if made else {})
+            return found | (describe(self._here, made) if made else {})
         except ServiceError as error:
             raise ExpressionError(str(error)) from None
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         declared = self._defined.step(step)
         if declared is None:
-            raise ExpressionError(f"there is no step {step!r}")
+            raise ExpressionError(f"step {step!r} does not exist")
         folder, file = language.property_file(declared.document, name)
         uri = self.property(step, folder)
         return uri if isinstance(uri, Unknown) else self.s3_file(f"{uri}/{file}", path)
@@ -82,25 +82,25 @@ class Told(Start):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Hyperparameters, or an environment."""
+    """A table of hyperparameters, or of environment variables."""
 
     name: str
-    """Where it stands: ``HyperParameters``, ``PrimaryContainer.Environment``."""
+    """Path of the table: ``HyperParameters``, ``PrimaryContainer.Environment``."""
 
     rows: tuple[tuple[str, str], ...]
 
 
-def resolved(step: language.Step, told: Told) -> dict[str, Any]:
-    """The step's whole entry in the definition, expressions replaced, without steps nested in it.
+def resolved(step: language.Step, values: RunValues) -> dict[str, Any]:
+    """Return the step's whole entry in the definition, expressions replaced, without nested steps.
 
-    What the run has not told yet stands there as ``(not known: why)``; a secret, as ``(hidden)``.
+    Values not known yet are shown as ``(not known: why)``; secrets as ``(hidden)``.
     """
     entry = {**step.document, "Arguments": step.own_arguments}
-    return dict(public(evaluate(entry, told, lenient=True)))
+    return dict(public(evaluate(entry, values, lenient=True)))
 
 
 def public(value: Any) -> Any:
-    """A copy that may be shown: secrets hidden, and what is not known as text that says so."""
+    """Return a copy that may be shown: secrets hidden, unknown values as text that says so."""
     shown = _without_unknowns(copy.deepcopy(value))
     for path in list(find(shown)):
         holder = shown
@@ -121,7 +121,7 @@ def _without_unknowns(value: Any) -> Any:
 
 
 def tables(arguments: Any, at: str = "") -> Iterator[Table]:
-    """Every table of names and values in arguments that may be shown."""
+    """Iterate over all tables of names and values in arguments that may be shown."""
     if isinstance(arguments, list):
         for number, item in enumerate(arguments):
             yield from tables(item, f"{at}[{number}]")

@@ -1,8 +1,8 @@
-"""What came of a step: every attempt with its job, the trainings of a tuning, files in S3.
+"""Results of a step: every attempt with its job, the trainings of a tuning, files in S3.
 
-The service names one job of a step: the last. The others are found by their names, which differ in
-the last ten characters alone: ``pipelines-<execution>-<step, cut>-<10 letters and digits>``, or
-the prefix that the pipeline's author chose. They are there as long as SageMaker lists them.
+The service names only the last job of a step. The others are found by their names, which differ
+only in the last ten characters: ``pipelines-<execution>-<step, cut>-<10 letters and digits>``, or
+the prefix that the pipeline's author chose. They are available as long as SageMaker lists them.
 """
 
 import json
@@ -25,14 +25,14 @@ from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.execution import Step
 
 MOST = 25
-"""Attempts that are looked at, the newest ones: a retry policy makes at most 20."""
+"""Most attempts examined, the newest ones: a retry policy makes at most 20."""
 
 _NAME = re.compile(r"(?P<prefix>.+-)[A-Za-z0-9]{10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt that started a job."""
+    """An attempt that started a job."""
 
     job: str
     status: str
@@ -40,10 +40,10 @@ class Attempt:
     ended: datetime | None
     reason: str
     description: Mapping[str, Any]
-    """The Describe operation's answer about the job."""
+    """Describe operation's answer about the job."""
 
     is_earlier: bool
-    """Whether it is of before the execution was retried."""
+    """True if it is from before the execution was retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class Attempts:
 
     found: tuple[Attempt, ...]
     note: str = ""
-    """What cannot be known of others."""
+    """Message about attempts that cannot be found."""
 
 
 def attempts(here: Account, snapshot: Snapshot, step: Step) -> Attempts:
-    """The step's attempts; none of a step that started no job.
+    """Return the step's attempts; none for a step that started no job.
 
     Raises:
         ServiceError: AWS refused.
@@ -74,15 +74,15 @@ def _jobs(steps: Iterable[Step], but: Step) -> set[str]:
 
 
 def _names(here: Account, made: Made, others: set[str]) -> list[str]:
-    """The names of the step's jobs, in the order of their creation; its own one, where others
-    cannot be told from those of other steps.
+    """Return the names of the step's jobs, in the order of creation; only its own if the names of
+    other steps' jobs are not distinguishable.
     """
     matched = _NAME.fullmatch(made.name)
     if matched is None:
         return [made.name]
     prefix = matched["prefix"]
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
-    if clash:  # of which these are the last; whose the first were, nobody can say
+    if clash:  # these are the last jobs; the owners of earlier ones are not known
         return [made.name]
     listed = here.lately(
         ("step: jobs", made.kind, prefix), lambda: _listed(here, made.kind, prefix)
@@ -92,7 +92,7 @@ def _names(here: Account, made: Made, others: set[str]) -> list[str]:
 
 
 def _listed(here: Account, kind: str, prefix: str) -> list[str]:
-    """Names of jobs that have the prefix somewhere, the oldest first."""
+    """Return names of jobs that contain the prefix, the oldest first."""
     listing = {
         "TrainingJob": here.sagemaker.list_training_jobs,
         "ProcessingJob": here.sagemaker.list_processing_jobs,
@@ -122,7 +122,7 @@ def _attempt(here: Account, step: Step, made: Made) -> Attempt:
 
 
 def ended(job: Mapping[str, Any], kind: str) -> datetime | None:
-    """When a job that runs no more ended, by its description."""
+    """Return when a job that no longer runs ended, by its description."""
     own: datetime | None = job.get(f"{kind.removesuffix('Job')}EndTime")
     return own or job.get("LastModifiedTime")
 
@@ -131,21 +131,21 @@ def _note(step: Step, found: tuple[Attempt, ...]) -> str:
     missing = step.attempts - sum(not one.is_earlier for one in found)
     if missing > 0:
         return (
-            f"The service counts {step.attempts} attempts. Of {missing} of them no job is listed: "
-            "the service was refused before it had one, or lists it no more, or its name "
-            "cannot be told from that of another step's."
+            f"The service counts {step.attempts} attempts. {missing} of them have no listed job: "
+            "the service was refused before it had one, or no longer lists it, or its name "
+            "cannot be distinguished from that of another step's job."
         )
     return ""
 
 
 PLACES = 40
-"""Places that are listed; what stands behind them is in the arguments."""
+"""Most places listed; the others are in the arguments."""
 
 KEYS = 1_000
-"""Objects that are counted at most."""
+"""Most objects counted."""
 
 SECONDS = 10.0
-"""For which a listing is good: a job writes all the time, and nobody reads so fast."""
+"""Seconds for which a listing is reused, since jobs write continuously."""
 
 Use = Literal["input", "output", "named"]
 
@@ -157,38 +157,38 @@ _NAMED = re.compile(r"^(?:Environment|HyperParameters|Container(?:Arguments|Entr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One S3 URI of a step."""
+    """An S3 URI of a step."""
 
     name: str
-    """Where it stands in the arguments: ``InputDataConfig[train].S3Uri``."""
+    """Path in the arguments: ``InputDataConfig[train].S3Uri``."""
 
     use: Use
     uri: str
     sizes: Sequence[int] | None = None
-    """Bytes of each of the first ``KEYS`` objects; None where they could not be listed."""
+    """Bytes of each of the first ``KEYS`` objects; None if they could not be listed."""
 
     error: str = ""
     """Why it could not be listed."""
 
 
-def places(here: Account, told: Mapping[str, Any], job: str = "") -> list[Place]:
-    """Every S3 URI in what is told of a step, inputs first, each with what lies there.
+def places(here: Account, description: Mapping[str, Any], job: str = "") -> list[Place]:
+    """Return every S3 URI in a step's description, inputs first, each with its objects' sizes.
 
     Args:
-        told: the job's own description, or the step's arguments.
+        description: the job's own description, or the step's arguments.
         job: its name: a training job writes into a folder of that name.
     """
-    found = list(_uris(told, job))[:PLACES]
+    found = list(_uris(description, job))[:PLACES]
     with ThreadPoolExecutor(8) as threads:
         listed = list(threads.map(lambda one: _place(here, *one), found))
     order = {"input": 0, "output": 1, "named": 2}
     return sorted(listed, key=lambda place: order[place.use])
 
 
-def _uris(told: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
-    """(name, use, URI), each URI once for each use."""
+def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
+    """Iterate over (name, use, URI), each URI once for each use."""
     seen = set()
-    texts = json.loads(json.dumps(told, default=str))  # times have no URI
+    texts = json.loads(json.dumps(description, default=str))  # times have no URI
     for path, field in flat(texts).items():
         uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
         if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
@@ -220,24 +220,24 @@ def _place(here: Account, name: str, use: Use, uri: str) -> Place:
 
 
 TRAININGS = 100
-"""Training jobs that are shown: as many as AWS lists at once."""
+"""Training jobs shown: as many as AWS lists at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
-    """What a tuning job has tried."""
+    """The training jobs of a tuning job."""
 
     jobs: Sequence[Mapping[str, Any]]
-    """HyperParameterTrainingJobSummary of each."""
+    """HyperParameterTrainingJobSummary of each job."""
 
     names: Sequence[str]
-    """The hyperparameters that were tuned."""
+    """Names of the tuned hyperparameters."""
 
     more: bool
 
 
 def trials(here: Account, tuning_job: str) -> Trials:
-    """The training jobs that a tuning job has begun.
+    """Return the training jobs that a tuning job has started.
 
     Raises:
         ServiceError: AWS refused.
@@ -256,7 +256,7 @@ def _read(here: Account, tuning_job: str) -> Trials:
 
 
 def _rank(job: Mapping[str, Any]) -> tuple[bool, float]:
-    """The best objective first; jobs without one come last."""
+    """Return the sort key: the best objective first, jobs without one last."""
     found = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
     value = found.get("Value")
     if value is None or job.get("ObjectiveStatus") == "Failed":

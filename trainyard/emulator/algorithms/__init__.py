@@ -1,4 +1,4 @@
-"""AWS's own algorithms, for the images that are started without a script: what runs in the job.
+"""AWS's own algorithms, which run in the job for images that are started without a script.
 
 A module here runs under the interpreter that stands in for the image, not under the emulator's, so
 it imports the standard library, this room, and what that interpreter has of the image.
@@ -16,10 +16,11 @@ _START = (
 
 
 def command(python: Path, module: str, *arguments: str) -> list[str]:
-    """What runs ``module`` of ``trainyard`` under ``python``, where it need not be installed.
+    """Return the command that runs ``module`` of ``trainyard`` under ``python``.
 
-    Nothing else that lies beside ``trainyard`` comes onto the job's path. scikit-learn seems not to
-    be there: xgboost would take it in, and with it pandas and SciPy's statistics, for estimators
-    that no algorithm uses. It is 1.4 of 1.9 seconds of processor time that a job needs to start.
+    ``trainyard`` need not be installed there, and nothing else beside it comes onto the job's path.
+    scikit-learn is hidden: xgboost would import it, and with it pandas and SciPy's statistics, for
+    estimators that no algorithm uses. That is 1.4 of the 1.9 seconds of processor time that a job
+    needs to start.
     """
     return [str(python), "-c", _START, str(_PACKAGE), module, *arguments]

@@ -1,1 +1,1 @@
-"""Training and processing jobs: the container contract, from S3 in to S3 out."""
+"""Training, processing and transform jobs: the container contract, from S3 in to S3 out."""

@@ -1,6 +1,6 @@
-"""Training jobs of AWS's own algorithms: an image that is started without a script of the user's.
+"""Training jobs of AWS's own algorithms: the image is started without a script of the user's.
 
-XGBoost is the one that is done here, by :mod:`trainyard.emulator.algorithms.xgboost`.
+Only XGBoost is supported, by :mod:`trainyard.emulator.algorithms.xgboost`.
 """
 
 from pathlib import Path
@@ -12,13 +12,13 @@ from trainyard.emulator.runtime.interpreter import lacking
 _TRAIN = "trainyard.emulator.algorithms.xgboost.train"
 _NEEDED = ["xgboost", "numpy", "scipy"]
 _NOT_DONE = {
-    "_kfold": "cross validation is not done here: it is Autopilot's",
-    "use_dask_gpu_training": "Dask on several GPUs is not done here: leave it out",
+    "_kfold": "cross validation is not supported here: only Autopilot uses it",
+    "use_dask_gpu_training": "Dask on several GPUs is not supported here: leave it out",
 }
 
 
 def without_script(request: dict) -> bool:
-    """Whether the CreateTrainingJob request asks for the XGBoost algorithm itself."""
+    """Return whether the CreateTrainingJob request asks for the XGBoost algorithm itself."""
     spec = request["AlgorithmSpecification"]
     return (
         facts.is_xgboost(spec.get("TrainingImage", ""))
@@ -28,18 +28,18 @@ def without_script(request: dict) -> bool:
 
 
 def metric_definitions() -> list[dict[str, str]]:
-    """What SageMaker sets for the algorithm by itself: ``validation:rmse`` and so on."""
+    """Return the metrics that SageMaker adds for the algorithm: ``validation:rmse`` and so on."""
     return facts.metric_definitions()
 
 
 def training_command(request: dict, python: Path) -> list[str]:
-    """What the container runs."""
+    """Return the command that the container runs."""
     version = facts.version(request["AlgorithmSpecification"]["TrainingImage"])
     return command(python, _TRAIN, *map(str, version))
 
 
 def refusal(request: dict, python: Path) -> str | None:
-    """Why the algorithm cannot be run here; None when it can.
+    """Return why the algorithm cannot run here; None when it can.
 
     What AWS's own algorithm refuses, such as a missing ``num_round``, fails the job, as there.
     """

@@ -1,4 +1,4 @@
-"""Which container images this machine's Python stands in for.
+"""Container images that this machine's Python can replace.
 
 An image is a file system that a laptop without Docker does not have. AWS's images for PyTorch,
 scikit-learn and XGBoost hold Python with those libraries, and so does the interpreter that runs the
@@ -13,9 +13,9 @@ from pathlib import Path
 from trainyard.emulator.algorithms.xgboost.facts import is_xgboost, repository
 
 PACKAGES = Path(__file__).parent.parent / "algorithms/image"
-"""What stands in for packages of AWS's own in its XGBoost and scikit-learn images."""
+"""Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
 VARIABLE = "TRAINYARD_EMULATOR_IMAGES"
-"""More patterns (fnmatch, on the image's URI), separated by commas or spaces."""
+"""Variable with more patterns (fnmatch, on the image's URI), separated by commas or spaces."""
 
 KNOWN = (
     "pytorch-training",  # AWS Deep Learning Containers
@@ -35,7 +35,7 @@ KNOWN = (
 
 
 def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment``'s PYTHONPATH with what users' scripts import from ``image`` alone."""
+    """Return ``environment``'s PYTHONPATH plus the packages that exist only in ``image``."""
     if not is_xgboost(image) and repository(image) != "sagemaker-scikit-learn":
         return {}
     parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
@@ -43,9 +43,9 @@ def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def refusal(image: str) -> str | None:
-    """Why ``image`` cannot run here, and what to do; None when it can."""
-    if not isinstance(image, str):  # a definition's may be anything
-        return f"image {image!r} is no text"
+    """Return why ``image`` cannot run here, and what to do; None when it can."""
+    if not isinstance(image, str):  # in a definition it may be any value
+        return f"image {image!r} is not text"
     name = repository(image)
     if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN):
         return None

@@ -1,6 +1,6 @@
 """Uploads while a job runs: checkpoints, and processing outputs with S3UploadMode Continuous.
 
-What went up stays when the job fails; that is what checkpoints are for.
+Uploaded files stay when the job fails; that is what checkpoints are for.
 """
 
 import shutil
@@ -11,9 +11,9 @@ from pathlib import Path
 from trainyard.emulator.jobs.transfers import files_in, join_key, split_uri
 from trainyard.emulator.storage.object_store import ObjectStore
 
-INTERVAL = 1.0  # seconds between looks at the directories
+INTERVAL = 1.0  # seconds between checks of the directories
 Stamp = tuple[int, int, int]
-"""Size in bytes, mtime in ns, inode: a file that was rewritten differs in one of them."""
+"""Size in bytes, mtime in ns, inode: a rewritten file differs in at least one of them."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Seen:
 class ContinuousUpload:
     """Uploads files below ``directories`` (one per node) to ``uri`` while a job runs.
 
-    A file goes up when two looks found it unchanged, and it is copied aside first, so a half
+    A file is uploaded when two checks found it unchanged. It is copied aside first, so a half
     written file never becomes an object. As on AWS, deleting a file does not delete its object.
     """
 
@@ -62,7 +62,7 @@ class ContinuousUpload:
             try:
                 self._consider(path, final)
             except FileNotFoundError:
-                continue  # renamed or deleted meanwhile: the next look sees what came of it
+                continue  # renamed or deleted meanwhile: the next check sees the result
 
     def _consider(self, path: Path, final: bool) -> None:
         stamp = _stamp(path)
@@ -75,7 +75,7 @@ class ContinuousUpload:
             seen.uploaded = True
 
     def _put(self, path: Path, stamp: Stamp) -> bool:
-        """False when the file changed while it was copied."""
+        """Upload the file; return False when it changed while it was copied."""
         shutil.copyfile(path, self._aside)
         if _stamp(path) != stamp:
             return False

@@ -1,4 +1,4 @@
-"""What a person reads as FailureReason: the cause, first and short."""
+"""FailureReason of a job: the cause, first and short."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ _RANK = re.compile(r"^\s*\[(?:rank)?\d+\]:\s?|^\[algo-\d+\]:?\s?")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(:.*)?$")
 _LAUNCHER = (
     *("CalledProcessError", "ChildFailedError", "SignalException", "SystemExit"),
-    "InstallRequirementsError",  # of AWS's toolkits, with pip's command: pip itself has said why
+    "InstallRequirementsError",  # of AWS's toolkits, with pip's command: pip's own lines say why
 )
 _LACKS = "No matching distribution found for "
 _PIP = re.compile(rf"ERROR: ({_LACKS}.+)").search
@@ -21,11 +21,11 @@ OFFLINE = (
     "jobs have no network here: install it for the interpreter that --python names, or let jobs "
     "out with --internet"
 )
-"""What to do about a package that pip did not find."""
+"""Advice for a package that pip did not find."""
 _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
-"""Errors of a rank whose peer has died: a consequence, shown only when there is nothing better."""
+"""Errors of a rank whose peer has died: a consequence, shown only if no other error is found."""
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
-"""torchrun's root cause when a worker was killed."""
+"""Message of torchrun's root cause when a worker was killed."""
 _NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred with exit code|\s*$)")
 _NATIVE = re.compile(
     r"Stack trace:$|\[bt\] \(\d+\)|"
@@ -37,12 +37,13 @@ _NATIVE = re.compile(
 _DRIVER = (
     *("subprocess.CalledProcessError", "Training Execution failed"),
     "InstallRequirementsError",
-    'ErrorMessage ""',  # the sagemaker-training toolkit, where it lets the script's words pass by
+    'ErrorMessage ""',  # the sagemaker-training toolkit, when it did not capture the script's error
 )
 
 
 def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
-    """FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, at most 1,024 characters.
+    """Return FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, of at most 1,024
+    characters.
 
     ``written``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
     leave only their own CalledProcessError there, then the log's last exception is better.
@@ -57,9 +58,9 @@ def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]], hint: str
 
 
 def without_native_frames(text: str) -> str:
-    """The text without the stack traces of C++ libraries that Python exceptions carry.
+    """Return the text without the stack traces of C++ libraries that Python exceptions carry.
 
-    They are longer than the cause. Those of dmlc (XGBoost), c10 (torch) and glibc are recognised.
+    The traces are longer than the cause. Known are dmlc's (XGBoost), c10's (torch) and glibc's.
     """
     return "\n".join(line for line in text.splitlines() if not _is_native(line)).strip()
 
@@ -69,20 +70,20 @@ def _is_native(line: str) -> bool:
 
 
 def ending_of(end: Exit) -> str:
-    """``exit code: 1``; for a signal, node and signal are named, too."""
+    """Return ``exit code: 1``; for a signal, the text also names node and signal."""
     if end.status < 0:
         name = signal.Signals(-end.status).name
         return (
             f"{end.node} was killed by signal {-end.status} ({name}), exit code: {128 - end.status}"
         )
-    if end.status > 128 and end.status - 128 in set(signal.Signals):  # a shell's way to say it
+    if end.status > 128 and end.status - 128 in set(signal.Signals):  # how a shell reports a signal
         name = signal.Signals(end.status - 128).name
         return f"a process of {end.node} was killed by {name}, exit code: {end.status}"
     return f"exit code: {end.status}"
 
 
 def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
-    """The exception that ended the job, else what pip did not find, else the last lines."""
+    """Return the exception that ended the job, else pip's missing package, else the last lines."""
     nodes = [first, *(name for name in logs if name != first)]
     found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
     own = [pair for pair in found if not any(mark in pair[1] for mark in _PEER)]
@@ -97,19 +98,19 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
 
 
 def _advised(text: str, hint: str) -> str:
-    """The text, with the hint where it quotes pip, which did not find a package."""
+    """Return the text, with the hint if it quotes pip's message about a missing package."""
     return f"{text}; {hint}" if hint and _LACKS in text else text
 
 
 def _exceptions(lines: Sequence[str]) -> list[str]:
-    """Exception lines, the last one first, without those of launchers."""
+    """Return exception lines, the last one first, without those of launchers."""
     texts = [_RANK.sub("", line).strip() for line in reversed(lines)]
     matches = [text for text in texts if _EXCEPTION.match(text)]
     return [text for text in matches if not any(mark in text for mark in _LAUNCHER)]
 
 
 def shorten(text: str, room: int) -> str:
-    """Cut in the middle: the end of a traceback says what happened, and so may the begin."""
+    """Cut the middle out: the start and the end of a traceback are the most useful parts."""
     if len(text) <= room:
         return text
     head = room // 3

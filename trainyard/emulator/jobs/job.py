@@ -4,7 +4,7 @@
 <state>/jobs/<name>/nodes.json  node -> process id of its main process on this machine
 <state>/jobs/<name>/algo-1/...  a node's directories
 
-Only job.json is left of a job that has ended: the rest goes, as an instance does.
+Only job.json is kept when a job has ended: the rest is deleted, as an instance is.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
-from trainyard.emulator.jobs.missing_imports import told
+from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.json_documents import write_json
@@ -43,18 +43,19 @@ from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.statuses import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
-TAIL = 400  # log lines of each node that a failure's reason is read from
+TAIL = 400  # last log lines of each node, from which a failure's reason is read
 DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where jobs live and what they use.
+    """The services and settings that all jobs share.
 
-    ``aws``: the emulator as its own client. ``models``: what transform jobs and endpoints serve.
-    ``metrics``: CloudWatch's. ``stop_grace``: seconds from SIGTERM to SIGKILL. ``python``: what
-    stands in for images. ``changed(kind, record)`` hears of each change of a job.
+    ``aws``: the emulator as its own client. ``models``: the models that transform jobs and
+    endpoints serve. ``metrics``: CloudWatch's. ``stop_grace``: seconds from SIGTERM to SIGKILL.
+    ``python``: the interpreter that replaces images. ``changed(kind, record)`` is called on each
+    change of a job.
     """
 
     jobs: Path
@@ -72,7 +73,7 @@ NO_CAPACITY = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
     "different ML instance type."
 )
-"""AWS's words (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+"""FailureReason in AWS's words (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
 
 
 class Stopped(Exception):
@@ -80,20 +81,20 @@ class Stopped(Exception):
 
 
 KINDS: dict[str, type["Job"]] = {}
-"""Kind → what does jobs of that kind."""
+"""Kind → class of its jobs."""
 
 
 class Job(ABC):
-    """One job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
+    """A job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
 
-    A class with a ``KIND`` is in :data:`KINDS`, and SageMaker has that kind's operations.
+    Every subclass with a ``KIND`` is in :data:`KINDS`, and SageMaker offers that kind's operations.
     """
 
     KIND: ClassVar[str]
     """``Training``, ``Processing`` or ``Transform``, as in its field names and log group."""
     RESOURCE: ClassVar[str]
     MESSAGE: ClassVar[str]
-    """The file in which a job may leave its failure's reason."""
+    """Path of the file in which a job may leave its failure's reason."""
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.KIND] = cls
@@ -101,7 +102,7 @@ class Job(ABC):
     @staticmethod
     @abstractmethod
     def checks(request: dict, python: Path) -> Iterator[Check]:
-        """What a request is refused for, of whose members some may not be known yet."""
+        """Iterate over the checks of a request, in which some members may not be known yet."""
 
     def __init__(self, place: Place, request: dict) -> None:
         self.place = place
@@ -110,7 +111,7 @@ class Job(ABC):
         self.directory = place.jobs / self.name
         self.arn = make_arn("sagemaker", f"{self.RESOURCE}/{self.name}")
         self.outputs: list[str] = []
-        """URIs that it uploaded to; a step cache looks whether they are still there."""
+        """URIs that the job uploaded to; a step cache checks whether they still exist."""
         self.lock = threading.RLock()
         self.record = self._first_record()
         self.keep = Late(self.save, f"job {self.name}")
@@ -127,10 +128,10 @@ class Job(ABC):
     def instances(self) -> int: ...
 
     def stage(self, node: Node, hosts: list[str]) -> None:  # noqa: B027 - a hook
-        """Fill ``node`` with inputs and configuration, sets its command and environment."""
+        """Fill ``node`` with inputs and configuration; set its command and environment."""
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
-        """What uploads continuously while the nodes run."""
+        """Return a context manager that uploads continuously while the nodes run."""
         return contextlib.nullcontext()
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
@@ -145,12 +146,12 @@ class Job(ABC):
     # life
 
     def start(self, ended: Callable[["Job"], None]) -> None:
-        """``ended`` is called in the end, when the record on disk says everything."""
+        """Run the job in a thread; ``ended`` is called when the record on disk is complete."""
         self.save()
         Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
 
     def stop(self, grace: float | None = None) -> None:
-        """SIGTERM to every process of the job, SIGKILL to what is left after ``grace`` seconds.
+        """Send SIGTERM to every process of the job, SIGKILL to the rest after ``grace`` seconds.
 
         A second call can only shorten the grace.
         """
@@ -202,17 +203,19 @@ class Job(ABC):
 
     @property
     def role(self) -> str:
-        """What it assumes."""
+        """ARN of the role that the job assumes."""
         return self.request["RoleArn"]
 
     @property
     def isolated(self) -> bool:
-        """EnableNetworkIsolation: where a training job has it, or where a processing job has."""
+        """True if the request asks for EnableNetworkIsolation, in itself or in its
+        NetworkConfig.
+        """
         network = self.request.get("NetworkConfig", self.request)
         return bool(network.get("EnableNetworkIsolation"))
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
-        """Everything between Starting and the end; a kind may have a way of its own."""
+        """Do everything between Starting and the end; a kind may override it."""
         isolation = choose()
         self._open_log(hosts, isolation.notice)
         self._phase("Downloading")
@@ -233,7 +236,7 @@ class Job(ABC):
         self._conclude(nodes, self._outcome)
 
     def _name_what_lacks(self, node: Node) -> None:
-        for line in told(node):
+        for line in import_warnings(node):
             self.say(node.name, line)
             log.warning("%s: %s", self.name, line)
 
@@ -325,7 +328,7 @@ class Job(ABC):
             log.warning("%s: %s", self.name, notice)
 
     def say(self, host: str, notice: str) -> None:
-        """A line of the emulator's own in the log of ``host``."""
+        """Write a line of the emulator's own to the log of ``host``."""
         self._append(host, f"[emulator] {notice}")
 
     def _append(self, host: str, *lines: str) -> None:
@@ -339,10 +342,10 @@ class Job(ABC):
 
 
 def clear(directory: Path) -> None:
-    """Remove what the job in ``directory`` had but its record.
+    """Remove all files of the job in ``directory`` except its record.
 
-    Nothing goes by a mount: the targets in ``opt`` and ``empty`` are bare names here, where the
-    job's namespaces are not seen, and a folder that holds something stays.
+    Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets in
+    ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
     """
     for root in directory.glob("algo-*"):
         remove_scratch(Node(root.name, root))

@@ -20,28 +20,28 @@ _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's p
 
 
 class Jobs:
-    """All jobs of a state directory. Every method may be called from any thread.
+    """The jobs of a state directory. Its methods are thread-safe.
 
-    ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of a job that has
-    ended only what a listing shows stays in memory.
+    ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of an ended job, memory keeps only
+    the members that a listing shows.
     """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._live: dict[str, Job] = {}
         self._ended: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
-        """Kind → name → summary."""
+        """Kind → name → summary of an ended job."""
         self._lock = threading.Lock()
         self._closed = False
         place.jobs.mkdir(parents=True, exist_ok=True)
         self._bury()
 
     def exists(self, name: str) -> bool:
-        """Whether there is or was a job of that name, of whatever kind."""
+        """Return whether a job of that name, of any kind, exists or existed."""
         return self._path(name).exists()
 
     def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
-        """Start a job; ``about``: what its description says beside the request.
+        """Start a job. ``about``: members of its description that are not in the request.
 
         Raises ``ValidationException``, ``ResourceInUse``.
         """
@@ -71,7 +71,7 @@ class Jobs:
         raise ApiError("ValidationException", "Requested resource not found.")
 
     def outputs(self, name: str) -> list[str]:
-        """URIs that an ended job uploaded to."""
+        """Return the URIs that an ended job uploaded to."""
         path = self._path(name)
         return read_json(path)["outputs"] if path.exists() else []
 
@@ -97,7 +97,7 @@ class Jobs:
         return {}
 
     def close(self) -> None:
-        """Stop every job and waits until no process of theirs is left."""
+        """Stop every job; wait until none of their processes is left."""
         with self._lock:
             self._closed = True
             jobs = list(self._live.values())
@@ -116,9 +116,9 @@ class Jobs:
         return [*ended, *(_summary(kind, job.describe()) for job in live)]
 
     def _forget(self, job: Job) -> None:
-        """A job that has ended leaves the memory: its log's end, its process, its request.
+        """Remove an ended job from memory: its log's end, its process, its request.
 
-        Not one whose record a full disk has refused: what it says there is older.
+        A job whose record a full disk refused stays in memory: the record on disk is older.
         """
         with self._lock:
             if job.keep.pending:
@@ -127,7 +127,7 @@ class Jobs:
             self._ended[job.KIND][job.name] = _summary(job.KIND, job.describe())
 
     def _bury(self) -> None:
-        """Jobs that were running when an earlier emulator ended did not survive it."""
+        """Mark jobs as failed that were running when an earlier emulator ended."""
         for path in self._place.jobs.glob("*/job.json"):
             document = read_json(path)
             kind, record = document["kind"], document["describe"]
@@ -142,7 +142,7 @@ class Jobs:
 
 
 def _matches(kind: str, job: dict, request: dict) -> bool:
-    """The filters that ListTrainingJobs and ListProcessingJobs share."""
+    """Apply the filters that ListTrainingJobs and ListProcessingJobs share."""
     created, changed = job["CreationTime"], job["LastModifiedTime"]
     return (
         request.get("NameContains", "").lower() in job[f"{kind}JobName"].lower()

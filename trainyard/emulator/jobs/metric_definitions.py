@@ -16,11 +16,11 @@ class Metrics:
     def __init__(self, definitions: Iterable[dict]) -> None:
         self._patterns = [(entry["Name"], compiled(entry)) for entry in definitions]
         self._latest: dict[str, dict] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
-        """Name and value of each metric that the line has."""
+        """Return name and value of each metric in the line."""
         found = []
         for name, pattern in self._patterns:
             match = pattern.search(line)
@@ -33,21 +33,24 @@ class Metrics:
         return found
 
     def given_up(self) -> list[str]:
-        """What to say of each expression that took too long since the last call."""
+        """Return a message for each expression that proved too slow since the last call."""
         slow = {name: one for name, one in self._patterns if one.is_given_up}
         with self._lock:
-            new = slow.keys() - self._told
-            self._told |= new
+            new = slow.keys() - self._reported
+            self._reported |= new
         return [slow[name].told(name) for name in sorted(new)]
 
     def latest(self) -> list[dict]:
-        """As in ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""
+        """Return ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""
         with self._lock:
             return list(self._latest.values())
 
 
 def compiled(entry: Mapping[str, Any]) -> Expression:
-    """The Regex of a definition; raises ``ValidationException`` where it reads no number."""
+    """Return the compiled Regex of a definition.
+
+    Raises ``ValidationException`` for an invalid expression, or one without a group.
+    """
     try:
         pattern = Expression(entry["Regex"])
     except ValueError as error:
@@ -60,7 +63,9 @@ def compiled(entry: Mapping[str, Any]) -> Expression:
 
 
 def number(match: Match[str]) -> float | None:
-    """The first group as a number; JSON has no NaN or infinity, so those are not metrics."""
+    """Return the first group as a number; None for text, and for NaN and infinity, which JSON
+    lacks.
+    """
     try:
         value = float(match.group(1) or "")
     except ValueError:

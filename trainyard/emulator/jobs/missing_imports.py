@@ -1,9 +1,9 @@
-"""What a job's script imports and the interpreter lacks, told before the job starts.
+"""Packages that a job's script imports and the interpreter lacks, reported before the job starts.
 
-Only told: a script may install a package itself before it imports it, and what stands beside
-requirements.txt is installed by AWS's drivers. Looked at are imports that always happen when a
-script starts, so neither those in functions nor those in ``try``, in the script, and in the modules
-that it imports from its folder or from one above.
+They are only reported: a script may install a package itself before it imports it, and AWS's
+drivers install what requirements.txt names. Only imports that always happen when a script starts
+are examined, not those in functions or in ``try``: in the script, and in the modules that it
+imports from its folder or from one above.
 """
 
 import ast
@@ -19,15 +19,15 @@ from trainyard.emulator.runtime.node import Node
 
 _SCRIPT = re.compile(r"/opt/ml/[\w./-]+\.py\b")
 _SDK = "/opt/ml/input/data/sm_drivers/sourcecode.json"
-"""Where the SageMaker SDK v3 says which script its driver is to start."""
+"""File in which the SageMaker SDK v3 names the script that its driver starts."""
 
 _PARSING = threading.Lock()
-"""CPython 3.11 counts the depth of a tree for all threads at once: two that parse at the same time
-may end in a SystemError."""
+"""Lock around parsing: CPython 3.11 counts the depth of a tree for all threads at once, and two
+that parse at the same time may end in a SystemError."""
 
 
-def told(node: Node) -> list[str]:
-    """One line for each of the node's scripts that could not import all it needs."""
+def import_warnings(node: Node) -> list[str]:
+    """Return one line for each of the node's scripts that imports a missing package."""
     lines = []
     for script in _scripts(node):
         roots = [path for path in script.parents if path.is_relative_to(node.ml)]
@@ -41,7 +41,9 @@ def told(node: Node) -> list[str]:
 
 
 def _scripts(node: Node) -> Iterator[Path]:
-    """The Python files of the job's command that are there, and have no requirements.txt."""
+    """Iterate over the Python files in the job's command that have no requirements.txt beside
+    them.
+    """
     named = _SCRIPT.findall(" ".join(node.command))
     if (about := node.inside(_SDK)).is_file():
         source = json.loads(about.read_text())
@@ -54,7 +56,7 @@ def _scripts(node: Node) -> Iterator[Path]:
 
 
 def _imports(script: Path, roots: list[Path]) -> set[str]:
-    """The top-level modules, of neither the standard library nor the ``roots``, that it imports."""
+    """Return the script's top-level imports from outside the standard library and ``roots``."""
     found, seen, queue = set(), set(), [script]
     while queue:
         module = queue.pop()
@@ -70,11 +72,11 @@ def _imports(script: Path, roots: list[Path]) -> set[str]:
 
 
 def _imported(module: Path) -> Iterator[str]:
-    """Names of the packages that are always imported with ``module``."""
+    """Iterate over the names of packages that are always imported with ``module``."""
     try:
         with _PARSING:
             tree = ast.parse(module.read_bytes())
-    except (SyntaxError, ValueError):  # the job itself will say so
+    except (SyntaxError, ValueError):  # the job itself will report it
         return
     for node in tree.body:
         if isinstance(node, ast.Import):

@@ -38,19 +38,19 @@ _SCRIPTS = ("record_preprocessor_script", "post_analytics_processor_script")
 
 
 def _is_analysis(spec: Mapping) -> bool:
-    """Whether AppSpecification leaves the work to the image."""
+    """Return whether AppSpecification leaves the work to the model monitor image."""
     return repository(spec["ImageUri"]) == REPOSITORY and not spec.get("ContainerEntrypoint")
 
 
 def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | None:
-    """Why the analysis cannot be done here; None when it can."""
+    """Return why the analysis cannot run here; None when it can."""
     for name in _SCRIPTS:
         if environment.get(name):
-            return f"Environment.{name}: our analyser runs no scripts of its user's; leave it out"
+            return f"Environment.{name}: our analyser does not run user scripts; leave it out"
     try:
         form = json.loads(environment.get("dataset_format", "{}"))
     except json.JSONDecodeError:
-        form = {}  # the job says so, as AWS's would
+        form = {}  # the job reports it, as AWS's does
     if form and not {"csv", "json"} & set(form):
         return (
             f"Environment.dataset_format {json.dumps(form)}: our analyser reads csv, json and JSON "
@@ -65,7 +65,9 @@ ROOT = "/opt/ml/processing"
 
 
 class ProcessingJob(Job):
-    """See :class:`Job`. Raises ApiError for a request that cannot be run here at all."""
+    """A processing job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
+    all.
+    """
 
     KIND: ClassVar[str] = "Processing"
     RESOURCE: ClassVar[str] = "processing-job"
@@ -89,7 +91,7 @@ class ProcessingJob(Job):
         return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
 
     def enter(self, phase: str) -> None:
-        """It has started when it fetches its inputs."""
+        """Record the job's start, which is when it begins to fetch its inputs."""
         if phase == "Downloading":
             with self.lock:
                 self.record["ProcessingStartTime"] = time.time()
@@ -125,7 +127,10 @@ class ProcessingJob(Job):
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
-        """Nothing of a stopped job: half of an EndOfJob output would look complete."""
+        """Upload the EndOfJob outputs.
+
+        A stopped job uploads nothing: half of an EndOfJob output would look complete.
+        """
         if outcome.stopped or outcome.timed_out:
             return
         for output in self._outputs("EndOfJob"):
@@ -135,7 +140,7 @@ class ProcessingJob(Job):
         self.record |= {"ExitMessage": text} if (text := self._written(nodes[0])) else {}
 
     def _outputs(self, mode: str = "") -> list[dict]:
-        """The S3Output of each output, or of those with S3UploadMode ``mode``."""
+        """Return the S3Output of each output, or only of those with S3UploadMode ``mode``."""
         entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
         outputs = [entry["S3Output"] for entry in _managed(entries)]
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
@@ -188,19 +193,19 @@ def _refuse_output(entry: dict) -> None:
 
 
 def _managed(entries: list[dict]) -> list[dict]:
-    """Those that SageMaker itself moves: with AppManaged the processing application does."""
+    """Return the entries that SageMaker itself moves, which are those without AppManaged."""
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 
 def _why_not(definition: dict) -> str:
-    """What a DatasetDefinition would need: each of them is a query of another service."""
+    """Return why a DatasetDefinition cannot be run: it needs a query of another service."""
     for name in ("AthenaDatasetDefinition", "RedshiftDatasetDefinition"):
         if query := definition.get(name):
             service, place = name.removesuffix("DatasetDefinition"), definition.get("LocalPath")
             spread = definition.get("DataDistributionType", "FullyReplicated")
             table = ".".join(filter(None, (query.get("Catalog"), query.get("Database"))))
             return (
-                f"DatasetDefinition.{name} is not run here: there is no {service} to put its "
+                f"DatasetDefinition.{name} is not run here: there is no {service} to send its "
                 f"QueryString to, nor {table}. Put the query's {query.get('OutputFormat')} files "
                 f"into S3 and name them by S3Input, with LocalPath {place} and "
                 f"S3DataDistributionType {spread}"
@@ -212,7 +217,7 @@ def _refuse_place(where: str, place: dict | None, app_managed: bool) -> None:
     if place is None:
         raise _invalid(f"{where} has neither S3Input nor S3Output")
     local = place.get("LocalPath", "")
-    if app_managed and not local:  # the application says where
+    if app_managed and not local:  # the application chooses the path
         local = ROOT
     if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
         raise _invalid(f"{where}: LocalPath {local!r} must be under {ROOT}/")

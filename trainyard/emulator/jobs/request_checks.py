@@ -1,7 +1,7 @@
-"""What a job's request is refused for, check by check.
+"""Checks of a job's request, which refuse what cannot run here.
 
-CreatePipeline asks the same of a step's Arguments before any of its expressions has a value: what a
-check would need to know of one is left to the run.
+CreatePipeline runs the same checks on a step's Arguments before any of its expressions has a
+value; a check that needs such a value is left to the run.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.language.expressions import is_expression
 
 Check = Callable[[], object]
-"""Raises :class:`ApiError` for what this emulator cannot run."""
+"""A check; raises :class:`ApiError` for a request that this emulator cannot run."""
 
 
 class UndecidedError(Exception):
@@ -19,7 +19,9 @@ class UndecidedError(Exception):
 
 
 class Unknown:
-    """Stands for the value of an expression: it can be shown, and nothing can be asked of it."""
+    """The unknown value of an expression: it can be shown, every other use raises
+    UndecidedError.
+    """
 
     def __init__(self, expression: dict[str, Any]) -> None:
         self._expression = expression
@@ -37,7 +39,7 @@ class Unknown:
 
 
 def unevaluated(value: Any) -> Any:
-    """``value`` with :class:`Unknown` in place of each expression."""
+    """Return ``value`` with :class:`Unknown` in place of each expression."""
     if is_expression(value):
         return Unknown(value)
     if isinstance(value, dict):
@@ -46,9 +48,9 @@ def unevaluated(value: Any) -> Any:
 
 
 def refusal(checks: Iterable[Check]) -> str | None:
-    """The first thing that is refused of a request with unknown values; None when nothing is.
+    """Return the first refusal of a request with unknown values; None when nothing is refused.
 
-    What is missing or of another form is the run's to tell, too, which knows the whole request.
+    Missing or malformed members are left to the run, which knows the whole request.
     """
     remaining = iter(checks)
     while True:

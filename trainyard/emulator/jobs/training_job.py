@@ -54,7 +54,9 @@ _MESSAGES = {
 
 
 class TrainingJob(Job):
-    """See :class:`Job`. Raises ApiError for a request that cannot be run here at all."""
+    """A training job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
+    all.
+    """
 
     KIND: ClassVar[str] = "Training"
     RESOURCE: ClassVar[str] = "training-job"
@@ -112,17 +114,21 @@ class TrainingJob(Job):
         node.environment |= container_images.own_packages(image, node.environment)
 
     def _say_what_is_ignored(self, node: Node) -> None:
-        """SDK v2 asks for a profiler rule with every job, so they are no reason to refuse it."""
+        """Log ignored members. SDK v2 sets a profiler rule in every job, so they must not be
+        refused.
+        """
         if self.request["ResourceConfig"].get("TrainingPlanArn"):
-            self.say(node.name, "TrainingPlanArn: there are no plans here; this machine runs it.")
+            self.say(node.name, "TrainingPlanArn is ignored here: this machine runs the job.")
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
             if self.request.get(member):
                 self.say(
-                    node.name, f"{member}: no rule is evaluated here, none will find anything."
+                    node.name, f"{member}: rules are not evaluated here, so they find nothing."
                 )
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
-        """Checkpoints, and TensorBoard's files to ``<S3OutputPath>/<job>/tensorboard-output``."""
+        """Upload checkpoints, and TensorBoard's files to
+        ``<S3OutputPath>/<job>/tensorboard-output``.
+        """
         stack = contextlib.ExitStack()
         pairs = []
         if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
@@ -136,7 +142,9 @@ class TrainingJob(Job):
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
-        """As on AWS a stopped job's model is kept, too: that is what the grace period is for."""
+        """Upload model and output data, also of a stopped job, as on AWS: the grace period is for
+        this.
+        """
         self._publish_model([node.inside("/opt/ml/model") for node in nodes])
         data = [node.inside("/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"
@@ -144,7 +152,7 @@ class TrainingJob(Job):
             self._put(tar, "output.tar.gz")
 
     def enter(self, phase: str) -> None:
-        """Move SecondaryStatus, its transitions and the times that hang on them."""
+        """Update SecondaryStatus, its transitions and the times that depend on them."""
         with self.lock:
             if phase == "Stopped" and self._timed_out():
                 phase = "MaxRuntimeExceeded"
@@ -171,8 +179,8 @@ class TrainingJob(Job):
     def read_line(self, host: str, line: str) -> None:
         if found := self._metrics.read(line):
             training(self.place.metrics, self.name, found)
-        for told in self._metrics.given_up():
-            self.say(host, told)
+        for message in self._metrics.given_up():
+            self.say(host, message)
 
     def describe(self) -> dict:
         return super().describe() | self._measured()
@@ -268,7 +276,7 @@ class TrainingJob(Job):
         return [*entrypoint, *spec.get("ContainerArguments", [])]
 
     def _toolkit(self) -> dict[str, str]:
-        """What AWS's images set for their own entrypoint, the sagemaker-training toolkit."""
+        """Return AWS's variables for the images' own entrypoint, the sagemaker-training toolkit."""
         if self.request["AlgorithmSpecification"].get("ContainerEntrypoint"):
             return {}
         if builtin_algorithms.without_script(self.request):
@@ -364,7 +372,9 @@ def _refuse_pipe(request: dict, channel: dict) -> None:
 
 
 def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
-    """``pipeline``: as CreatePipeline, which takes a file's path; AWS's own tests rest on that."""
+    """Refuse a channel. ``pipeline``: by CreatePipeline's rules, which allow a file's path (AWS's
+    own tests rely on that).
+    """
     if channel.get("CompressionType", "None") != "None":
         what = "CompressionType Gzip is not run here: store it uncompressed"
         raise _invalid(f"{_where(channel)}: {what}")
@@ -381,7 +391,7 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
 
 
 def toolkit(python: Path) -> Path | None:
-    """The sagemaker-training toolkit's command, where that interpreter has it."""
+    """Return the sagemaker-training toolkit's command; None if that interpreter lacks it."""
     found = shutil.which("train", path=str(python.parent))
     return Path(found) if found else None
 

@@ -1,4 +1,4 @@
-"""Between S3 and a node's directory: which objects an input means, and what a job uploads."""
+"""Transfers between S3 and a node: the objects that an input means, and a job's uploads."""
 
 import gzip
 import json
@@ -18,8 +18,8 @@ _ADDRESS = re.compile(
     r"https://(?:(?P<bucket>[a-z0-9.-]+)\.)?s3[.-](?:[a-z0-9-]+\.)?amazonaws\.com(?:\.cn)?/"
     r"(?(bucket)|(?P<first>[^/]+)/)(?P<key>.*)"
 )
-"""As ModelDataUrl may be, with the bucket in the host's name or first in the path."""
-COMPRESSION = 1  # gzip level: weights hardly compress, and a laptop's time is dear
+"""S3 address of ModelDataUrl, with the bucket in the host's name or first in the path."""
+COMPRESSION = 1  # gzip level: weights hardly compress, so a higher level only costs time
 
 
 class ClientFault(Exception):
@@ -28,7 +28,7 @@ class ClientFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object to download: to ``path``, relative to the channel's directory."""
+    """An object to download. ``path``: target, relative to the channel's directory."""
 
     bucket: str
     key: str
@@ -36,7 +36,7 @@ class Source:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """``s3://bucket/key``, or S3's https address of it -> (bucket, key).
+    """Split ``s3://bucket/key``, or S3's https address of it, into (bucket, key).
 
     Raises :class:`ClientFault`.
     """
@@ -50,10 +50,10 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
-    """The objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
+    """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
 
-    A prefix means the object of that very name, or the folder of that name, or else each key
-    that begins so. Raises :class:`ClientFault`, worded as by AWS, when there is none.
+    A prefix means the object of that very name, or the folder of that name, or else every key that
+    starts with it. Raises :class:`ClientFault`, in AWS's words, if there is no such object.
     """
     bucket, key = split_uri(uri)
     try:
@@ -72,7 +72,7 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
 
 
 def _none_found(uri: str, bucket: str, role: str) -> str:
-    """AWS's own sentence, which people search for."""
+    """Return AWS's own sentence, which people search for."""
     return (
         f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
         f"the bucket exists in the selected region ({region()}), that objects exist under that S3 "
@@ -92,13 +92,15 @@ def _prefix(objects: ObjectStore, bucket: str, prefix: str) -> list[Source]:
 
 
 def _under(objects: ObjectStore, bucket: str, prefix: str, start: int) -> list[Source]:
-    """Objects below ``prefix``; keys that end in ``/`` are folder markers of consoles."""
+    """Return objects below ``prefix``; keys ending in ``/`` are folder markers of consoles, left
+    out.
+    """
     keys = [info.key for info in objects.list(bucket, prefix) if not info.key.endswith("/")]
     return [Source(bucket, key, key[start:]) for key in keys]
 
 
 def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
-    """``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``, AWS's ManifestFile."""
+    """Read AWS's ManifestFile, ``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``."""
     text = objects.path(bucket, key).read_text()
     try:
         head, *names = json.loads(text)
@@ -110,12 +112,12 @@ def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
 
 
 def shard(sources: list[Source], index: int, count: int) -> list[Source]:
-    """Node ``index``'s part of ``count`` under ShardedByS3Key: every ``count``-th key."""
+    """Return node ``index``'s part of ``count`` under ShardedByS3Key: every ``count``-th key."""
     return sorted(sources, key=lambda source: source.key)[index::count]
 
 
 def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
-    """Copy ``sources`` below ``directory``; returns bytes."""
+    """Copy ``sources`` below ``directory``; return the number of bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     total = 0
     for source in sources:
@@ -131,15 +133,15 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
 
 
 def files_in(directory: Path) -> Iterator[Path]:
-    """Regular files below ``directory``, sorted by path."""
+    """Iterate over regular files below ``directory``, sorted by path."""
     return (path for path in sorted(directory.rglob("*")) if path.is_file())
 
 
 def upload(objects: ObjectStore, directory: Path, uri: str) -> None:
     """Put every file below ``directory`` under ``uri``.
 
-    In the order in which they were written: a manifest that a job wrote last comes last here,
-    too, so an interrupted upload does not look complete.
+    Files go in the order in which they were written: a manifest that a job wrote last comes last,
+    so an interrupted upload does not look complete.
     """
     bucket, prefix = split_uri(uri)
     for path in sorted(files_in(directory), key=lambda path: path.stat().st_mtime_ns):
@@ -147,14 +149,14 @@ def upload(objects: ObjectStore, directory: Path, uri: str) -> None:
 
 
 def join_key(prefix: str, name: str) -> str:
-    """``prefix/name`` with one slash between, none in front."""
+    """Return ``prefix/name`` with one slash between and none in front."""
     return f"{prefix.rstrip('/')}/{name}".lstrip("/")
 
 
 def archive(directories: list[Path], target: Path) -> bool:
-    """Write the files of ``directories`` to ``target`` (.tar.gz); False when there are none.
+    """Write the files of ``directories`` to ``target`` (.tar.gz); False if there are no files.
 
-    A name that several nodes wrote is taken from the first, algo-1 coming first. Equal files
+    A file that several nodes wrote comes from the first node, starting with algo-1. Equal files
     give equal bytes: sorted, without times and owners.
     """
     entries: dict[str, Path] = {}
@@ -182,11 +184,11 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 FILE_SYSTEMS = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
-"""``fs-0123=/local/directory,...``: what stands in for an FSx or EFS file system."""
+"""Variable ``fs-0123=/local/directory,...``: local directories for FSx or EFS file systems."""
 
 
 def file_system(channel: dict) -> Path:
-    """The local directory that stands in for the channel's FSx or EFS file system."""
+    """Return the local directory that replaces the channel's FSx or EFS file system."""
     source = channel["DataSource"]["FileSystemDataSource"]
     pairs = [pair.partition("=") for pair in os.environ.get(FILE_SYSTEMS, "").split(",")]
     mapped = {name.strip(): directory.strip() for name, _, directory in pairs}

@@ -1,4 +1,4 @@
-"""Batch transform jobs: a model's containers, started as for an endpoint, and S3 through them.
+"""Batch transform jobs: S3 objects go through a model's containers, started as for an endpoint.
 
 The contract is AWS's: "Use Your Own Inference Code with Batch Transform" and "Associate Prediction
 Results with Input Records" in the developer guide. An object that fails has no output; the others
@@ -38,12 +38,14 @@ VARIABLES = {
     "BatchStrategy": "SAGEMAKER_BATCH_STRATEGY",
     "MaxConcurrentTransforms": "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
 }
-"""What a container is told of the request, where that sets it."""
+"""Variables that tell a container members of the request, if they are set there."""
 AT_ONCE = 100  # MaxConcurrentTransforms * MaxPayloadInMB: CreateTransformJob's documentation
 
 
 class TransformJob(Job):
-    """See :class:`Job`. Raises ApiError for a request that cannot be run here at all."""
+    """A transform job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
+    all.
+    """
 
     KIND: ClassVar[str] = "Transform"
     RESOURCE: ClassVar[str] = "transform-job"
@@ -69,7 +71,7 @@ class TransformJob(Job):
 
     @property
     def role(self) -> str:
-        """That of its model."""
+        """ARN of the role of the job's model."""
         return self._model.get("ExecutionRoleArn", "")
 
     @property
@@ -80,7 +82,7 @@ class TransformJob(Job):
         return self.request["TransformResources"]["InstanceCount"]
 
     def stop(self, grace: float | None = None) -> None:
-        """A transform job's containers have nothing to save: they end at once."""
+        """Stop at once: a transform job's containers have nothing to save."""
         super().stop(grace)
         with self.lock:
             instances = list(self._instances)
@@ -98,7 +100,7 @@ class TransformJob(Job):
             self.record["TransformStartTime"] = time.time()
             self.save()
         if len(hosts) > len(found):
-            self.say(hosts[0], f"{len(found)} instances run: there are no more objects than that.")
+            self.say(hosts[0], f"{len(found)} instances run: the input has only that many objects.")
         try:
             with ThreadPoolExecutor(len(self._instances)) as pool:
                 list(pool.map(self._serve, hosts, self._instances, shares))
@@ -118,8 +120,8 @@ class TransformJob(Job):
 
     def _instance(self, host: str, access: Access | None) -> Instance:
         asked = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
-        told = {name: STRATEGIES.get(str(value), str(value)) for name, value in asked.items()}
-        environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **told}
+        more = {name: STRATEGIES.get(str(value), str(value)) for name, value in asked.items()}
+        environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **more}
 
         def line(container: str, text: str) -> None:
             self._line(host, text)
@@ -128,7 +130,7 @@ class TransformJob(Job):
         return Instance(self.place, folder, self._containers, line, grant, environment)
 
     def _serve(self, host: str, instance: Instance, sources: list[Source]) -> None:
-        """The instance's objects, as many at a time as there may be requests."""
+        """Transform the instance's objects, as many at a time as MaxConcurrentTransforms allows."""
         instance.start()
         instance.wait()
         self._check_stop()
@@ -161,7 +163,7 @@ class TransformJob(Job):
             with self.lock:
                 self._failures.append(reason)
             return
-        except ApiError as error:  # its object went, or there is no bucket for the output
+        except ApiError as error:  # its object was deleted, or the output's bucket does not exist
             with self.lock:
                 self._failures.append(f"ClientError: s3://{name}: {error.message}")
             return
@@ -170,14 +172,14 @@ class TransformJob(Job):
             self.outputs.append(through.output(source))
 
     def _note(self, host: str, text: str) -> None:
-        """A line of the data log, which AWS has beside the container's."""
+        """Write a line to the data log, which AWS has beside the container's log."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
         group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
         self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
 
 
 def _offered(instance: Instance) -> dict:
-    """What the container offers at /execution-parameters, which it need not have."""
+    """Return the container's answer at /execution-parameters, which is optional; {} without one."""
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)
         document = json.loads(answer.body) if answer.status == 200 else {}

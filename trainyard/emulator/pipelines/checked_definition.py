@@ -1,4 +1,4 @@
-"""A pipeline definition, read and checked: what CreatePipeline refuses is refused here."""
+"""A pipeline definition, parsed and checked by CreatePipeline's rules."""
 
 import json
 import re
@@ -30,23 +30,23 @@ _NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. ``branch``: (condition step, outcome) under which it runs, for nested steps."""
+    """A step. ``branch``: for nested steps, (condition step, outcome) under which it runs."""
 
     name: str
     type: str
     arguments: dict[str, Any]
     document: dict[str, Any]
     depends_on: dict[str, str] = field(default_factory=dict)
-    """Step that it waits for -> trigger."""
+    """Name of each step that it waits for -> trigger."""
     branch: tuple[str, bool] | None = None
     loop: str | None = None
-    """The ForEach step whose body it is in: it runs as one step for each item."""
+    """The ForEach step whose body contains it; it then runs as one step per item."""
     iteration: dict[str, Any] | None = None
-    """Of such a step: its IterationContext."""
+    """IterationContext of a step that a loop runs."""
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields that its type has beside Arguments, such as a Lambda step's FunctionArn."""
+        """The type's fields beside Arguments, such as a Lambda step's FunctionArn."""
         own = step_type(self.type).fields
         return {name: value for name, value in self.document.items() if name in own}
 
@@ -55,13 +55,15 @@ class Step:
 class Definition:
     parameters: dict[str, Parameter]
     steps: dict[str, Step]
-    """In the order of the document, nested steps after their condition."""
+    """Steps in the order of the document, nested steps after their condition."""
     experiment: dict[str, Any] | None = None
-    """ExperimentName and TrialName, unresolved; None where no experiment is wanted."""
+    """ExperimentName and TrialName, unresolved; None if no experiment is wanted."""
 
 
 def parse(text: str) -> Definition:
-    """Raises ``ValidationException`` naming the step or parameter that is wrong."""
+    """Return the checked definition. Raises ``ValidationException`` naming the wrong step or
+    parameter.
+    """
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -87,9 +89,9 @@ def parse(text: str) -> Definition:
 
 
 def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, Any] | None:
-    """The pipeline's experiment, with the names that AWS has by default."""
+    """Return the pipeline's experiment, with AWS's default names."""
     if document.get("MlflowConfig") is not None:
-        raise invalid("MlflowConfig: there is no MLflow tracking server here: leave it out")
+        raise invalid("MlflowConfig: this emulator has no MLflow tracking server: leave it out")
     given = document.get("PipelineExperimentConfig")
     if given is None:
         return None
@@ -115,7 +117,7 @@ def _step(document: Any, branch: tuple[str, bool] | None, loop: str | None) -> S
     name, kind = _name_and_type(document)
     arguments = dict(document.get("Arguments") or {})
     for key in step_type(kind).nests:
-        if not isinstance(arguments.pop(key, None) or [], list):  # steps of their own
+        if not isinstance(arguments.pop(key, None) or [], list):  # these are steps themselves
             raise invalid(f"step {name!r}: {key} must be a list of steps")
     step = Step(name, kind, arguments, document, {}, branch, loop)
     known = {"Parameters", "Execution"}
@@ -141,7 +143,7 @@ def _name_and_type(document: Any) -> tuple[str, str]:
         message = f"step name {name!r}: expected 1 to 64 letters, digits, hyphens and underscores"
         raise invalid(message)
     kind = document.get("Type")
-    if kind not in list(RUNNERS):  # a list compares whatever stands there
+    if kind not in list(RUNNERS):  # a list, since kind may be unhashable
         why = f": {NOT_RUN[kind]}" if kind in list(NOT_RUN) else ""
         message = f"step {name!r} has type {kind!r}, which is not run by this emulator{why}"
         raise invalid(f"{message}; it runs {', '.join(sorted(RUNNERS))}")
@@ -151,7 +153,7 @@ def _name_and_type(document: Any) -> tuple[str, str]:
 
 
 def _depend(step: Step, entry: Any) -> None:
-    """A name, or ``{"Step": name, "Trigger": ...}`` of SDK v3.27."""
+    """Add an entry of DependsOn: a name, or ``{"Step": name, "Trigger": ...}`` of SDK v3.27."""
     name, trigger = (
         (entry.get("Step"), entry.get("Trigger", "Completed"))
         if isinstance(entry, dict)
@@ -202,7 +204,7 @@ def _check_property_files(step: Step) -> None:
 
 
 def _property_files(step: Step) -> list[tuple[str, str]]:
-    """(name, output) of each; what names them must be text, before anything has run."""
+    """Return (name, output) of each property file; both must be text, before anything has run."""
     files = step.document.get("PropertyFiles") or []
     found = []
     for file in files if isinstance(files, list) else [files]:
@@ -216,23 +218,23 @@ def _property_files(step: Step) -> list[tuple[str, str]]:
 
 
 def refuse(step: Step, python: Path) -> None:
-    """Refuses what could never run here, whatever value the step's expressions will have."""
+    """Refuse a step that could never run here, whatever value its expressions will have."""
     arguments = unevaluated(step.arguments)
     if why := refusal(RUNNERS[step.type].checks(step.type, arguments, python)):
         raise invalid(f"step {step.name!r}: {why}")
 
 
 def _check_loops(definition: Definition) -> None:
-    """What a body step waits for outside of its loop, the loop waits for."""
+    """Make each loop wait for the steps outside it that its body waits for."""
     steps = definition.steps
     for step in list(steps.values()):
         if step.loop and step.type in ("Condition", "Fail", "ForEach"):
-            message = f"step {step.name!r}: a {step.type} step cannot stand in a loop's body"
+            message = f"step {step.name!r}: a {step.type} step is not allowed in a loop's body"
             raise invalid(message)
         for name, trigger in step.depends_on.items():
             inside = steps[name].loop
             if inside and inside != step.loop:
-                message = f"step {step.name!r} refers to step {name!r}, which runs once an item of"
+                message = f"step {step.name!r} refers to step {name!r}, which runs once per item of"
                 raise invalid(
                     f"{message} {inside!r}; refer to {inside}.IterationOutputs or Selected"
                 )
@@ -240,11 +242,13 @@ def _check_loops(definition: Definition) -> None:
                 steps[step.loop].depends_on.setdefault(name, trigger)
         body, _, number = step.name.rpartition("-")
         if number.isdecimal() and body in steps and steps[body].loop:
-            raise invalid(f"step name {step.name!r}: a step of loop {steps[body].loop!r} has it")
+            raise invalid(
+                f"step name {step.name!r}: loop {steps[body].loop!r} has a step of this name"
+            )
 
 
 def _check_cycles(definition: Definition) -> None:
-    """A nested step waits for its condition, too."""
+    """Refuse steps that wait for themselves. A nested step also waits for its condition."""
     waits = {
         step.name: [*step.depends_on, *([step.branch[0]] if step.branch else [])]
         for step in definition.steps.values()

@@ -1,7 +1,7 @@
-"""What CreatePipeline refuses of a definition's form, by the rules of ``trainyard.validate``.
+"""Checks of a definition's form at CreatePipeline, by the rules of ``trainyard.validate``.
 
-Only what AWS is known to refuse there, and not when a step starts: other rules of validate are
-about what would go wrong later.
+They refuse only what AWS is known to refuse at this point and not when a step starts. Other rules
+of validate concern what would fail later.
 """
 
 import json
@@ -15,7 +15,7 @@ from trainyard.validate.location import Finding
 from trainyard.validate.outer_form import read
 
 READABLE = frozenset({"form", "parameter-enum", "parameter-default", "type"})
-"""Rules without which a definition cannot be read further."""
+"""Rules that must hold before a definition can be read further."""
 REFUSED = READABLE | {
     "not-json",
     "unknown-member",  # "Unknown Argument member": aws/sagemaker-python-sdk#3472, #2746
@@ -25,12 +25,12 @@ REFUSED = READABLE | {
     "depends-on",
     "name",
 }
-DEEPEST = 100  # lists and objects in one another; a nested step takes four
-_PREFIX = "Unable to parse pipeline definition."  # as the service's own messages begin
+DEEPEST = 100  # levels of nested lists and objects; a nested step takes four
+_PREFIX = "Unable to parse pipeline definition."  # start of the service's own messages
 
 
 def check(text: str, rules: frozenset[str] = REFUSED) -> None:
-    """Raises ``ValidationException`` with what ``rules`` find first in a definition."""
+    """Raise ``ValidationException`` with the first error that ``rules`` find in a definition."""
     if wrong := next(
         (f for f in _findings(text) if f.severity == "error" and f.rule in rules), None
     ):
@@ -39,16 +39,18 @@ def check(text: str, rules: frozenset[str] = REFUSED) -> None:
 
 
 def check_size(text: str) -> None:
-    """Raises ``ValidationException`` for a text that is longer than a request may hold."""
+    """Raise ``ValidationException`` for a text that is longer than a request may hold."""
     request = model().operation_model("CreatePipeline").input_shape
     most = request.members["PipelineDefinition"].metadata["max"]
     if len(text) > most:
-        message = f"PipelineDefinition has {len(text)} characters, and at most {most} are taken"
+        message = f"PipelineDefinition has {len(text)} characters, and at most {most} are allowed"
         raise ApiError("ValidationException", f"{message}; use PipelineDefinitionS3Location")
 
 
 def decoded(data: bytes, where: str) -> str:
-    """A definition that lies in S3. Raises ``ValidationException`` when it is no text."""
+    """Return a definition stored in S3 as text. Raises ``ValidationException`` if it is not
+    text.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError as wrong:
@@ -71,7 +73,7 @@ def _check_depth(text: str) -> None:
     except RecursionError:
         raise _refused(f" It is nested deeper than {DEEPEST} levels") from None
     except ValueError:
-        return  # read says what is wrong
+        return  # read() reports the error
     for _ in range(DEEPEST):
         level = [inner for value in level for inner in _inside(value)]
     if level:

@@ -55,7 +55,7 @@ _STEP = (
 
 
 class Executions:
-    """All executions of a state directory. Every method may be called from any thread."""
+    """The executions of a state directory. Its methods are thread-safe."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Executions:
         objects: ObjectStore,
         observe: Observe = unobserved,
     ) -> None:
-        """``observe`` hears of every change of a status."""
+        """Load the executions. ``observe`` is called on every change of a status."""
         self._root = root
         self._pipelines = pipelines
         self._work = work
@@ -98,7 +98,7 @@ class Executions:
             token = request.get("ClientRequestToken")
             for other in self._all.values():
                 if token and other.record["token"] == token:
-                    return {"PipelineExecutionArn": other.arn}  # the same call again
+                    return {"PipelineExecutionArn": other.arn}  # the same call, repeated
             version = self._pipelines.version(
                 request["PipelineName"], request.get("PipelineVersionId")
             )
@@ -107,7 +107,7 @@ class Executions:
         try:
             self._pipelines.note_run(name, version.number, execution.arn)
             execution.start()
-        except OSError:  # a full disk: what is not kept has not been started
+        except OSError:  # a full disk: an execution without a record is not started
             self._all.pop(execution.arn)
             raise
         return {"PipelineExecutionArn": execution.arn}
@@ -121,11 +121,11 @@ class Executions:
         return {"PipelineExecutionArn": execution.arn}
 
     def retry(self, request: dict) -> dict:
-        """Run again from the steps that failed or were stopped; what succeeded stays."""
+        """Run again from the steps that failed or were stopped; results of other steps stay."""
         with self._lock:
             old, token = self._find(request), request["ClientRequestToken"]
             if token in old.record.get("retries", ()):
-                return {"PipelineExecutionArn": old.arn}  # the same call again
+                return {"PipelineExecutionArn": old.arn}  # the same call, repeated
             status = old.record["answer"]["PipelineExecutionStatus"]
             if status not in ("Failed", "Stopped"):
                 raise invalid(f"only a failed or stopped execution can be retried, not {status}")
@@ -179,12 +179,12 @@ class Executions:
         return page("PipelineParameters", self.given(arn), request, 100)
 
     def given(self, arn: str) -> list[dict[str, str]]:
-        """All parameters of the execution with that ARN, as the API tells them."""
+        """Return all parameters of the execution with that ARN, as the API returns them."""
         given = self._all[arn].record["parameters"]
         return [{"Name": name, "Value": as_given(value)} for name, value in given.items()]
 
     def answers(self) -> list[dict]:
-        """What ``describe`` answers of each whose pipeline has not been deleted."""
+        """Return ``describe``'s answer for each execution whose pipeline still exists."""
         there = self._pipelines.arns()
         with self._lock:
             found = [execution.record["answer"] for execution in self._all.values()]
@@ -202,7 +202,7 @@ class Executions:
         self._all[arn].settle(token)
 
     def running(self, pipeline: str) -> list[str]:
-        """ARNs of the executions of the pipeline with that ARN that have not ended."""
+        """Return the ARNs of the pipeline's running executions. ``pipeline``: its ARN."""
         return [
             execution.arn
             for execution in self._executions_of(pipeline)
@@ -210,7 +210,7 @@ class Executions:
         ]
 
     def close(self) -> None:
-        """Stop every execution. The jobs must be stopped, too, before ``join``."""
+        """Stop every execution. The jobs must also be stopped before ``join``."""
         with self._lock:
             self._closed = True
         running = self._open()
@@ -220,7 +220,7 @@ class Executions:
             execution.stop()
 
     def join(self) -> None:
-        """Return when nothing of any execution runs any more: whom they tell may close then."""
+        """Return when no part of any execution runs any more: its observers may close then."""
         with self._lock:
             executions = list(self._all.values())
         for execution in executions:
@@ -294,7 +294,7 @@ class Executions:
         return execution
 
     def _named(self, wanted: dict, record: dict, version: Version) -> dict[str, str]:
-        """The names of the experiment and the trial. Raises ``ValidationException``."""
+        """Return the names of the experiment and the trial. Raises ``ValidationException``."""
         scope = ExecutionScope(record, version.definition, self._work.describe, self._objects, {})
         try:
             return {name: str(evaluate(value, scope)) for name, value in wanted.items()}
@@ -302,20 +302,20 @@ class Executions:
             raise invalid(f"PipelineExperimentConfig: {error}") from None
 
     def _source(self, config: dict, pipeline: str) -> dict | None:
-        """The record of the execution whose results a selective one takes."""
+        """Return the record of the execution whose results a selective execution reuses."""
         arn = config.get("SourcePipelineExecutionArn")
         if arn is None:
             return None
         if arn not in self._all or not arn.startswith(f"{pipeline}/execution/"):
-            message = f"Invalid SourcePipelineExecutionArn: {arn}. It is no execution of {pipeline}"
-            raise invalid(message)
+            message = f"Invalid SourcePipelineExecutionArn: {arn}."
+            raise invalid(f"{message} It is not an execution of {pipeline}")
         return self._all[arn].record
 
     def _execution(self, directory: Path, record: dict) -> Execution:
         return Execution(directory, record, self._work, self._objects, self._hit, self._observe)
 
     def _load(self, path: Path) -> None:
-        """An execution that was running when an earlier emulator ended did not survive it."""
+        """Load an execution; mark it as failed if it was running when an earlier emulator ended."""
         record = read_json(path)
         if record["answer"]["PipelineExecutionStatus"] not in ENDED:
             record["answer"] |= {"PipelineExecutionStatus": "Failed", "FailureReason": LOST}
@@ -328,9 +328,9 @@ class Executions:
         self._all[execution.arn] = execution
 
     def _hit(self, execution: Execution, step: Step, signature: str) -> tuple[dict, str] | None:
-        """The latest successful run of this pipeline with that signature whose outputs are there.
+        """Return the latest successful run of this pipeline with that signature and intact outputs.
 
-        A run that itself was a hit counts from the time of the run that it reused.
+        A run that was itself a cache hit has the age of the run that it reused.
         """
         pipeline = execution.record["answer"]["PipelineArn"]
         newest = time.time() - step_cache.expiry(step)

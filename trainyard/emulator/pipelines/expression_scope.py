@@ -1,4 +1,4 @@
-"""Where an execution's expressions find their values."""
+"""Values of an execution's expressions."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,12 +16,13 @@ from trainyard.language.steps import property_file
 
 
 class ExecutionScope:
-    """The :class:`trainyard.language.evaluation.Scope` of an execution: it knows every value.
+    """The :class:`trainyard.language.evaluation.Scope` of an execution, in which every value is
+    known.
 
     Args:
-        record: the execution's, with what its steps made so far.
-        describe: the Describe answer for a step's Metadata.
-        names: TrainingJobName and ProcessingJobName, which exist only inside such steps.
+        record: the execution's record, with the results of its steps so far.
+        describe: returns the Describe answer for a step's Metadata.
+        names: TrainingJobName or ProcessingJobName, which exist only in steps of that type.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class ExecutionScope:
         return lookup(described, path, f"Get 'Steps.{step}.{path}'")
 
     def _of_loop(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
-        """The child and property that IterationOutputs[i].<body>.x, or Selected.x, stand for."""
+        """Return the child and property that IterationOutputs[i].<body>.x or Selected.x stand
+        for.
+        """
         made = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
         if tokens[0] == "IterationOutputs" and len(tokens) > 3:
             index, body, *rest = tokens[1:]
@@ -78,7 +81,7 @@ class ExecutionScope:
         return f"{body}-{index}", "".join(map(_written, rest)).removeprefix(".")
 
     def _document(self, step: str) -> dict[str, Any]:
-        """A step's, or that of the body step that a loop's child is of."""
+        """Return the definition of a step, or of the body step behind a loop's child."""
         steps = self._definition.steps
         found = steps.get(step) or steps.get(step.rpartition("-")[0])
         if found is None:
@@ -111,5 +114,5 @@ def _iso(seconds: float) -> str:
 
 
 def _written(token: str | int) -> str:
-    """One part of a property's path."""
+    """Return one part of a property's path, as written in an expression."""
     return f"[{token}]" if isinstance(token, int) else f"['{token}']"

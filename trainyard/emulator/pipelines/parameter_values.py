@@ -1,4 +1,4 @@
-"""Pipeline parameters, and the values of one execution: what the service refuses is refused."""
+"""Pipeline parameters and their values in one execution, with the service's checks."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +14,16 @@ class Parameter:
     type: str
     default: Value | None = None
     values: tuple[Value, ...] = ()
-    """EnumValues; empty when everything goes."""
+    """EnumValues; empty when every value is allowed."""
 
 
 def parse_parameter(entry: Any) -> Parameter:
-    """One entry of the definition's Parameters. Raises ``ValidationException``."""
+    """Return the parameter of an entry of Parameters. Raises ``ValidationException``."""
     name = entry.get("Name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name:
         raise _invalid(f"parameter {entry!r} has no Name")
     kind = entry.get("Type", UNTYPED)
-    if kind not in list(TYPES):  # a list compares whatever stands there
+    if kind not in list(TYPES):  # a list, since kind may be unhashable
         raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
     parameter = Parameter(
         name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues") or ())
@@ -36,14 +36,16 @@ def parse_parameter(entry: Any) -> Parameter:
 def _check_default(parameter: Parameter, default: Value) -> None:
     if not is_a(default, parameter.type):
         raise _invalid(
-            f"parameter {parameter.name!r}: DefaultValue {default!r} is no {parameter.type}"
+            f"parameter {parameter.name!r}: DefaultValue {default!r} is not of type "
+            f"{parameter.type}"
         )
     if parameter.values and default not in parameter.values:
         raise _invalid(_not_in(parameter, default))
 
 
 def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Value]:
-    """The values of an execution started with ``given``: a list of Name and Value, both text.
+    """Return the values of an execution started with ``given``: a list of Name and Value, both
+    text.
 
     Raises ``ValidationException`` for an unknown or repeated name, a value that does not fit its
     type, and a parameter with neither value nor default.
@@ -65,7 +67,7 @@ def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Val
 
 
 def convert(parameter: Parameter, text: str) -> Value:
-    """``text`` in the parameter's type."""
+    """Return ``text`` in the parameter's type. Raises ``ValidationException``."""
     try:
         value = parse(text, parameter.type)
     except ValueError as error:

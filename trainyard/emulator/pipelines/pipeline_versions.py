@@ -1,6 +1,6 @@
 """Pipelines and their versions.
 
-<state>/pipelines/<name>/pipeline.json        what DescribePipeline answers, without definition
+<state>/pipelines/<name>/pipeline.json        DescribePipeline's answer, without the definition
 <state>/pipelines/<name>/definition-<n>.json  the definition of version n, byte for byte
 """
 
@@ -37,7 +37,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a pipeline, as an execution needs it."""
+    """A version of a pipeline, with the members that an execution needs."""
 
     number: int
     text: str
@@ -46,13 +46,15 @@ class Version:
 
 
 class Pipelines:
-    """All pipelines of a state directory. Every method may be called from any thread.
+    """The pipelines of a state directory. Its methods are thread-safe.
 
-    A pipeline may be named by its name or its ARN. Raises ApiError as AWS does.
+    A pipeline may be given by its name or its ARN. Raises ApiError as AWS does.
     """
 
     def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN) -> None:
-        """``python``: what stands in for the images of the steps' jobs."""
+        """Load the pipelines. ``python``: the interpreter that replaces the images of steps'
+        jobs.
+        """
         self._root = root
         self._objects = objects
         self._python = python
@@ -60,7 +62,7 @@ class Pipelines:
         root.mkdir(parents=True, exist_ok=True)
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
-        """Those that concern nothing but pipelines."""
+        """Return the operations that concern only pipelines."""
         return {
             "UpdatePipeline": self.update,
             "DescribePipeline": self.describe,
@@ -77,7 +79,7 @@ class Pipelines:
         with self._lock:
             if self._path(name).exists():
                 if self._read(name).get("token") == request.get("ClientRequestToken", ""):
-                    return {"PipelineArn": arn(name)}  # the same call again
+                    return {"PipelineArn": arn(name)}  # the same call, repeated
                 message = "Pipeline names must be unique within an AWS account and region."
                 raise invalid(f"{message} Pipeline with name ({name}) already exists.")
             text = self._text(request)
@@ -97,7 +99,7 @@ class Pipelines:
         return {"PipelineArn": arn(name)}
 
     def update(self, request: dict) -> dict:
-        """A call with a definition makes a new version."""
+        """Update a pipeline; a call with a definition creates a new version."""
         refused_members.refuse(request)
         with self._lock:
             record = self._read(request["PipelineName"])
@@ -157,18 +159,18 @@ class Pipelines:
     # for executions
 
     def arns(self) -> set[str]:
-        """Those of all pipelines."""
+        """Return the ARNs of all pipelines."""
         return {arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
 
     def version(self, name: str, number: int | None = None) -> Version:
-        """The given version, the latest one without ``number``."""
+        """Return the given version, or the latest one if ``number`` is None."""
         record = self._read(name)
         number = self._number(record, number)
         text = self._definition(record["PipelineName"], number)
         return Version(number, text, parse(text), record)
 
     def note_run(self, name: str, number: int, execution: str) -> None:
-        """Remembers that an execution of that version was started now."""
+        """Record that an execution of that version was started now."""
         with self._lock:
             record = self._read(name)
             record["LastRunTime"] = record["LastExecutionTime"] = time.time()
@@ -190,7 +192,7 @@ class Pipelines:
         write_json(self._path(record["PipelineName"]), record)
 
     def _store(self, record: dict, request: dict, text: str | None) -> None:
-        """The definition first, then the record that names it."""
+        """Write the definition first, then the record that names it."""
         now = time.time()
         record |= {key: request[key] for key in _PASSED if key in request}
         record["LastModifiedTime"] = now
@@ -204,7 +206,7 @@ class Pipelines:
         self._write(record)
 
     def _text(self, request: dict) -> str:
-        """The request's definition, checked."""
+        """Return the request's definition as text, checked."""
         if location := request.get("PipelineDefinitionS3Location"):
             where = f"s3://{location['Bucket']}/{location['ObjectKey']}"
             named = location["Bucket"], location["ObjectKey"], location.get("VersionId")

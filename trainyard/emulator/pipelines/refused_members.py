@@ -1,4 +1,4 @@
-"""Members of requests about pipelines that ask for what nobody here does: refused by name."""
+"""Members of pipeline requests that this emulator does not support; they are refused by name."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ _ALIASES = "versions have no aliases here: name one by PipelineVersionId"
 NOT_DONE = {
     "PipelineVersionAlias": _ALIASES,
     "PipelineVersionAliases": _ALIASES,
-    "MlflowExperimentName": "there is no MLflow tracking server here: leave it out",
+    "MlflowExperimentName": "this emulator has no MLflow tracking server: leave it out",
 }
 """Member → why it is refused."""
 
 
 def refuse(request: dict[str, Any]) -> None:
-    """Raises ``ValidationException`` for a request with one of them."""
+    """Raise ``ValidationException`` for a request with a member of NOT_DONE."""
     for name, why in NOT_DONE.items():
         if name in request:
             raise invalid(f"{name} {request[name]!r}: {why}")

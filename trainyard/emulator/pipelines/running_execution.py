@@ -1,10 +1,10 @@
-"""One execution of a pipeline: runs the steps of its definition in their order.
+"""An execution of a pipeline: runs the steps of its definition in their order.
 
     <state>/executions/<id>/execution.json   the record: answers, parameters, step records
     <state>/executions/<id>/definition.json  the definition that runs, byte for byte
 
-Steps run as soon as what they wait for has ended, each in a thread of its own. When one fails,
-those that run go on to their end and no others start (except those whose Trigger asks for the
+A step starts, in its own thread, when all steps that it waits for have ended. When a step fails,
+running steps go on to their end and no others start (except steps whose Trigger asks for the
 failure); then the execution is Failed.
 """
 
@@ -38,15 +38,15 @@ from trainyard.language.step_types import step_type
 
 NAME_LETTERS = string.ascii_letters + string.digits
 LIMIT = 1024  # characters of a FailureReason
-SETTLE = 30.0  # seconds that an answered callback's step has to write its end
+SETTLE = 30.0  # longest wait, in seconds, until an answered callback's step has ended
 log = logging.getLogger(__name__)
 
 Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
-"""Finds an earlier run with that signature: (its step record, its execution's ARN)."""
+"""Returns (step record, execution's ARN) of an earlier run with that signature, or None."""
 
 
 class Execution:
-    """Create it, ``start`` it; ``record`` is its state, also on disk."""
+    """A pipeline execution. Create it, ``start`` it; ``record`` is its state, also on disk."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Execution:
         self._running: set[str] = set()
         self._timed_out = False
         self._stop, self._done = threading.Event(), threading.Event()
-        if self._ended:  # in an earlier emulator: nothing of it runs
+        if self._ended:  # in an earlier emulator: no part of it runs
             self._done.set()
 
     @functools.cached_property
@@ -103,7 +103,7 @@ class Execution:
         Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop what runs; nothing more starts."""
+        """Stop what runs; no further step starts."""
         with self.lock:
             if self._stop.is_set() or self._ended:
                 return
@@ -118,9 +118,9 @@ class Execution:
             self.work.stop(record.get("Metadata", {}))
 
     def wait(self) -> None:
-        """Return when its end is on disk and everybody who observes it has heard of that.
+        """Return when the end is on disk and all observers have been informed.
 
-        Its status says Succeeded, Failed or Stopped before.
+        The status changes to Succeeded, Failed or Stopped earlier.
         """
         self._done.wait()
 
@@ -128,8 +128,8 @@ class Execution:
         """Return when the step that waited with that callback token has ended."""
 
         def ended() -> bool:
-            made = [step for step in self.steps.values() if _token(step) == token]
-            return all("EndTime" in step for step in made)
+            answered = [step for step in self.steps.values() if _token(step) == token]
+            return all("EndTime" in step for step in answered)
 
         with self.lock:
             self.lock.wait_for(ended, SETTLE)
@@ -192,7 +192,7 @@ class Execution:
     def _run_step(self, step: Step) -> None:
         record = self.steps[step.name]
         status = "Failed"
-        reason: str | None = DEFECT  # until something better is known
+        reason: str | None = DEFECT  # until the real reason is known
         try:
             self._attempt_all(step, record)
             status, reason = "Succeeded", None
@@ -263,9 +263,10 @@ class Execution:
             record |= {"signature": signature, "outputs": outputs}
 
     def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
-        """Run a loop's body for each item, to the end; every child's record, empty if not begun.
+        """Run a loop's body for each item, to the end; return every child's record, empty if not
+        begun.
 
-        Of an earlier try what succeeded with the same item stays.
+        In a retry, children that succeeded with the same item are not run again.
         """
         children = unrolled(self.definition, loop, items)
         with self.lock:
@@ -278,7 +279,7 @@ class Execution:
             return {child.name: dict(self.steps.get(child.name, {})) for child in children}
 
     def _over(self, children: list[Step]) -> bool:
-        """Whether none of them runs, and none will."""
+        """Return whether no child runs and none will."""
         if any(child.name in self._running for child in children):
             return False
         return self._stop.is_set() or not any(map(self._order.may_start, children))
@@ -289,9 +290,10 @@ class Execution:
         )
 
     def _unique_name(self, step: Step) -> str:
-        """``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job name.
+        """Return ``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job
+        name.
 
-        With the SDK's use_custom_job_prefix the Arguments hold a name, which takes the place of
+        With the SDK's use_custom_job_prefix the Arguments hold a name, which replaces
         "pipelines" and the step's name.
         """
         kind = step_type(step.type)
@@ -319,7 +321,7 @@ class Execution:
             record["Metadata"] = metadata
             self.keep()
             late = self._stop.is_set()
-        if late:  # asked to stop while the job was being made
+        if late:  # a stop was requested while the job was being created
             self.work.stop(metadata)
 
 

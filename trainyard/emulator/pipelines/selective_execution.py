@@ -1,8 +1,9 @@
-"""Selective execution: which steps of a pipeline run, and whose results of an earlier run they use.
+"""Selective execution: which steps of a pipeline run, and which results of an earlier run they
+reuse.
 
 The rules are SelectiveExecutionConfig's (API reference, developer guide "Selective execution"): all
-steps on a path between two selected ones are selected; a selected step that depends on one that is
-not takes its results from the source execution.
+steps on a path between two selected steps must be selected; a selected step that depends on an
+unselected step takes that step's results from the source execution.
 """
 
 import time
@@ -20,7 +21,7 @@ MOST = 50
 
 
 def selected(definition: Definition, config: Mapping[str, Any]) -> list[str]:
-    """The names of the selected steps. Raises ``ValidationException`` by the rules."""
+    """Return the names of the selected steps. Raises ``ValidationException`` by the rules."""
     names = [entry["StepName"] for entry in config["SelectedSteps"]]
     unknown = [name for name in names if name not in definition.steps]
     if unknown:
@@ -41,10 +42,11 @@ def reused(
     source: Mapping[str, Any] | None,
     objects: ObjectStore,
 ) -> dict[str, dict]:
-    """Step → its record, for the steps whose results the selected ones take from ``source``.
+    """Return the records of the steps whose results the selected steps take from ``source``, by
+    name.
 
-    ``source`` is an execution's record, of the same pipeline. Raises ``ValidationException`` when
-    one is needed and there is none, or it has not what is needed.
+    ``source`` is the record of an execution of the same pipeline. Raises ``ValidationException`` if
+    it is needed and missing, or lacks a needed result.
     """
     needed = [n for name in names for n in _waits(definition.steps[name]) if n not in names]
     needed = list(dict.fromkeys(needed))
@@ -81,7 +83,7 @@ def _waits(step: Step) -> list[str]:
 
 
 def _above(definition: Definition, names: Iterable[str]) -> set[str]:
-    """All that the steps depend on, directly or not."""
+    """Return all steps that ``names`` depend on, directly or not."""
     found: set[str] = set()
     todo = list(names)
     while todo:
@@ -92,7 +94,7 @@ def _above(definition: Definition, names: Iterable[str]) -> set[str]:
 
 
 def _below(definition: Definition, names: Iterable[str]) -> set[str]:
-    """All that depend on the steps, directly or not."""
+    """Return all steps that depend on ``names``, directly or not."""
     found: set[str] = set()
     while True:
         last = {*names, *found}
@@ -119,19 +121,19 @@ def _check_step(step: Step, record: dict | None, arn: str) -> None:
     kind = step_type(step.type).metadata_key
     if kind not in record["Metadata"]:
         message = f"Invalid SourcePipelineExecutionArn: {arn}. Step {step.name!r} is of type"
-        raise invalid(f"{message} {step.type} now, and was of another one there")
+        raise invalid(f"{message} {step.type} now, and had another type there")
 
 
 def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> None:
-    """A step in a condition's branch never runs when the condition had the other outcome."""
+    """Refuse a step in a branch that never runs, since its condition had the other outcome."""
     if not step.branch or step.branch[0] in names:
         return
     condition, outcome = step.branch
-    made = source["steps"][condition]["Metadata"]["Condition"]["Outcome"]
-    if made != str(outcome):
+    earlier = source["steps"][condition]["Metadata"]["Condition"]["Outcome"]
+    if earlier != str(outcome):
         raise invalid(
             f"Invalid SelectedSteps: step {step.name!r} runs when {condition!r} is {outcome}, and "
-            f"it was {made} in the source execution; select {condition!r}, too"
+            f"it was {earlier} in the source execution; select {condition!r}, too"
         )
 
 
@@ -144,7 +146,9 @@ def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> 
 
 
 def _copied(record: dict, arn: str) -> dict:
-    """Without its signature: a reused result makes no result newer for the step cache."""
+    """Return a copy without the signature, so that the step cache does not count the reuse as a
+    run.
+    """
     kept = (
         "StepName",
         "StepDisplayName",
@@ -163,7 +167,7 @@ def _copied(record: dict, arn: str) -> dict:
 
 
 def check_retry(steps: Mapping[str, dict], arn: str) -> None:
-    """Raises ``ValidationException`` for an execution that a Fail step ended."""
+    """Raise ``ValidationException`` for an execution that a Fail step ended."""
     failed = [n for n, record in steps.items() if "Fail" in record["Metadata"]]
     if failed:
         raise ApiError(

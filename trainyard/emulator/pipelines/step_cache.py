@@ -1,7 +1,7 @@
-"""Step caching: the signature of a step's run, and earlier runs that may stand in for it.
+"""Step caching: the signature of a step's run, and earlier runs that can replace it.
 
-The rules are those of ``trainyard.language.cache_config``. One is stricter: a hit needs every
-object that the earlier run left to be there, unchanged; AWS does not look.
+The rules are those of ``trainyard.language.cache_config``, with one stricter rule: a hit requires
+that every output object of the earlier run still exists, unchanged. AWS does not check this.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from trainyard.language.cache_config import duration, key_arguments
 
 
 def signature(step: Step, arguments: dict) -> str | None:
-    """A hash over the step's cached attributes, or None when the step has no cache.
+    """Return a hash over the step's cached attributes, or None when the step has no cache.
 
-    ``arguments`` are resolved. The step's name counts: two equal steps are two steps.
+    ``arguments`` are resolved. The step's name is part of the hash: two equal steps are two steps.
     """
     chosen = key_arguments(step.document, arguments)
     if chosen is None:
@@ -26,7 +26,7 @@ def signature(step: Step, arguments: dict) -> str | None:
 
 
 def expiry(step: Step) -> float:
-    """``ExpireAfter`` in seconds; infinite without one. Raises ``ValidationException``."""
+    """Return ``ExpireAfter`` in seconds; infinite without one. Raises ``ValidationException``."""
     text = (step.document.get("CacheConfig") or {}).get("ExpireAfter")
     try:
         return float("inf") if text is None else duration(text)
@@ -35,7 +35,7 @@ def expiry(step: Step) -> float:
 
 
 def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
-    """Every object at or under ``uris`` -> its ETag."""
+    """Return the ETag of every object at or under ``uris``, by URI."""
     found: dict[str, str] = {}
     for uri in uris:
         bucket, prefix = split_uri(uri)
@@ -46,7 +46,7 @@ def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
 
 
 def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
-    """Whether each object of a :func:`snapshot` is still there with the same bytes."""
+    """Return whether each object of a :func:`snapshot` still exists with the same bytes."""
     for uri, etag in earlier.items():
         if not there(objects, uri) or objects.head(*split_uri(uri)).etag != etag:
             return False
@@ -54,5 +54,5 @@ def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
 
 
 def there(objects: ObjectStore, uri: str) -> bool:
-    """Whether there is an object at ``uri``."""
+    """Return whether there is an object at ``uri``."""
     return objects.exists(*split_uri(uri))

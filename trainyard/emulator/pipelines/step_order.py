@@ -1,4 +1,4 @@
-"""The order of an execution's steps: which may start now, and how the execution has ended."""
+"""The order of an execution's steps: which may start now, and how the execution ends."""
 
 import json
 import sys
@@ -21,15 +21,15 @@ from trainyard.language.statuses import TRIGGERS
 
 
 class Order:
-    """Reads the execution's record as it is at each call; the caller holds its lock."""
+    """Order of the steps. Reads the execution's record at each call; the caller holds its lock."""
 
     def __init__(self, definition: Definition, record: dict) -> None:
         self._definition, self._record = definition, record
         self.children: dict[str, Step] = {}
-        """The steps that the loops under way became."""
+        """Steps of the running loops, one per body step and item, by name."""
 
     def ready(self, running: Collection[str]) -> list[Step]:
-        """Steps that may start now beside those, as many as MaxParallelExecutionSteps allows."""
+        """Return the steps that may start beside ``running``, within MaxParallelExecutionSteps."""
         limit = self._record["answer"].get("ParallelismConfiguration", {})
         free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
         free -= len([name for name in running if not self._is_loop(name)])
@@ -45,7 +45,9 @@ class Order:
         return found
 
     def may_start(self, step: Step) -> bool:
-        """Whether all that it waits for has ended as it must, and nothing failed that stops it."""
+        """Return whether all steps that it waits for ended as required, and no failure prevents
+        it.
+        """
         top = step.loop or step.name
         if step.name in self._began or top not in self._record.get("selected", [top]):
             return False
@@ -60,7 +62,9 @@ class Order:
         return handles or not self._failed(step.loop)
 
     def end(self) -> tuple[str, str | None]:
-        """The status of an execution whose steps have all ended, and the reason of a failure."""
+        """Return the status of an execution whose steps have all ended, and the reason of a
+        failure.
+        """
         failed = self._failed()
         handled = {
             name
@@ -82,17 +86,19 @@ class Order:
         return self._record["steps"]
 
     def _steps(self) -> list[Step]:
-        """Those that the definition has outside of loops, and what the loops became."""
+        """Return the steps outside of loops, and the steps of the running loops."""
         outside = (step for step in self._definition.steps.values() if not step.loop)
         return [*outside, *self.children.values()]
 
     def _is_loop(self, name: str) -> bool:
-        """A loop itself takes no place among the steps that run in parallel."""
+        """Return whether the step is a loop, which does not count as a step that runs in
+        parallel.
+        """
         step = self._definition.steps.get(name)
         return step is not None and step.type == "ForEach"
 
     def _has_place(self, step: Step, running: list[str]) -> bool:
-        """Whether the loop that it is of, if any, may run one more."""
+        """Return whether the step's loop, if it has one, may run one more step."""
         if not step.loop:
             return True
         beside = [self.children[name] for name in running if name in self.children]
@@ -107,7 +113,9 @@ class Order:
         return metadata.get("Condition", {}).get("Outcome") == str(outcome)
 
     def _failed(self, loop: str | None = None) -> list[str]:
-        """Steps that failed: of that loop, else those that are of none."""
+        """Return the failed steps of that loop; without ``loop``, the failed steps outside of
+        loops.
+        """
         return [
             name
             for name, record in self._began.items()
@@ -125,7 +133,7 @@ class Retries:
     used: int = 0
 
     def delay(self, reason: str) -> float | None:
-        """Seconds until the next attempt after a failure with ``reason``; None: give up."""
+        """Return seconds until the next attempt after a failure with ``reason``; None: give up."""
         causes = {cause.name for cause in CAUSES.values() if reason.startswith(cause.failures)}
         for policy in self.policies:
             if causes & set(policy.get("ExceptionType", ())) and self._left(policy):
@@ -145,10 +153,10 @@ LONGEST = 12800  # characters of an item (botocore: IterationContext)
 
 
 def unrolled(definition: Definition, loop: Step, items: Iterable[Any]) -> list[Step]:
-    """``<body>-<index>`` for each item and body step, with the item in place of CurrentItem.
+    """Return the steps ``<body>-<index>`` for each item, with the item in place of CurrentItem.
 
     Raises:
-        ExpressionError: an item is too long, or has not what a body step takes of it.
+        ExpressionError: an item is too long, or lacks a value that a body step uses.
     """
     bodies = [step for step in definition.steps.values() if step.loop == loop.name]
     names = {step.name for step in bodies}
@@ -161,7 +169,7 @@ def unrolled(definition: Definition, loop: Step, items: Iterable[Any]) -> list[S
 
 
 def as_text(item: Any) -> str:
-    """An item as IterationContext shows it."""
+    """Return an item as IterationContext shows it."""
     return item if isinstance(item, str) else json.dumps(item)
 
 
@@ -179,7 +187,9 @@ def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
 
 
 def _replaced(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
-    """``value`` with CurrentItem replaced, and references to siblings led to this iteration's."""
+    """Return ``value`` with CurrentItem replaced, and sibling references changed to this
+    iteration.
+    """
     if isinstance(value, list):
         return [_replaced(each, index, item, siblings) for each in value]
     if not isinstance(value, dict):
@@ -199,7 +209,7 @@ def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
 
 
 def _of_item(path: str, item: Any) -> Any:
-    """A scalar: what is an object or a list becomes JSON text, as an item of its own would be."""
+    """Return a scalar; an object or a list becomes JSON text, as when it is an item itself."""
     if path != "CurrentItem":
         document = _parsed(item)
         value = lookup({"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}")
@@ -218,9 +228,9 @@ def _parsed(item: Any) -> Any:
 
 
 Observe = Callable[[dict, str | None], None]
-"""Hears of a change of an execution's status, or of that of its step of that name: it gets the
-execution's record, and must not take long."""
+"""Called with an execution's record when its status changes, or the status of the named step. It
+must return quickly."""
 
 
 def unobserved(record: dict, step: str | None) -> None:
-    """Nobody wants to know."""
+    """Ignore the change."""

@@ -1,4 +1,4 @@
-"""The runners of all step types: each step's by its type, or by the Metadata that it left."""
+"""The runners of all step types, found by a step's type or by the Metadata that it left."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ from trainyard.language.step_types import STEP_TYPES
 
 
 class Work:
-    """Every method may be called from any thread. ``metadata`` are empty until a step made
-    something.
+    """Runs and describes the work of steps. Its methods are thread-safe.
+
+    ``metadata`` are empty until a step created something.
     """
 
     def __init__(self, services: Services) -> None:
@@ -25,12 +26,12 @@ class Work:
         return self._runners[step_type]
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        [(key, made)] = metadata.items()
-        return self._by_key[key].describe(made)
+        [(key, created)] = metadata.items()
+        return self._by_key[key].describe(created)
 
     def outputs(self, metadata: dict[str, Any]) -> list[str]:
-        return [uri for key, made in metadata.items() for uri in self._by_key[key].outputs(made)]
+        return [uri for key, body in metadata.items() for uri in self._by_key[key].outputs(body)]
 
     def stop(self, metadata: dict[str, Any]) -> None:
-        for key, made in metadata.items():
-            self._by_key[key].stop(made)
+        for key, created in metadata.items():
+            self._by_key[key].stop(created)

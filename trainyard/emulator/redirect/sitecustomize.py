@@ -1,10 +1,10 @@
-"""Clients made for an explicit address of AWS go to AWS_ENDPOINT_URL, as all others do.
+"""Redirects clients with an explicit address of AWS to AWS_ENDPOINT_URL, like all others.
 
 botocore prefers an address in the code to the environment's, and the SageMaker SDK asks
-``https://sts.<region>.amazonaws.com`` for who it is. Python imports this file at its start because
-its folder stands first on PYTHONPATH; any version of Python, of botocore and of the user's may do
-so, hence only the standard library, and nothing is imported before the program does. What the
-program would have had as ``sitecustomize`` is run after it.
+``https://sts.<region>.amazonaws.com`` for its identity. Python imports this file at its start,
+because its folder is first on PYTHONPATH. Any version of Python, of botocore and of the user's
+packages may do so; hence it uses only the standard library, and imports nothing before the program
+does. A ``sitecustomize`` that it hides is run after it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _AWS = re.compile(r"https?://([^/]+\.)?(amazonaws\.com(\.cn)?|api\.aws)(:\d+)?/?
 
 
 def led(address: Any) -> Any:
-    """AWS_ENDPOINT_URL for an address of AWS; anything else, and without the variable, itself."""
+    """Return AWS_ENDPOINT_URL for an address of AWS; else, or if it is not set, ``address``."""
     ours = os.environ.get("AWS_ENDPOINT_URL")
     return ours if ours and isinstance(address, str) and _AWS.fullmatch(address) else address
 
 
 def hook(module: ModuleType) -> None:
-    """Wrap ``create_client`` of the classes of sessions that ``module`` defines, once."""
+    """Wrap ``create_client`` of the session classes that ``module`` defines, once."""
     for found in vars(module).values():
         if isinstance(found, type) and found.__module__ == module.__name__:
             create = vars(found).get("create_client")

@@ -1,1 +1,1 @@
-"""How a job's nodes run as processes of this machine."""
+"""Runs a job's nodes as processes of this machine."""

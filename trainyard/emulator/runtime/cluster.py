@@ -21,16 +21,16 @@ from trainyard.emulator.runtime.node import SYSTEM_PATH, Node
 from trainyard.emulator.runtime.proxy import Doors, Route
 
 SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
-"""Its whole environment: it is the job's process 1, and a job can read that of any process of its
-user that it sees."""
+"""Complete environment of the supervisor: it is the job's process 1, and a job can read the
+environment of any process of its user that it sees."""
 PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the nodes beside a failed one
-DRAIN = 10.0  # seconds for a log's end to arrive when all processes are gone
+DRAIN = 10.0  # seconds to wait for a log's end when all processes have ended
 OnLine = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a node's main process ended: ``status`` is the exit status, or minus the signal."""
+    """The end of a node's main process. ``status``: the exit status, or minus the signal."""
 
     node: str
     status: int
@@ -38,7 +38,7 @@ class Exit:
 
 @dataclass(slots=True)
 class Outcome:
-    """``exits`` in the order in which they happened: the first failure is the cause."""
+    """The result of a run. ``exits`` are in order of time: the first failure is the cause."""
 
     exits: list[Exit] = field(default_factory=list)
     stopped: bool = False
@@ -46,14 +46,16 @@ class Outcome:
 
     @property
     def failure(self) -> Exit | None:
-        """The first node that failed by itself; None when all succeeded or were stopped."""
+        """The end of the first node that failed by itself; None if all succeeded or were
+        stopped.
+        """
         return next((end for end in self.exits if end.status != 0), None)
 
 
 class Cluster:
     """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads.
 
-    ``route``: how they reach the endpoint where they have a network of their own; None: not at all.
+    ``route``: their way to the endpoint if they have their own network; None: they cannot reach it.
     """
 
     def __init__(
@@ -76,11 +78,11 @@ class Cluster:
         self._waiting = {node.name for node in nodes}
 
     def stop(self, grace: float) -> None:
-        """SIGTERM to every process, SIGKILL to what is left after ``grace`` seconds."""
+        """Send SIGTERM to every process, SIGKILL to the rest after ``grace`` seconds."""
         self._events.put({"stop": grace})
 
     def run(self, limit: float | None, grace: float) -> Outcome:
-        """Run the nodes to their end; returns when no process of theirs is left.
+        """Run the nodes to their end; return when none of their processes is left.
 
         ``limit``: seconds until they are stopped as by :meth:`stop` with ``grace``.
         Raises :class:`EmulatorError` when they cannot be started.
@@ -122,7 +124,7 @@ class Cluster:
                 text=True,
                 env=SUPERVISOR,
                 pass_fds=[*inherited, *([self._doors.descriptor] if self._doors else [])],
-                start_new_session=True,  # a Ctrl-C at the emulator is the emulator's to handle
+                start_new_session=True,  # the emulator itself handles a Ctrl-C
             )
             self._commands = cast(IO[str], self._process.stdin)
             ours.pop_all()  # the readers close them
@@ -152,7 +154,7 @@ class Cluster:
         }
 
     def _read(self, node: str, descriptor: int) -> None:
-        """Hands on the node's log line by line; a progress bar's ``\\r`` ends a line, too."""
+        """Pass on the node's log line by line; a progress bar's ``\\r`` also ends a line."""
         with open(descriptor, encoding="utf-8", errors="replace", newline=None) as file:
             for line in file:
                 self._on_line(node, line.rstrip("\n"))
@@ -167,7 +169,7 @@ class Cluster:
     # running
 
     def _next(self, deadline: float | None) -> dict | None:
-        """The next event; None when the supervisor is gone."""
+        """Return the next event; None when the supervisor has ended."""
         while True:
             limits = [limit for limit in (self._kill_at, deadline) if limit is not None]
             try:
@@ -204,13 +206,13 @@ class Cluster:
 
     def _ended(self, end: Exit) -> None:
         self._waiting.discard(end.node)
-        if not self._terminating:  # later ends are our doing
+        if not self._terminating:  # we caused later ends
             self._outcome.exits.append(end)
             if end.status != 0 and self._waiting:
                 self._terminate(PEER_GRACE)
 
     def _terminate(self, grace: float) -> None:
-        """A second call can only bring SIGKILL nearer."""
+        """Send SIGTERM to all; a second call can only bring SIGKILL nearer."""
         kill_at = time.monotonic() + grace
         if not self._terminating:
             self._terminating = True
@@ -220,13 +222,15 @@ class Cluster:
             self._kill_at = min(self._kill_at, kill_at)
 
     def _tell(self, word: str) -> None:
-        try:  # unbuffered: what could not be written must not come up again at close()
+        try:  # unbuffered: close() must not try to write a failed word again
             os.write(self._commands.fileno(), f"{word}\n".encode())
         except BrokenPipeError:
             pass  # it has ended: the event is on its way
 
     def _lost(self, errors: str) -> None:
-        """The supervisor is gone and nodes had not ended: somebody killed it, or it crashed."""
+        """Raise EmulatorError: the supervisor was killed, or crashed, before its nodes had
+        ended.
+        """
         if not self._outcome.exits or not self._outcome.failure:
             status = self._process.wait()
             detail = errors.strip() or f"exit status {status}"
@@ -234,7 +238,7 @@ class Cluster:
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """A pipe whose reading end ``ours`` closes, and whose writing end ``theirs``."""
+    """Return a pipe whose reading end ``ours`` closes, and whose writing end ``theirs``."""
     read, write = os.pipe()
     ours.callback(os.close, read)
     theirs.callback(os.close, write)
@@ -248,9 +252,9 @@ def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
 
 
 def _host_pid(supervisor: int, inner: int) -> int | None:
-    """The process that is number ``inner`` in its pid namespace, as this machine numbers it.
+    """Return this machine's process number of the process ``inner`` in its pid namespace.
 
-    None when it has ended meanwhile: a short job does that at any moment.
+    None if it has ended meanwhile: a short job may do so at any moment.
     """
     try:
         family = psutil.Process(supervisor).children(recursive=True)

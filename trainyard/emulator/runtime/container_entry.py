@@ -1,4 +1,4 @@
-"""``python -I enter.py HOST BIND... -- COMMAND...``: becomes COMMAND on a node of its own.
+"""``python -I container_entry.py HOST BIND... -- COMMAND...``: becomes COMMAND on a separate node.
 
 Runs in fresh mount and UTS namespaces; each BIND is two arguments, source and target. Sets the
 host name, since libraries look up their own (``/etc/hosts`` has it). COMMAND is root of one more
@@ -27,11 +27,11 @@ def main() -> None:
         os.execvp(command[0], command)
     except OSError as error:
         print(f"exec: {command[0]!r}: {error.strerror}", file=sys.stderr)
-        sys.exit(127)  # what a shell and Docker say to a command that is not there
+        sys.exit(127)  # a shell's and Docker's status for a missing command
 
 
 def leave_privileges() -> None:
-    """Enter a user namespace that owns none of the others, as root."""
+    """Enter, as root, a user namespace that owns none of the other namespaces."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUSER):
         number = ctypes.get_errno()

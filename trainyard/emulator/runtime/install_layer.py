@@ -1,9 +1,9 @@
-"""What a job installs goes into a layer of its own, over the interpreter that it runs with.
+"""A layer for the packages that a job installs, over the interpreter that it runs with.
 
-The layer is a virtual environment of that interpreter's in the node's home, and the interpreter's
-own packages are seen through it: what they satisfy is satisfied, what pip installs lies above them,
-and is gone with the job. Programs beside the interpreter, e.g. ``torchrun``, see it by PYTHONPATH,
-and their pip installs there, too.
+The layer is a virtual environment in the node's home, through which the interpreter's own packages
+are visible: pip does not install what they satisfy. Packages that pip does install go into the
+layer, and are deleted with the job. Programs beside the interpreter, e.g. ``torchrun``, find the
+layer by PYTHONPATH, and their pip also installs there.
 """
 
 import functools
@@ -24,10 +24,10 @@ base = getattr(sys, "_base_executable", None) or sys.executable
 print(json.dumps([base, "%d.%d" % sys.version_info[:2], paths, sys.prefix]))
 """
 OFFLINE = {
-    "PIP_NO_INDEX": "1",  # there is no way to one: pip would only try five times
+    "PIP_NO_INDEX": "1",  # no index is reachable: pip would only try five times
     "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say --no-build-isolation, whose tools it fetches
 }
-"""pip's settings, unless the node's environment has others."""
+"""Settings of pip, unless the node's environment has others."""
 
 
 MPI = Path("lib/libmpi.so.40")
@@ -36,18 +36,18 @@ MPI = Path("lib/libmpi.so.40")
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
     base: Path
-    """What a virtual environment's ``python`` is a link to."""
+    """Target of the virtual environment's ``python`` link."""
     version: str
     packages: list[str]
-    """Where its own packages are."""
+    """Folders of its own packages."""
     prefix: Path
-    """Its own ``sys.prefix``, which a program in the layer does not have."""
+    """The interpreter's own ``sys.prefix``; a program in the layer has another one."""
 
 
 def add_layer(node: Node, home: str) -> None:
-    """Make the layer, and puts it before all else in the node's environment.
+    """Create the layer, and put it first in the node's environment.
 
-    ``home``: how the job sees the node's home.
+    ``home``: path of the node's home, as the job sees it.
     """
     root, inside = node.home / NAME, f"{home}/{NAME}"
     interpreter = _interpreter(node.python)
@@ -71,7 +71,7 @@ def keep_path(node: Node) -> None:
 
 
 def packages_of(node: Node) -> Path:
-    """Where what the job installs lies."""
+    """Return the folder of packages that the job installs."""
     return next((node.home / NAME / "lib").glob("python*/site-packages"))
 
 
@@ -83,8 +83,8 @@ def _interpreter(python: Path) -> _Interpreter:
 
 
 def _found_by_prefix(interpreter: _Interpreter) -> dict[str, str]:
-    """Where packages below find what they look for in ``sys.prefix``: mpi4py the MPI of a wheel,
-    which Lightning imports wherever it is installed.
+    """Return variables for packages that search ``sys.prefix``: mpi4py finds the MPI of a wheel by
+    them, and Lightning imports mpi4py if it is installed.
     """
     mpi = interpreter.prefix / MPI
     return {"MPI4PY_LIBMPI": str(mpi)} if mpi.exists() else {}
@@ -104,7 +104,7 @@ def _make(root: Path, packages: Path, interpreter: _Interpreter) -> None:
 
 
 def online() -> dict[str, str]:
-    """How pip is configured where a job has a network: as on this machine, with the user's file."""
+    """Return pip's settings for a job with a network: this machine's, with the user's file."""
     names = [name for name in os.environ if name.startswith("PIP_")]
     file = Path.home() / ".config/pip/pip.conf"
     theirs = {"PIP_CONFIG_FILE": str(file)} if file.is_file() else {}

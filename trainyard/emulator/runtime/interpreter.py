@@ -1,4 +1,4 @@
-"""The Python that stands in for container images: whether it runs, and what it lacks."""
+"""The Python that replaces container images: whether it runs, and which modules it lacks."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
 
-OWN = Path(sys.executable).absolute()  # relative where PATH is, and jobs start elsewhere
+OWN = Path(sys.executable).absolute()  # may be relative; jobs start elsewhere
 ASK = (
     "import sys; from importlib.util import find_spec\n"
     "print(*(name for name in sys.argv[1:] if not find_spec(name)))"
@@ -15,10 +15,10 @@ ASK = (
 
 
 def checked(python: Path) -> Path:
-    """``python`` as an absolute path; a link to an interpreter is not followed: a venv's is one.
+    """Return ``python`` as an absolute path. Links are not followed: a venv's interpreter is one.
 
     Raises:
-        EmulatorError: it does not run.
+        EmulatorError: the interpreter does not run.
     """
     path = python.expanduser().absolute()
     if path == OWN:
@@ -33,6 +33,6 @@ def checked(python: Path) -> Path:
 
 
 def lacking(python: Path, modules: Iterable[str]) -> list[str]:
-    """Those of the top-level ``modules`` that ``python`` could not import, sorted."""
+    """Return those of the top-level ``modules`` that ``python`` cannot import, sorted."""
     command = [str(python), "-I", "-c", ASK, *sorted(modules)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

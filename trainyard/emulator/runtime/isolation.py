@@ -24,7 +24,7 @@ from trainyard.emulator.runtime.outbound_network import way
 from trainyard.emulator.runtime.relocation import Relocation
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
-"""``namespaces`` or ``relocate`` forces one way; unset: namespaces where they work."""
+"""Variable that forces ``namespaces`` or ``relocate``; unset: namespaces if they work."""
 HERE = Path(__file__).parent
 PYTHON = [str(OWN), "-I", "-S"]  # isolated, no site: starts in some 15 ms
 JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
@@ -32,7 +32,9 @@ NODE = ["unshare", "--mount", "--uts", "--"]
 
 
 class Isolation(Protocol):
-    """``notice``: what the job's log must say about it, or None. See :class:`Namespaces`."""
+    """A way to isolate jobs. ``notice``: text for the job's log, or None. See
+    :class:`Namespaces`.
+    """
 
     @property
     def notice(self) -> str | None: ...
@@ -48,18 +50,19 @@ class Isolation(Protocol):
 
 
 class Namespaces:
-    """A job in namespaces of its own."""
+    """Runs a job in its own namespaces."""
 
     notice = None
     loopback = True
 
     def supervisor(self, spec: Path) -> list[str]:
-        """The command that runs the supervisor on ``spec``."""
+        """Return the command that runs the supervisor on ``spec``."""
         fork = ["--fork", "--kill-child=SIGKILL", "--"]
         return [*JOB, *fork, *PYTHON, str(HERE / "supervisor.py"), str(spec)]
 
     def setup(self, job: Path) -> list[list[str]]:
-        """Mounts that put ``/opt/ml`` and ``/opt/home`` beside whatever this machine's /opt has.
+        """Return mounts that put ``/opt/ml`` and ``/opt/home`` beside the contents of this
+        machine's /opt.
 
         We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
         bound into it. The user's ~/.aws is covered: a job must not find credentials by its path.
@@ -82,7 +85,7 @@ class Namespaces:
         return mounts
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Make ``node``'s command start inside a node of its own."""
+        """Change ``node``'s command so that it starts in namespaces of the node's own."""
         table, names = node.root / "hosts", " ".join(hosts)
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
@@ -104,20 +107,20 @@ class Namespaces:
 
 
 def state_of(directory: Path) -> Path | None:
-    """The emulator's state that ``directory`` lies in: its credentials and objects lie there."""
+    """Return the state directory that ``directory`` lies in, with the emulator's credentials."""
     found = [path for path in directory.resolve().parents if (path / access_keys.FILE).exists()]
     return found[-1] if found else None
 
 
 def unfit(path: str | Path) -> bool:
-    """Whether AWS's scripts, which quote no path of theirs, would cut ``path`` into pieces."""
+    """Return whether AWS's scripts, which do not quote their paths, would split ``path``."""
     return bool(re.search(r"[\s*?[]", str(path)))
 
 
 def refuse(state: Path, python: Path = OWN, internet: bool = False) -> None:
-    """Raises :class:`EmulatorError` when no job of ``python``'s could run in ``state``.
+    """Raise :class:`EmulatorError` if no job of ``python`` could run in ``state``.
 
-    ``internet``: or none could get there.
+    ``internet``: also raise if no job could reach the internet.
     """
     isolation = choose()
     if internet and isolation.loopback:
@@ -130,13 +133,15 @@ def refuse(state: Path, python: Path = OWN, internet: bool = False) -> None:
     wrong = [path for path in (state, python.parent.parent) if unfit(path)]
     if wrong and isolation.notice:
         raise EmulatorError(
-            f"{str(wrong[0])!r} holds a space or a wildcard, and AWS's scripts take none. "
+            f"{str(wrong[0])!r} holds a space or a wildcard, which AWS's scripts do not allow. "
             f"{isolation.notice} Move it (a checkout with its .venv: clone it elsewhere)"
         )
 
 
 def choose() -> Isolation:
-    """The isolation for a new job. Raises :class:`EmulatorError` when a forced one is not there."""
+    """Return the isolation for a new job. Raises :class:`EmulatorError` if a forced one is
+    unavailable.
+    """
     forced = os.environ.get(VARIABLE, "")
     if forced not in ("", "namespaces", "relocate"):
         raise EmulatorError(f"{VARIABLE}={forced}: expected 'namespaces' or 'relocate'")
@@ -150,7 +155,7 @@ def choose() -> Isolation:
 
 @functools.cache
 def missing() -> str | None:
-    """Why namespaces do not work here, or None when they do. Tried once, some 20 ms."""
+    """Return why namespaces do not work here, or None when they do. Tried once, some 20 ms."""
     if sys.platform != "linux":
         return f"{sys.platform} has no namespaces"
     tools = [name for name in ("unshare", "mount") if not shutil.which(name)]

@@ -1,7 +1,8 @@
-"""A way out of a job's network, where its user asks for one: ``pasta`` or ``slirp4netns``.
+"""The way from a job's network to the internet, if the user asks for it: ``pasta`` or
+``slirp4netns``.
 
-Neither needs rights: they are a user's network stack, and end with the job. This machine's own
-loopback stays out of reach.
+Neither needs privileges: they are a network stack in user space, and end with the job. This
+machine's own loopback stays out of reach.
 """
 
 import os
@@ -14,9 +15,10 @@ from trainyard.common.errors import EmulatorError
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """``command(pid)`` gives the namespaces of process ``pid`` a way out, until it is killed.
+    """A tool for outbound traffic. ``command(pid)`` connects the namespaces of process ``pid`` to
+    the outside, until it is killed.
 
-    ``nameserver``: whom to ask for names in there.
+    ``nameserver``: address of the nameserver inside.
     """
 
     command: Callable[[int], list[str]]
@@ -24,12 +26,13 @@ class Way:
 
 
 NAMESERVER = "192.0.2.53"
-"""Where pasta takes questions, for this machine's own nameserver: an address that is nobody's."""
+"""Address at which pasta forwards questions to this machine's nameserver; reserved, so unused
+elsewhere."""
 CLOSED = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
 
 
 def _pasta(pid: int) -> list[str]:
-    root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # else it becomes nobody, and may not
+    root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # else it becomes nobody, without rights
     dns = ["--dns-forward", NAMESERVER]
     return ["pasta", *root, "--foreground", "--quiet", "--config-net", *CLOSED, *dns, str(pid)]
 
@@ -49,11 +52,11 @@ WAYS = {"pasta": Way(_pasta, NAMESERVER), "slirp4netns": Way(_slirp, "10.0.2.3")
 
 
 def way() -> Way:
-    """The first of the two that is there. Raises :class:`EmulatorError` where none is."""
+    """Return the first tool that is installed. Raises :class:`EmulatorError` if none is."""
     for name, found in WAYS.items():
         if shutil.which(name):
             return found
     raise EmulatorError(
-        "--internet: jobs have a network of their own, and neither pasta (package passt) nor "
+        "--internet: jobs have their own network, and neither pasta (package passt) nor "
         "slirp4netns is on PATH to let them out: install one of them, e.g. apt install slirp4netns"
     )

@@ -1,8 +1,8 @@
-"""The way from a job's own network to the endpoint: sockets that listen there and are ours.
+"""The way from a job's own network to the endpoint: sockets that listen there, served here.
 
-A job's network has nothing but its loopback. The supervisor, inside, listens at the endpoint's own
-address and at the one where containers ask for credentials, and hands the two sockets out; the
-emulator answers who connects. No process stands between, and nothing else can be reached.
+A job's network has only its loopback. The supervisor, inside, listens at the endpoint's own address
+and at the address of AWS's container credentials, and passes the two sockets out; the emulator
+answers the connections. There is no process in between, and nothing else can be reached.
 """
 
 import socket
@@ -16,16 +16,17 @@ from urllib.parse import urlsplit
 from trainyard.emulator.runtime.outbound_network import Way
 
 OUTLIVED = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
-"""Runs a command until its own input ends, as it does when the emulator is killed, too."""
+"""Shell command that runs another until its own input ends, also when the emulator is killed."""
 CREDENTIALS_HOST = "169.254.170.2"
-"""Where AWS's clients ask for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, at port 80."""
+"""Host of AWS_CONTAINER_CREDENTIALS_RELATIVE_URI for AWS's clients, at port 80."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``url``: the endpoint's, the same inside. ``admit`` serves a listening socket of a job's.
+    """A job's connections. ``url``: the endpoint's, the same inside. ``admit``: serves a job's
+    listening socket.
 
-    ``out``: the way to everywhere else, if there is to be one.
+    ``out``: the way to the internet, if the job has one.
     """
 
     url: str
@@ -41,9 +42,9 @@ class Route:
 
 
 class Doors:
-    """The sockets of one job, from their making by its supervisor to its end.
+    """The sockets of one job, from their creation by its supervisor to its end.
 
-    ``directory``: the job's.
+    ``directory``: the job's directory.
     """
 
     def __init__(self, route: Route, directory: Path) -> None:
@@ -55,11 +56,11 @@ class Doors:
 
     @property
     def descriptor(self) -> int:
-        """Of the supervisor's end, which it inherits."""
+        """File descriptor of the supervisor's end, which it inherits."""
         return self._there.fileno()
 
     def spec(self) -> dict:
-        """What the supervisor has to know."""
+        """Return the part of the supervisor's SPEC about the sockets."""
         return {
             "channel": self.descriptor,
             "addresses": self._route.addresses,
@@ -67,7 +68,7 @@ class Doors:
         }
 
     def setup(self) -> list[list[str]]:
-        """Mounts of the job's."""
+        """Return mount commands for the job."""
         if not self._route.out:
             return []
         path = self._directory / "resolv.conf"
@@ -75,13 +76,15 @@ class Doors:
         return [["mount", "--bind", str(path), "/etc/resolv.conf"]]
 
     def open(self, supervisor: int) -> None:
-        """To be called when the supervisor, that process, has started; returns at once."""
+        """Receive the sockets; to be called when the process ``supervisor`` has started. Returns at
+        once.
+        """
         self._there.close()  # so that ours ends with the supervisor's
         self._supervisor = supervisor
         self._thread.start()
 
     def close(self) -> None:
-        """To be called when the supervisor is gone, or never started: frees every descriptor."""
+        """Free every descriptor; to be called when the supervisor has ended, or never started."""
         self._there.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -89,7 +92,7 @@ class Doors:
         if self._out:
             self._out.communicate()  # closes its input
         for door in self._inside:
-            door.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept()
+            door.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept()
             door.close()
 
     def _receive(self) -> None:

@@ -1,8 +1,8 @@
-"""Moves ``/opt/ml`` in the constants of every module that a relocated job's Python imports.
+"""Relocates ``/opt/ml`` in the constants of every module that a relocated job's Python imports.
 
-It lies in a job's layer as ``sitecustomize.py``, which Python imports first: AWS's libraries, too,
-name paths below /opt/ml, e.g. where a function step leaves why it failed. The libraries' files stay
-as they are. Standard library only.
+It is in a job's layer as ``sitecustomize.py``, which Python imports first. AWS's libraries also
+contain paths below /opt/ml, e.g. for the file in which a function step leaves its failure. The
+libraries' files are not changed. Standard library only.
 """
 
 import importlib.util
@@ -14,7 +14,8 @@ from types import CodeType
 
 HERE = Path(__file__)
 ML = str(HERE.parents[5] / "ml")
-"""The layer is ``<node>/home/layer/lib/python3.x/site-packages``, and ``<node>/ml`` its /opt/ml."""
+"""Path that replaces /opt/ml: ``<node>/ml``; the layer is
+``<node>/home/layer/lib/python3.x/site-packages``."""
 ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # as in relocation.py
 
 
@@ -23,7 +24,7 @@ def relocated(code: CodeType) -> CodeType:
 
 
 def moved(constant: object) -> object:
-    """A constant of compiled code, with what it holds in turn."""
+    """Return a constant of compiled code with /opt/ml replaced, also in nested constants."""
     if isinstance(constant, str):
         return ROOT.sub(lambda _: ML, constant) if "/opt/ml" in constant else constant
     if isinstance(constant, CodeType):
@@ -52,7 +53,9 @@ def mentions(constant: object) -> bool:
 
 
 def run_next() -> None:
-    """The next sitecustomize, which ours has hidden; that may run ours again, for the one after."""
+    """Run the next sitecustomize, which ours has hidden; it may run ours again, for the one
+    after.
+    """
     ran = sys.__dict__.setdefault("_trainyard_ran", {HERE.resolve()})
     for folder in sys.path:
         path = Path(folder, "sitecustomize.py").resolve()

@@ -1,9 +1,10 @@
-"""Without namespaces: ``/opt/ml`` moves into the node's directory, by rewriting the job's copies.
+"""Jobs without namespaces: ``/opt/ml`` moves into the node's directory, by rewriting the job's
+copies.
 
-Rewritten are command, environment, the contract's JSON files, and the text files of the code
-that came with the job (AWS's drivers, the ``code`` channel, the folder of a script that the
-command names). Data is never touched. What this cannot give: own ports for a program other than
-torchrun, the names algo-1 ... in DNS, and paths that a program puts together at run time.
+Rewritten are the command, the environment, the contract's JSON files, and the text files of the
+code that came with the job (AWS's drivers, the ``code`` channel, the folder of a script that the
+command names). Data is never changed. Not possible this way: separate ports for a program other
+than torchrun, the names algo-1 ... in DNS, and paths that a program composes at run time.
 """
 
 import re
@@ -23,7 +24,7 @@ ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # not /data/opt/ml, not /opt
 
 
 class Relocation:
-    """A job without isolation; ``why`` says why there are no namespaces."""
+    """Runs a job without isolation; ``why`` is the reason why namespaces are not used."""
 
     loopback = False
 
@@ -42,14 +43,14 @@ class Relocation:
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Points command, environment and code of ``node`` at its own directory."""
+        """Point command, environment and code of ``node`` at its own directory."""
         for folder in _code_folders(node):
             _rewrite_tree(folder, node.ml)
         _rewrite_tree(node.ml / "input/config", node.ml)
         _rewrite_tree(node.ml / "config", node.ml)
         node.command = [relocate(word, node.ml) for word in node.command]
         environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
-        # short: a Unix socket's path has at most 108 bytes, and DataLoader workers use them
+        # a short path: DataLoader workers use Unix sockets, whose paths have at most 108 bytes
         scratch = tempfile.mkdtemp(prefix="sm-")
         shutil.rmtree(node.home / "tmp")
         (node.home / "tmp").symlink_to(scratch)
@@ -62,12 +63,14 @@ class Relocation:
 
 
 def relocate(text: str, ml: Path) -> str:
-    """``text`` with each path under /opt/ml moved to ``ml``."""
+    """Return ``text`` with each path under /opt/ml moved to ``ml``."""
     return ROOT.sub(lambda _: str(ml), text)
 
 
 def _code_folders(node: Node) -> set[Path]:
-    """Where the job's code lies: AWS's drivers, the code channel, and each script's folder."""
+    """Return folders of the job's code: AWS's drivers, the code channel, and each script's
+    folder.
+    """
     folders = {node.ml / "input/data/sm_drivers", node.ml / "input/data/code"}
     for path in re.findall(r"/opt/ml/[\w./-]+", " ".join(node.command)):
         if node.inside(path).is_file():
@@ -85,7 +88,7 @@ def _rewrite_tree(folder: Path, ml: Path) -> None:
 
 
 def _shims(node: Node, port: int) -> Path:
-    """A folder for the front of PATH whose torchrun finds the master at a port of this job."""
+    """Create a folder for the front of PATH, whose torchrun uses a master port of this job."""
     folder = node.root / "bin"
     folder.mkdir()
     shim = folder / "torchrun"

@@ -1,13 +1,13 @@
 """``python -I supervisor.py SPEC.json``: starts a job's nodes and outlives none of them.
 
-The first process of a job, started by ``trainyard.emulator.runtime.cluster``; in namespaces it is
-their process 1, so the kernel kills whatever is left when it exits. Standard library only.
+It is the first process of a job, started by ``trainyard.emulator.runtime.cluster``. In namespaces
+it is process 1, so the kernel kills all remaining processes when it exits. Standard library only.
 
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],
                   "internet": bool} or null}
 stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL), one word a line.
-        End of file means that the emulator is gone, even by SIGKILL: kill all, exit.
+        End of file means that the emulator ended, even by SIGKILL: kill all, exit.
 stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
         the signal), {"error"} could not start.
 """
@@ -29,12 +29,12 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
 SIOCSIFADDR, SIOCSIFNETMASK = 0x8916, 0x891C  # linux/sockios.h
-WAY_OUT = 10.0  # seconds for a way to the internet to come up
-TRACK_INTERVAL = 0.5  # seconds between looks at the process tree, without namespaces
+WAY_OUT = 10.0  # longest wait for the way to the internet, in seconds
+TRACK_INTERVAL = 0.5  # seconds between checks of the process tree, without namespaces
 
 
 class Everyone:
-    """Every process of the job but this one. In a pid namespace the kernel knows them."""
+    """The processes of the job but this one, which the kernel knows by the pid namespace."""
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # nobody left
@@ -42,7 +42,7 @@ class Everyone:
 
 
 class Tree:
-    """The same without a pid namespace: all descendants, also those whose parent has died."""
+    """The processes without a pid namespace: descendants, also of parents that have died."""
 
     def __init__(self) -> None:
         import psutil  # not in the standard library: only where there are no namespaces
@@ -59,7 +59,9 @@ class Tree:
             self._known = {process for process in self._known if process.is_running()}
 
     def _track(self) -> None:
-        """A worker that leaves its parent on macOS is found only if it was seen before."""
+        """Observe the process tree: on macOS, a worker that leaves its parent is only found if seen
+        before.
+        """
         while not threading.Event().wait(TRACK_INTERVAL):
             self._look()
 
@@ -86,7 +88,7 @@ def main() -> None:
 
 
 def start(spec: dict) -> dict[int, str]:
-    """Start every node; returns process id -> node name."""
+    """Start every node; return process id -> node name."""
     if spec["loopback"]:
         loopback_up()
     if spec["doors"]:
@@ -119,8 +121,9 @@ def start_node(node: dict) -> subprocess.Popen:
 
 
 def loopback_up() -> None:
-    """A new network namespace has a loopback interface, but it is down; and its low ports are for
-    the namespace's owner, which a job is not.
+    """Set the loopback interface up, which is down in a new network namespace.
+
+    Also open the ports below 1024, which otherwise only the namespace's owner may use: not a job.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
@@ -129,9 +132,9 @@ def loopback_up() -> None:
 
 
 def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
-    """Listen at each of the addresses in this network, and hands the sockets out to the emulator.
+    """Listen at each of the addresses in this network, and pass the sockets to the emulator.
 
-    The emulator accepts on them although it is in another network: no process stands between.
+    The emulator accepts on them although it is in another network: no process is in between.
     """
     with contextlib.ExitStack() as stack:
         for number, (host, _) in enumerate(addresses):
@@ -143,7 +146,7 @@ def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
 
 
 def wait_for_the_way_out() -> None:
-    """The emulator makes it when it has the sockets: then there is a default route."""
+    """Wait for the default route, which the emulator's tool creates when it has the sockets."""
     end = time.monotonic() + WAY_OUT
     while not any(line.split()[1] == "00000000" for line in open("/proc/net/route")):
         if time.monotonic() > end:
@@ -152,7 +155,7 @@ def wait_for_the_way_out() -> None:
 
 
 def add_address(label: str, host: str) -> None:
-    """``label`` is the interface's name and a suffix that is free: ``lo:1``."""
+    """Add an address to an interface. ``label``: its name and an unused suffix, as in ``lo:1``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for request, address in ((SIOCSIFADDR, host), (SIOCSIFNETMASK, "255.255.255.255")):
             ours = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
@@ -169,9 +172,9 @@ def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
 
 
 def terminate(everyone: Everyone | Tree, first: list[int]) -> None:
-    """SIGTERM to each container's first process, as Docker does, if all of them ask for it.
+    """Send SIGTERM to each node's first process, as Docker does, if all of them handle it.
 
-    Else to every process: a shell that hands it on to nobody would be the only one to know.
+    Else send it to every process: a shell that does not forward it would be the only one to get it.
     """
     if not all(map(catches, first)):
         everyone.signal(signal.SIGTERM)
@@ -182,7 +185,7 @@ def terminate(everyone: Everyone | Tree, first: list[int]) -> None:
 
 
 def catches(pid: int) -> bool:
-    """Whether the process has a handler for SIGTERM; False where nobody can tell."""
+    """Return whether the process has a handler for SIGTERM; False if this is not known."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -191,7 +194,7 @@ def catches(pid: int) -> bool:
 
 
 def reap(running: dict[int, str]) -> None:
-    """Wait until every node's main process has ended, burying orphans meanwhile."""
+    """Wait until every node's main process has ended; reap orphans meanwhile."""
     with contextlib.suppress(ChildProcessError):  # finish() in the other thread was faster
         while running:
             pid, status = os.wait()

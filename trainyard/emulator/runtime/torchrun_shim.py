@@ -1,8 +1,8 @@
 """``torchrun_shim.py FOLDER PORT ARGS...``: torchrun with its master on this machine, at PORT.
 
-AWS's driver hard-codes algo-1:7777. Without a network namespace that name does not resolve and
-that port would collide between jobs. First on PATH, in FOLDER, as ``torchrun``; the one that it
-runs is the next. Its ranks have this very interpreter. Standard library only.
+AWS's driver hard-codes algo-1:7777. Without a network namespace that name does not resolve, and
+that port would collide between jobs. This file is ``torchrun`` in FOLDER, first on PATH; it runs
+the next one on PATH. The ranks use this very interpreter. Standard library only.
 """
 
 import os
@@ -13,7 +13,7 @@ VALUES = {"--master_addr": "127.0.0.1", "--master-addr": "127.0.0.1"}
 
 
 def rewrite(args: list[str], port: str) -> list[str]:
-    """``--master_addr=X`` and ``--master_addr X`` (also with ``-``, and ``port``) replaced."""
+    """Replace ``--master_addr=X`` and ``--master_addr X`` (also with ``-``, and ``port``)."""
     values = VALUES | {"--master_port": port, "--master-port": port}
     out = []
     for number, arg in enumerate(args):

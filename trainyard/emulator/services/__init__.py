@@ -1,1 +1,1 @@
-"""AWS services beside SageMaker and S3: CloudWatch, EventBridge, Lambda, Logs, moto's."""
+"""AWS services other than SageMaker and S3: CloudWatch, EventBridge, Lambda, Logs, moto's."""

@@ -1,4 +1,4 @@
-"""FilterLogEvents: the events of some streams that match, in the order of time."""
+"""FilterLogEvents: matching events of several streams, in order of time."""
 
 import base64
 import contextlib
@@ -15,7 +15,9 @@ from trainyard.emulator.services.log_store import Event, Stream, event_at, mappe
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Terms, ``"quoted terms"``, ``-excluded``, ``?optional``; no JSON or field patterns."""
+    """A filter of terms, ``"quoted terms"``, ``-excluded``, ``?optional``; no JSON or field
+    patterns.
+    """
 
     every: tuple[str, ...]
     without: tuple[str, ...]
@@ -23,7 +25,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
-        """Raises ``InvalidParameterException`` for what is no such pattern."""
+        """Return the pattern of ``text``. Raises ``InvalidParameterException`` for other syntax."""
         if text.lstrip().startswith(("{", "[", "%")):
             message = f"The emulator filters by terms only, not by {text[:40]!r}."
             raise ApiError("InvalidParameterException", message)
@@ -48,7 +50,9 @@ class Pattern:
 
     @property
     def needle(self) -> bytes:
-        """What the line of each event that matches has: most others need not be parsed."""
+        """Bytes that the line of every matching event contains: most other lines need not be
+        parsed.
+        """
         return json.dumps(max(self.every, key=len, default=""), ensure_ascii=False)[1:-1].encode(
             "utf-8", "replace"
         )
@@ -56,7 +60,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """From ``start`` on, before ``end``: milliseconds, None without such a limit."""
+    """Times from ``start`` on and before ``end``, in milliseconds; None for no limit."""
 
     start: int | None
     end: int | None
@@ -74,8 +78,9 @@ class Times:
 def search(
     streams: Sequence[Stream], pattern: Pattern, request: Mapping, most: int, size: int
 ) -> tuple[list[tuple[Stream, Event]], str | None]:
-    """Matching events in the order of time, at most ``most`` and about ``size`` characters of
-    them, and the token that goes on; None when all has been looked through.
+    """Return matching events in order of time, and the token to go on; None when all was searched.
+
+    At most ``most`` events and about ``size`` characters of them are returned.
     """
     times, at = Times.of(request), _begun(request.get("nextToken"))
     found: list[tuple[Stream, Event]] = []
@@ -98,7 +103,7 @@ def search(
 
 
 def _having(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
-    """The events whose lines have the needle, in the order of the file."""
+    """Iterate over the events whose lines contain the needle, in the order of the file."""
     while start < stop and (where := data.find(needle, start, stop)) >= 0:
         event = event_at(data, max(start, data.rfind(b"\n", start, where) + 1))
         yield event

@@ -1,13 +1,13 @@
 """CloudWatch Logs: one append-only file of JSON lines per stream.
 
     <root>/<group>.group/<stream>.jsonl     names percent-encoded
-    <root>/<group>.group/settings.json      retentionInDays, tags, …; missing where nothing is set
+    <root>/<group>.group/settings.json      retentionInDays, tags, …; missing if nothing is set
 
 The first line describes the stream, each later one is an event. A token is a byte offset into
-the file, so a poll reads only what is new. Events come back in the order in which they were
+the file, so a poll reads only new events. Events come back in the order in which they were
 ingested (AWS sorts by timestamp, which differs only when a client back-dates events). A time is
-found by halving the file; where a client has back-dated events, which ``.unordered`` beside the
-file says, all of it is read.
+found by binary search. If a client has back-dated events, marked by a file ``.unordered`` beside
+the stream's, all of the file is read.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Stream:
         return f"{group_arn(self.group)}:log-stream:{self.name}"
 
     def span(self, data: mmap.mmap, since: int | None, until: int | None) -> tuple[int, int]:
-        """Offsets between which all events of ``since`` ≤ time < ``until`` (ms) are."""
+        """Return offsets that enclose all events with ``since`` ≤ time < ``until`` (ms)."""
         whole = data.find(b"\n") + 1, data.rfind(b"\n") + 1
         if self.path.with_suffix(_UNORDERED).exists():
             return whole
@@ -64,9 +64,9 @@ class Stream:
 
 
 class LogStore:
-    """Groups and streams under one directory. Every method may be called from any thread.
+    """Groups and streams under one directory. Its methods are thread-safe.
 
-    Raises :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS would refuse.
+    Raises :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS refuses.
     """
 
     def __init__(self, root: Path) -> None:
@@ -99,7 +99,7 @@ class LogStore:
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
     def create_group(self, group: str, settings: dict[str, Any] | None = None) -> None:
-        """``settings``: what :meth:`settings` answers from now on."""
+        """Create a group. ``settings``: the answer of :meth:`settings` from now on."""
         with self._lock:
             folder = self._folder(group)
             if folder.exists():
@@ -122,13 +122,13 @@ class LogStore:
             path.unlink(missing_ok=True)
 
     def settings(self, group: str) -> dict[str, Any]:
-        """What was set of the group: retentionInDays, tags, …"""
+        """Return the group's settings: retentionInDays, tags, …"""
         self._need_group(group)
         path = self._folder(group) / _SETTINGS
         return read_json(path) if path.exists() else {}
 
     def change(self, group: str, settings: dict[str, Any]) -> None:
-        """Set some of them; None takes one away."""
+        """Change some settings; None removes one."""
         with self._lock:
             found = self.settings(group) | settings
             kept = {name: value for name, value in found.items() if value is not None}
@@ -145,12 +145,12 @@ class LogStore:
     # reading
 
     def groups(self) -> list[tuple[str, int]]:
-        """(name, creation time in ms), sorted by name."""
+        """Return (name, creation time in ms) of each group, sorted by name."""
         found = [p for p in self.root.iterdir() if p.suffix == _GROUP]
         return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in found)
 
     def streams(self, group: str, prefix: str = "") -> list[Stream]:
-        """Sorted by name."""
+        """Return the group's streams whose names start with ``prefix``, sorted by name."""
         self._need_group(group)
         start = quote(prefix, safe="")
         names = (
@@ -192,7 +192,9 @@ class LogStore:
 
 
 def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Event]:
-    """Whole events from offset ``start`` on; a line that is still being written is left."""
+    """Iterate over whole events from offset ``start`` on; a line still being written is left
+    out.
+    """
     with path.open("rb") as file:
         if start == 0:
             start = len(file.readline())
@@ -206,7 +208,7 @@ def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Ev
 
 
 def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
-    """Whole events before offset ``stop`` (by default the end), latest first."""
+    """Iterate over whole events before offset ``stop`` (default: the end), latest first."""
     with mapped(path) as data:
         first = data.find(b"\n") + 1
         at = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
@@ -218,18 +220,18 @@ def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
 
 @contextlib.contextmanager
 def mapped(path: Path) -> Iterator[mmap.mmap]:
-    """The bytes of a stream's file; the pages that are looked at are the kernel's to drop."""
+    """Map a stream's file into memory; the kernel may drop pages after use."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield data
 
 
 def event_at(data: mmap.mmap, start: int) -> Event:
-    """The event whose line begins at offset ``start``."""
+    """Return the event whose line starts at offset ``start``."""
     return _event(data[start : data.find(b"\n", start) + 1], start)
 
 
 def _halved(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
-    """Offset of the first event at that time or later, of events in the order of time."""
+    """Return the offset of the first event at or after that time, for events in order of time."""
     while first < stop:
         middle = data.rfind(b"\n", first, (first + stop) // 2) + 1 or first
         event = event_at(data, middle)
@@ -245,7 +247,7 @@ def group_arn(group: str) -> str:
 
 
 def _created(header: bytes, path: Path) -> int:
-    """The time in a stream's first line; of a damaged one the file's."""
+    """Return the creation time in a stream's first line; the file's, if that line is damaged."""
     try:
         return int(json.loads(header)["created"])
     except (ValueError, KeyError, TypeError):
@@ -253,7 +255,7 @@ def _created(header: bytes, path: Path) -> int:
 
 
 def _event(line: bytes, start: int) -> Event:
-    """One that is damaged is shown as it is."""
+    """Return the event of a line; a damaged line is shown as it is."""
     try:
         fields = json.loads(line)
         fields["t"], fields["m"], fields["i"]
@@ -263,7 +265,7 @@ def _event(line: bytes, start: int) -> Event:
 
 
 def _end_torn_line(file: BinaryIO) -> None:
-    """Positions at the end; cuts off a line that a kill left without its newline."""
+    """Move to the end; cut off a line that a kill left without its newline."""
     size = file.seek(0, 2)
     while size:
         step = min(size, 4096)
@@ -285,7 +287,7 @@ def _file_name(what: str, name: str, suffix: str) -> str:
 
 
 def _is_earlier(path: Path, events: list[tuple[int, str]]) -> bool:
-    """Whether an event would come after a later one."""
+    """Return whether a new event is earlier than the last one stored."""
     last = next(read_backward(path), None)
     return last is not None and any(t < last.timestamp for t, _ in events)
 

@@ -18,12 +18,12 @@ from trainyard.emulator.services.log_store import (
     read_forward,
 )
 
-_PAGE = 50  # groups or streams a page, at most (AWS's limit and default)
-_EVENTS = 10_000  # events a page, at most (AWS's limit and default)
-_BYTES = 1 << 20  # and their size: AWS returns up to 1 MB
+_PAGE = 50  # most groups or streams per page (AWS's limit and default)
+_EVENTS = 10_000  # most events per page (AWS's limit and default)
+_BYTES = 1 << 20  # most bytes of events per page: AWS returns up to 1 MB
 
 _SETTINGS = ("kmsKeyId", "logGroupClass", "tags")
-"""What CreateLogGroup may set."""
+"""Settings that CreateLogGroup accepts."""
 _DAYS: tuple[int, ...] = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
 _DAYS += (1827, 2192, 2557, 2922, 3288, 3653)  # the API reference's list
 
@@ -100,7 +100,7 @@ class Logs:
         return {}
 
     def _unexpired(self, request: dict) -> dict:
-        """The request, which asks for no event that the group's retention has ended."""
+        """Return the request, limited to events within the group's retention."""
         days = self._store.settings(_group(request)).get("retentionInDays")
         if days is None:
             return request
@@ -205,7 +205,7 @@ def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
 
 
 def _start(request: dict) -> tuple[bool, int | None]:
-    """(forward?, offset): at the end of a stream the same token comes back, as AWS promises."""
+    """Return (forward?, offset). At a stream's end the same token comes back, as AWS promises."""
     token = request.get("nextToken")
     if token is None:
         return (True, 0) if request.get("startFromHead") else (False, None)
@@ -259,7 +259,7 @@ def _skip(request: dict) -> int:
 
 
 def _group(request: dict) -> str:
-    """By name, or by ARN as newer clients send it."""
+    """Return the group's name, from its name, or from its ARN as newer clients send it."""
     members = ("logGroupName", "logGroupIdentifier", "resourceArn")
     named = next((request[name] for name in members if request.get(name)), None)
     if not named:

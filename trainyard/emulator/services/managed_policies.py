@@ -1,6 +1,6 @@
-"""AWS's own IAM policies, of which moto has a copy and keeps it out of its IAM unless it is told.
+"""AWS's own IAM policies, which moto only adds to its IAM on demand.
 
-They take 0.2 s, so they come in with the first request that names one of them, or lists policies.
+Adding takes 0.2 s, so it is done at the first request that names one of them, or lists policies.
 """
 
 import json
@@ -12,13 +12,13 @@ _NAMED = re.compile(rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAc
 
 
 def wanted(body: bytes) -> bool:
-    """Whether a request with that body shows whether AWS's policies are there."""
+    """Return whether the answer to a request with that body depends on AWS's policies."""
     return bool(_NAMED.search(body))
 
 
 def load() -> None:
-    """Put them into IAM, if they are not there."""
-    # moto's IAM takes 0.3 s to import, which an emulator that nobody asks for it need not take
+    """Add the policies to IAM, unless they are there."""
+    # importing moto's IAM takes 0.3 s, which most emulators can avoid
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends
 

@@ -1,4 +1,4 @@
-"""moto's server, unpatched, for every service that the emulator lacks; all but SageMaker.
+"""moto's server, unpatched, for every service that the emulator lacks, except SageMaker.
 
 moto keeps its state in memory: these services (IAM, Events, ...) start empty.
 """
@@ -29,8 +29,8 @@ class Moto:
         self._reset()
 
     def answer(self, request: Request) -> Response:
-        """The answer to any request, with moto's HTML errors put into the service's own form."""
-        request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: we look too
+        """Return the answer to any request, with moto's HTML errors in the service's own form."""
+        request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
         with contextlib.nullcontext() if _waits(request) else self._lock:
             for known in (managed_policies, own_role):
                 if known.wanted(request.get_data()):
@@ -47,7 +47,7 @@ class Moto:
         return Response(body, status, headers)
 
     def _reset(self) -> None:
-        """Moto's state belongs to the process: a state directory must not see another's."""
+        """Empty moto's state, which belongs to the process: state directories must not share it."""
         environ = EnvironBuilder(path="/moto-api/reset", method="POST").get_environ()
         _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
         if not status.startswith("200"):
@@ -55,13 +55,13 @@ class Moto:
 
 
 def _waits(request: Request) -> bool:
-    """Whether it may take its time: a long poll of a queue, which others are to fill meanwhile."""
+    """Return whether the request may wait: a long poll of a queue, which others fill meanwhile."""
     target = request.headers.get("X-Amz-Target", "")
     return "AmazonSQS.ReceiveMessage" in (target, f"AmazonSQS.{request.form.get('Action')}")
 
 
 def unimplemented(request: Request, detail: str, operation: str = "") -> Response:
-    """A 400 in the service's protocol: botocore retries a 500 and cannot parse HTML."""
+    """Return a 400 in the service's protocol: botocore retries a 500 and cannot parse HTML."""
     target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
     operation = operation or target or request.form.get("Action", "")
     operation = operation or f"{request.method} {request.path}"
@@ -75,7 +75,7 @@ def unimplemented(request: Request, detail: str, operation: str = "") -> Respons
 
 
 def query_error(code: str, message: str, status: int = 400) -> Response:
-    """An error in the query protocol's form: IAM, STS."""
+    """Return an error in the query protocol's form: IAM, STS."""
     body = (
         "<ErrorResponse><Error><Type>Sender</Type>"
         f"<Code>{code}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
@@ -87,12 +87,12 @@ _SPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
 
 
 def identity_wanted(request: Request) -> bool:
-    """Whether the request, in the query protocol, is GetCallerIdentity."""
+    """Return whether the request, in the query protocol, is GetCallerIdentity."""
     return request.values.get("Action") == "GetCallerIdentity"
 
 
 def identity(who: dict[str, str]) -> Response:
-    """GetCallerIdentity's answer, with these members."""
+    """Return GetCallerIdentity's answer, with these members."""
     members = "".join(f"<{name}>{escape(text)}</{name}>" for name, text in who.items())
     result = f"<GetCallerIdentityResult>{members}</GetCallerIdentityResult>"
     body = f'<GetCallerIdentityResponse xmlns="{_SPACE}">{result}</GetCallerIdentityResponse>'

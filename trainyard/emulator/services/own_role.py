@@ -1,7 +1,7 @@
-"""The role that a person is here: as in Studio, so that ``get_execution_role()`` has an answer.
+"""The role of the emulator's user: as in Studio, so that ``get_execution_role()`` has an answer.
 
-Whoever has the emulator's own keys is a session of this role. moto's IAM has it as soon as a
-request asks for it by name, or for all roles.
+A user of the emulator's own keys is a session of this role. moto's IAM gets it at the first request
+that asks for it by name, or for all roles.
 """
 
 import json
@@ -22,16 +22,16 @@ TRUST = {
         }
     ],
 }
-"""Who may assume it: SageMaker, as of any role for its jobs."""
+"""Trust policy: only SageMaker may assume it, as with any role for its jobs."""
 
 
 def wanted(body: bytes) -> bool:
-    """Whether a request with that body shows whether the role is there."""
+    """Return whether the answer to a request with that body depends on the role."""
     return bool(_NAMED.search(body))
 
 
 def load() -> None:
-    """Put it into IAM, if it is not there."""
+    """Add the role to IAM, unless it is there."""
     from moto.iam.models import iam_backends  # 0.3 s: see managed_policies
 
     backend = iam_backends[ACCOUNT]["aws"]

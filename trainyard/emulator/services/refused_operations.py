@@ -1,8 +1,8 @@
-"""What moto's other services say without doing it: refused by name before moto is asked.
+"""Operations that moto reports as done without doing them: refused by name before moto is asked.
 
-moto answers ``SUCCEEDED`` for a Glue job that nobody ran, and its CloudFormation makes a bucket in
-an S3 that is not the one here. What only stores, or really does what it says among moto's own
-services (a queue, a table, a key), is left to it.
+moto answers ``SUCCEEDED`` for a Glue job that was never run, and its CloudFormation creates a
+bucket in an S3 that is not this emulator's. Of moto's own services, those that only store, or
+really do what they report (a queue, a table, a key), are left to it.
 """
 
 import functools
@@ -13,21 +13,21 @@ from werkzeug import Request
 
 from trainyard.emulator.rest_requests import Rest
 
-_MACHINES = "machines or containers that run for as long as they are wanted"
-_MAIL = "somebody who delivers mail"
-_RUNS = "something that runs it, and moto only says that it did"
+_MACHINES = "machines or containers that keep running"
+_MAIL = "a service that delivers mail"
+_RUNS = "a service that runs it: moto only reports success"
 _VERBS = re.compile(
     "(Start|Run|Submit|Invoke|Execute|Send|Restore|Reboot|Resume|Detect|Synthesize|Translate)[A-Z]"
 )
-"""How the operations begin that run, deliver or analyse something."""
+"""Start of the names of operations that run, deliver or analyse something."""
 DOES = frozenset(
     "sqs sns dynamodb kms kinesis secretsmanager iam sts swf events lambda monitoring".split()
 )
-"""Services, by the name that requests are signed for, whose verbs moto, or a room here, keeps."""
+"""Services, by signing name, whose such operations really work, in moto or in a room here."""
 MAKES: dict[str, tuple[str, str]] = {
     "application-autoscaling": (
         "RegisterScalableTarget PutScalingPolicy PutScheduledAction",
-        "instances that come and go with the load",
+        "instances that follow the load",
     ),
     "autoscaling": ("CreateAutoScalingGroup", _MACHINES),
     "batch": ("CreateComputeEnvironment", _MACHINES),
@@ -46,7 +46,7 @@ MAKES: dict[str, tuple[str, str]] = {
     "elasticloadbalancing": ("CreateLoadBalancer", _MACHINES),
     "elasticmapreduce": ("AddJobFlowSteps AddInstanceGroups", _MACHINES),
     "es": ("CreateDomain CreateElasticsearchDomain", _MACHINES),
-    "firehose": ("CreateDeliveryStream", "deliveries into the S3 that is here"),
+    "firehose": ("CreateDeliveryStream", "deliveries into this emulator's S3"),
     "fsx": ("CreateFileSystem", "a network file system"),
     "kafka": ("CreateCluster CreateClusterV2", _MACHINES),
     "kinesisanalytics": ("CreateApplication", _RUNS),
@@ -61,13 +61,13 @@ MAKES: dict[str, tuple[str, str]] = {
     "synthetics": ("CreateCanary", _RUNS),
     "tagging": (
         "GetResources GetTagKeys GetTagValues TagResources UntagResources",
-        "an index over every service; each service lists and tags what is its own",
+        "an index over every service; each service lists and tags its own resources",
     ),
     "timestream-influxdb": ("CreateDbInstance", _MACHINES),
     "transfer": ("CreateServer", _MACHINES),
     "workspaces": ("CreateWorkspaces", _MACHINES),
 }
-"""Service → its operations that run something without saying so, and what they would need."""
+"""Service → its operations that run something despite their names, and what they would need."""
 _REST = {
     "aps": ("amp",),
     "bedrock": ("bedrock", "bedrock-runtime", "bedrock-agent"),
@@ -77,16 +77,16 @@ _REST = {
     "mobiletargeting": ("pinpoint",),
     "ses": ("sesv2",),
 }
-"""Signing name → botocore's services that speak REST, where they are not called the same."""
+"""Signing name → botocore's services with REST, where the names differ."""
 FORMED = re.compile("AWS::(IAM|SSM|SecretsManager|SQS|SNS|KMS|DynamoDB|ECR|EC2)::.*")
-"""Types that CloudFormation may make: they are where moto's CloudFormation makes them."""
+"""Types that CloudFormation may create: moto creates them in services that are really used here."""
 _TYPE = re.compile(r"""["']?Type["']?\s*:\s*["']?((?:AWS|Custom|Alexa)::[\w:<>]+)""")
 
 
 def refusal(service: str, request: Request) -> tuple[str, str] | None:
-    """(operation, what it would need) of a request that moto would only pretend to do.
+    """Return (operation, what it would need) of a request that moto would only pretend to do.
 
-    ``service``: the name that it is signed for.
+    ``service``: the name that it is signed for. None for other requests.
     """
     operation = operation_of(service, request)
     operations, needed = MAKES.get(service, ("", ""))
@@ -102,7 +102,7 @@ def refusal(service: str, request: Request) -> tuple[str, str] | None:
 
 
 def operation_of(service: str, request: Request) -> str:
-    """The operation's name; empty where no model of botocore's says which it is."""
+    """Return the operation's name; empty if no model of botocore's has it."""
     if target := request.headers.get("X-Amz-Target", ""):
         return target.rpartition(".")[2]
     if action := request.form.get("Action") or request.args.get("Action"):
@@ -113,28 +113,28 @@ def operation_of(service: str, request: Request) -> str:
 
 @functools.cache
 def _speaking(service: str) -> list[Rest]:
-    """Botocore's services that may speak REST under that signing name."""
+    """Return botocore's services that may use REST under that signing name."""
     known = set(Loader().list_available_services("service-2"))
     return [Rest(name) for name in sorted(known.intersection(_REST.get(service, (service,))))]
 
 
 def _stack(operation: str, request: Request) -> tuple[str, str] | None:
-    """A stack with a type that would be made beside what is here, where nobody sees it."""
+    """Refuse a stack with a type that moto would create outside the emulator's own services."""
     if request.form.get("TemplateURL"):
-        return operation, "its template as TemplateBody: moto cannot read the S3 that is here"
+        return operation, "its template as TemplateBody: moto cannot read this emulator's S3"
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
     resources = {kind for kind in types if kind.count("::") == 2}  # more: a parameter's type
     if foreign := sorted(kind for kind in resources if not FORMED.fullmatch(kind)):
-        services = f"{', '.join(foreign)} made where they belong: create them by their own services"
+        services = f"{', '.join(foreign)} created where they belong: use their own services"
         return operation, services
     return None
 
 
 def _message(operation: str, request: Request) -> tuple[str, str] | None:
-    """A message that would reach nobody."""
+    """Refuse a message that would not be delivered."""
     protocol = request.form.get("Protocol", "sqs")
     if operation == "Subscribe" and protocol != "sqs":
-        return operation, f"somebody who delivers by {protocol}; queues (sqs) get theirs"
+        return operation, f"a service that delivers by {protocol}; queues (sqs) do get messages"
     if operation == "Publish" and request.form.get("PhoneNumber"):
-        return operation, "somebody who delivers text messages"
+        return operation, "a service that delivers text messages"
     return None

@@ -1,1 +1,3 @@
-"""Endpoints: a model package's container, started as SageMaker starts it for serving, and asked."""
+"""Endpoints: a model package's container, started for serving as SageMaker does, and its
+requests.
+"""

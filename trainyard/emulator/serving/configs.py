@@ -1,4 +1,6 @@
-"""CreateEndpointConfig and its relatives: kept on disk, refused where an endpoint could not be."""
+"""CreateEndpointConfig and related operations: kept on disk, refused if no endpoint could run
+them.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +20,7 @@ NOT_RUN = {
     "ShadowProductionVariants": "shadow variants",
     "CrossRegionTrafficConfig": "traffic across regions",
 }
-"""Member of the request → what it would ask for."""
+"""Member of the request → feature that it asks for."""
 NOT_RUN_VARIANT = {
     "ServerlessConfig": "serverless inference",
     "CoreDumpConfig": "core dumps",
@@ -27,7 +29,7 @@ NOT_RUN_VARIANT = {
 
 
 class EndpointConfigs:
-    """All endpoint configurations of a state directory. From any thread; raises as AWS does."""
+    """The endpoint configurations of a state directory. Thread-safe; raises errors as AWS does."""
 
     def __init__(self, root: Path, models: Models) -> None:
         self._stored = Stored(root, CONFIG)
@@ -43,8 +45,8 @@ class EndpointConfigs:
         }
 
     def create(self, request: dict) -> dict:
-        """Raises ``ValidationException`` for a model that is not there, and for what an endpoint
-        here could not do.
+        """Raise ``ValidationException`` for a missing model, and for what an endpoint here cannot
+        do.
         """
         for check in checks(request):
             check()
@@ -55,7 +57,7 @@ class EndpointConfigs:
         for variant in variants:
             self._check(variant)
         if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
-            raise _invalid("ProductionVariants: one InitialVariantWeight at least must not be 0")
+            raise _invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
         _check_capture(request.get("DataCaptureConfig") or {})
         return {"EndpointConfigArn": self._stored.create(request)}
 
@@ -76,7 +78,7 @@ class EndpointConfigs:
 
 
 def checks(request: dict) -> Iterator[Check]:
-    """What a request is refused for because it is not run here."""
+    """Iterate over the checks that refuse what is not run here."""
     for member, what in NOT_RUN.items():
         yield partial(_refuse_member, "", request, member, what)
     for variant in request["ProductionVariants"]:

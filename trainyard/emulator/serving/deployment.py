@@ -1,8 +1,7 @@
-"""DeploymentConfig: how an update shifts traffic, how long it bakes, which alarms it heeds.
+"""DeploymentConfig of an update: shares of traffic, waits after each shift, alarms that roll back.
 
-Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments". Where a
-variant has one process here, an INSTANCE_COUNT becomes its share of the instances that were asked
-for.
+Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments". Since
+a variant has one process here, an INSTANCE_COUNT becomes a share of the requested instances.
 """
 
 from dataclasses import dataclass
@@ -10,25 +9,25 @@ from dataclasses import dataclass
 from trainyard.emulator.api import ApiError
 
 LIMITS = {"CanarySize": (0, 0.5), "LinearStepSize": (0.1, 0.5), "MaximumBatchSize": (0.05, 0.5)}
-"""Member → its least and greatest share of the instances: botocore's documentation of each."""
+"""Member → its smallest and largest share of the instances: botocore's documentation of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What an update does: shifts green's share of the requests, and bakes after each shift."""
+    """The plan of an update: shifts green's share of the requests, and bakes after each shift."""
 
     shares: tuple[float, ...] = (1.0,)
     bake: float = 0.0
-    """Seconds after each shift in which an alarm turns everything back."""
+    """Seconds after each shift during which an alarm rolls everything back."""
     termination: float = 0.0
-    """Seconds more after the last one, before blue ends."""
+    """Additional seconds after the last shift, before blue ends."""
     limit: float = float("inf")
-    """Seconds that all of it may take."""
+    """Longest duration of the whole update, in seconds."""
     alarms: tuple[str, ...] = ()
 
 
 def planned(config: dict, instances: int) -> Deployment:
-    """Of a request's DeploymentConfig; ``instances``: the configuration's, of all variants.
+    """Return the plan of a DeploymentConfig. ``instances``: the configuration's, of all variants.
 
     Raises ``ValidationException``.
     """

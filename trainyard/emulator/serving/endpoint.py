@@ -1,8 +1,8 @@
-"""One endpoint: the fleet that serves it, the one that is to, and the way from one to the other.
+"""An endpoint: the fleet that serves it, the next fleet, and the shift from one to the other.
 
 An update starts a second fleet (green) beside the first (blue), shifts requests to it and waits
-after each shift. When an alarm goes off meanwhile all requests return to blue. No request is lost
-on the way: a fleet ends when the last one that it got is answered.
+after each shift. If an alarm goes off meanwhile, all requests return to blue. No request is lost: a
+fleet ends when its last request has been answered.
 """
 
 import contextlib
@@ -20,26 +20,26 @@ from trainyard.emulator.serving.deployment import Deployment
 from trainyard.emulator.serving.fleet import Fleet, Turns, Variant
 from trainyard.emulator.serving.serving_instance import Answer
 
-LOOK = 0.1  # seconds between looks at the alarms
+LOOK = 0.1  # seconds between checks of the alarms
 log = logging.getLogger(__name__)
 
 Alarmed = Callable[[tuple[str, ...]], list[str]]
-"""Those of some alarms that are in the state ALARM."""
+"""Returns those of the given alarms that are in the state ALARM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A container's answer, and who gave it how fast."""
+    """A container's answer, with the variant that gave it and the time that it took."""
 
     answer: Answer
     config: dict
-    """The endpoint configuration that it is of."""
+    """The endpoint configuration of the fleet that answered."""
     variant: Variant
     seconds: float
 
 
 class Endpoint:
-    """Every method may be called from any thread."""
+    """An endpoint and its fleets. Its methods are thread-safe."""
 
     def __init__(self, place: Place, name: str, config: dict, alarmed: Alarmed) -> None:
         self.arn = make_arn("sagemaker", f"endpoint/{name.lower()}")
@@ -56,7 +56,7 @@ class Endpoint:
 
     @property
     def config(self) -> dict:
-        """That of the fleet that serves; during an update still blue's."""
+        """The configuration of the serving fleet; during an update still blue's."""
         return self._blue.config
 
     def start(self) -> None:
@@ -64,13 +64,13 @@ class Endpoint:
         self._begin("Creating", self._come_up)
 
     def update(self, config: dict, deployment: Deployment, asked: dict) -> None:
-        """Put ``config`` into service beside what serves now. Raises ``ValidationException``."""
+        """Put ``config`` into service beside the present fleet. Raises ``ValidationException``."""
         fleet = Fleet(self._place, self.name, config)
         self._begin("Updating", lambda: self._deploy(fleet, deployment))
         self.deployment_config = asked
 
     def weigh(self, weights: dict[str, float], counts: dict[str, int]) -> None:
-        """UpdateEndpointWeightsAndCapacities."""
+        """Answer UpdateEndpointWeightsAndCapacities."""
         known = self._blue.variants
         for name in {*weights, *counts} - known.keys():
             raise ApiError(
@@ -78,7 +78,7 @@ class Endpoint:
             )
         after = {n: weights.get(n, variant.weight) for n, variant in known.items()}
         if not sum(after.values()):
-            raise ApiError("ValidationException", "one DesiredWeight at least must not be 0")
+            raise ApiError("ValidationException", "at least one DesiredWeight must not be 0")
 
         def change() -> None:
             self._blue.weigh(weights)
@@ -89,8 +89,10 @@ class Endpoint:
         self._begin("Updating", change)
 
     def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> Served:
-        """``POST /invocations``. A container that does not answer is one that answers
-        500. Raises ``ValidationError`` for a target that is not there.
+        """Send ``POST /invocations`` to a variant; a container that does not answer counts as a
+        500.
+
+        Raises ``ValidationError`` for a missing target variant.
         """
         with contextlib.ExitStack() as stack:
             with self._lock:  # no fleet may end between being chosen and having the request
@@ -129,7 +131,7 @@ class Endpoint:
             return found | ({"FailureReason": self.failure} if self.failure else {})
 
     def stop(self) -> None:
-        """Return when no process of the endpoint is left."""
+        """Stop the endpoint; return when none of its processes is left."""
         self._ended.set()
         with self._lock:
             fleets, worker = [self._blue, self._green], self._worker
@@ -175,7 +177,7 @@ class Endpoint:
         if why:  # already in blue: developer guide, "Auto-Rollback Configuration"
             return self._become("InService", f"The deployment was not begun: {why}")
         with self._lock:
-            if self._ended.is_set():  # deleted: nobody would end it
+            if self._ended.is_set():  # deleted: the fleet would never be stopped
                 return
             self._green, self._share = fleet, 0.0
         fleet.start()
@@ -192,7 +194,7 @@ class Endpoint:
             self._roll_back(fleet, why) if why else self._complete(fleet)
 
     def _bake(self, how: Deployment, seconds: float, limit: float) -> str:
-        """Wait; why all must go back, or an empty text."""
+        """Wait ``seconds``; return why the update must be rolled back, or an empty text."""
         until = time.monotonic() + seconds
         while True:
             if why := self._off(how.alarms):

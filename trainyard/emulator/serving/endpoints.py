@@ -1,6 +1,6 @@
-"""CreateEndpoint and its relatives, and InvokeEndpoint.
+"""CreateEndpoint and related operations, and InvokeEndpoint.
 
-An endpoint ends with the emulator, as its containers do; its configuration stays. Not run:
+An endpoint ends with the emulator, as its containers do; its configuration stays. Not supported:
 autoscaling, shadow variants, asynchronous and serverless inference, inference components.
 """
 
@@ -19,11 +19,11 @@ from trainyard.emulator.serving.named_documents import NAME
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
 RETAINED = {"DesiredWeight": "InitialVariantWeight", "DesiredInstanceCount": "InitialInstanceCount"}
-"""VariantPropertyType → the member of a variant that it keeps in an update."""
+"""VariantPropertyType → member of a variant that an update retains."""
 
 
 class Endpoints:
-    """All endpoints of a running emulator. Every method may be called from any thread.
+    """The endpoints of a running emulator. Its methods are thread-safe.
 
     Raises ApiError as AWS does.
     """
@@ -31,7 +31,7 @@ class Endpoints:
     def __init__(self, place: Place, configs: EndpointConfigs, alarms: Alarms) -> None:
         self._place, self._configs, self._alarms = place, configs, alarms
         self._live: dict[str, Endpoint] = {}
-        """By the name in lower case, as in the ARN."""
+        """Endpoints by name in lower case, as in the ARN."""
         self._lock = threading.Lock()
         self._closed = False
         self._invocations = Invocations(place)
@@ -47,11 +47,13 @@ class Endpoints:
         }
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
-        """InvokeEndpoint; ``path`` is the request's. Raises ``ValidationError``, ``ModelError``."""
+        """Answer InvokeEndpoint. ``path``: the request's. Raises ``ValidationError``,
+        ``ModelError``.
+        """
         return self._invocations.answer(self._find, path, body, headers)
 
     def close(self) -> None:
-        """Stop every endpoint; returns when no process of theirs is left."""
+        """Stop every endpoint; return when none of their processes is left."""
         with self._lock:
             self._closed = True
             live, self._live = list(self._live.values()), {}
@@ -89,7 +91,7 @@ class Endpoints:
         if request.get("RetainDeploymentConfig"):
             asked = endpoint.deployment_config
         how = planned(asked, _instances(config))
-        self._alarmed(how.alarms)  # one that is not there is refused now
+        self._alarmed(how.alarms)  # a missing alarm is refused now
         endpoint.update(config, how, asked)
         return {"EndpointArn": endpoint.arn}
 
@@ -145,11 +147,11 @@ class Endpoints:
         return self._live[name.lower()]
 
     def _alarmed(self, names: Iterable[str]) -> list[str]:
-        """Those that are in the state ALARM. Raises ``ValidationException`` for unknown ones."""
+        """Return those in the state ALARM. Raises ``ValidationException`` for unknown alarms."""
         wanted = list(names)
         states = self._alarms.states(wanted)
         if missing := [name for name in wanted if name not in states]:
-            raise _invalid(f"AutoRollbackConfiguration: there is no alarm {', '.join(missing)}")
+            raise _invalid(f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist")
         return [name for name, state in states.items() if state == "ALARM"]
 
 
@@ -158,7 +160,7 @@ def _instances(config: dict) -> int:
 
 
 def _retained(config: dict, endpoint: Endpoint, dropped: set[str]) -> dict:
-    """``config`` with what is set at the endpoint of its variants."""
+    """Return ``config`` with the values that the endpoint now has for its variants."""
     now = {v["VariantName"]: v for v in endpoint.describe()["ProductionVariants"]}
     variants = []
     for variant in config["ProductionVariants"]:

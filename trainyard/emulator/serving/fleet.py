@@ -1,4 +1,4 @@
-"""A fleet: everything that serves one endpoint configuration, a process for each variant."""
+"""A fleet: all processes that serve one endpoint configuration, one for each variant."""
 
 import contextlib
 import shutil
@@ -16,7 +16,7 @@ from trainyard.emulator.serving.serving_instance import ANSWER, Instance
 
 
 class Turns:
-    """Smooth weighted round robin: after any n requests nobody is one request from its share.
+    """Smooth weighted round robin: at any time every name is within one request of its share.
 
     AWS draws at random with the same weights.
     """
@@ -25,7 +25,7 @@ class Turns:
         self._credit: dict[str, float] = {}
 
     def next(self, weights: Mapping[str, float]) -> str:
-        """A name, in proportion to its weight; one with weight 0 never.
+        """Return a name, in proportion to its weight; never one with weight 0.
 
         Raises:
             ValueError: no weight is above 0.
@@ -43,7 +43,7 @@ class Turns:
 
 
 class Variant:
-    """A production variant: one process stands in for all its instances."""
+    """A production variant: one process replaces all its instances."""
 
     def __init__(self, place: Place, endpoint: str, folder: Path, spec: dict) -> None:
         self.spec, self.name = spec, spec["VariantName"]
@@ -60,11 +60,11 @@ class Variant:
 
     def start(self) -> None:
         if self.count > 1:
-            self._line("", f"[emulator] One process stands in for {self.count} instances.")
+            self._line("", f"[emulator] One process replaces {self.count} instances.")
         self.instance.start()
 
     def describe(self) -> dict:
-        """A ProductionVariantSummary."""
+        """Return the ProductionVariantSummary."""
         images = [
             {"SpecifiedImage": c.image, "ResolvedImage": c.image, "ResolutionTime": self.started}
             for c in self.containers
@@ -84,10 +84,10 @@ class Variant:
 
 
 class Fleet:
-    """The variants of a configuration. Every method may be called from any thread."""
+    """The variants of a configuration. Its methods are thread-safe."""
 
     def __init__(self, place: Place, endpoint: str, config: dict) -> None:
-        """``config``: DescribeEndpointConfig's answer."""
+        """Create the fleet. ``config``: DescribeEndpointConfig's answer."""
         self.config = config
         self._folder = place.jobs.parent / "endpoints" / endpoint / uuid.uuid4().hex[:8]
         specs = config["ProductionVariants"]
@@ -101,7 +101,7 @@ class Fleet:
 
     @property
     def failure(self) -> str:
-        """Why a variant does not serve; empty while all do, or start."""
+        """Why a variant does not serve; empty while all variants serve or start."""
         failed = [v for v in self.variants.values() if v.instance.status == "Failed"]
         return "; ".join(f"variant {v.name}: {v.instance.failure}" for v in failed)
 
@@ -110,13 +110,15 @@ class Fleet:
             variant.start()
 
     def wait(self) -> None:
-        """Return when each variant is ready, or has failed."""
+        """Return when each variant is ready or has failed."""
         for variant in self.variants.values():
             variant.instance.wait()
 
     @contextmanager
     def serving(self, target: str | None) -> Iterator[Variant]:
-        """The variant for a request, or the one that it names; :meth:`drain` waits for its end."""
+        """Yield the variant for a request, or the one named ``target``; :meth:`drain` waits for its
+        end.
+        """
         with self._lock:
             variant = self._choose(target)
             self._busy += 1
@@ -133,16 +135,16 @@ class Fleet:
                 self.variants[name].weight = self.variants[name].wanted_weight = weight
 
     def drain(self) -> None:
-        """Return when no request is under way: none may come in meanwhile."""
+        """Return when no request is running; new requests must be prevented meanwhile."""
         with self._lock:
             self._lock.wait_for(lambda: not self._busy, ANSWER)
 
     def stop(self) -> None:
-        """Return when no process of the fleet is left."""
+        """Stop the fleet; return when none of its processes is left."""
         for variant in self.variants.values():
             variant.instance.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another fleet of the endpoint has its folder there
+        with contextlib.suppress(OSError):  # another fleet of the endpoint uses the folder
             self._folder.parent.rmdir()
 
     def _choose(self, target: str | None) -> Variant:

@@ -1,4 +1,4 @@
-"""InvokeEndpoint: a request of sagemaker-runtime on its way to a container and back."""
+"""InvokeEndpoint: passes a request of sagemaker-runtime to a container, and returns its answer."""
 
 import base64
 import json
@@ -36,14 +36,14 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to an InvokeEndpoint: the container's, and headers of the service."""
+    """The answer to InvokeEndpoint: the container's answer, and headers of the service."""
 
     answer: Answer
     headers: dict[str, str] = field(default_factory=dict)
 
 
 class Invocations:
-    """Every method may be called from any thread."""
+    """Answers InvokeEndpoint, with metrics and data capture. Its methods are thread-safe."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -53,7 +53,9 @@ class Invocations:
     def answer(
         self, find: Callable[[str], Endpoint], path: str, body: bytes, headers: dict[str, str]
     ) -> Reply:
-        """Raises ``ValidationError``, ``ModelError``; ``path`` and ``headers``: the request's."""
+        """Answer a request. ``path``, ``headers``: the request's. Raises ``ValidationError``,
+        ``ModelError``.
+        """
         began = time.monotonic()
         endpoint = _wanted(find, path)
         given = {name.title(): value for name, value in headers.items()}
@@ -71,7 +73,7 @@ class Invocations:
         return Reply(served.answer, shown)
 
     def forget(self, endpoint: str) -> None:
-        """Write what is held of an endpoint that has ended."""
+        """Write the captured data still in memory of an endpoint that has ended."""
         with self._lock:
             ended = [key for key in self._captures if key[0] == endpoint]
             captures = [self._captures.pop(key) for key in ended]
@@ -119,19 +121,19 @@ def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:
     return endpoint
 
 
-# ``<prefix>/<endpoint>/<variant>/yyyy/mm/dd/hh/<uuid>.jsonl``, a line for each request: developer
+# ``<prefix>/<endpoint>/<variant>/yyyy/mm/dd/hh/<uuid>.jsonl``, one line per request: developer
 # guide, "Capture data from real-time endpoint".
 
 
-HOLD = 1.0  # seconds that lines are held for a file of several
+HOLD = 1.0  # seconds that lines are held, to write several into one file
 log = logging.getLogger(__name__)
 
 
 class Capture:
-    """One endpoint's. Every method may be called from any thread."""
+    """Data capture of one endpoint. Its methods are thread-safe."""
 
     def __init__(self, objects: ObjectStore, endpoint: str, config: dict) -> None:
-        """``config``: DataCaptureConfig."""
+        """Start the capture. ``config``: DataCaptureConfig."""
         self._objects, self._endpoint, self._config = objects, endpoint, config
         self._lines: dict[str, list[str]] = {}
         self._turns, self._lock = Turns(), threading.Lock()
@@ -140,7 +142,9 @@ class Capture:
     def add(
         self, variant: str, asked: bytes, asked_type: str, answer: Answer, inference: str
     ) -> None:
-        """Of the configured percentage of requests; ``inference``: the client's InferenceId."""
+        """Add a request, or skip it by the sampling percentage. ``inference``: the client's
+        InferenceId.
+        """
         percentage = self._config["InitialSamplingPercentage"]
         with self._lock:
             shares = {"yes": float(percentage), "no": 100.0 - percentage}
@@ -154,7 +158,7 @@ class Capture:
                 self._timer.start()
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write the lines held in memory."""
         with self._lock:
             lines, self._lines, self._timer = self._lines, {}, None
         bucket, prefix = split_uri(self._config["DestinationS3Uri"])
@@ -164,7 +168,10 @@ class Capture:
             text = "".join(f"{line}\n" for line in found)
             try:
                 self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
-            except (ApiError, OSError) as failure:  # no such bucket, no room: it serves on
+            except (
+                ApiError,
+                OSError,
+            ) as failure:  # no bucket or a full disk: it serves on
                 log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
     def _line(self, asked: bytes, asked_type: str, answer: Answer, inference: str) -> str:
@@ -188,7 +195,7 @@ class Capture:
         elif plain in kinds.get("JsonContentTypes", ()):
             encoding = "JSON"
         data = body.decode(errors="replace")
-        if encoding == "BASE64" or data.encode() != body:  # or the type promises what is not there
+        if encoding == "BASE64" or data.encode() != body:  # or the body is not text of its type
             data, encoding = base64.b64encode(body).decode(), "BASE64"
         side = {"observedContentType": content_type, "mode": mode, "data": data}
         return side | {"encoding": encoding}

@@ -1,4 +1,4 @@
-"""CreateModel and its relatives, and what a model's containers are started from."""
+"""CreateModel and related operations, and the containers of a model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ MODEL = Kind("Model", "model", "model")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What one of a model's containers is started from."""
+    """Everything needed to start one of a model's containers."""
 
     server: ModelServer
     image: str
     data: str
-    """The S3 URI of its model.tar.gz."""
+    """S3 URI of its model.tar.gz."""
     environment: dict[str, str]
 
 
 class Models:
-    """All models of a state directory. Every method may be called from any thread.
+    """The models of a state directory. Its methods are thread-safe.
 
-    ``forward(operation, request)`` answers for model packages; ``python`` stands in for images.
-    Raises ApiError as AWS does.
+    ``forward(operation, request)`` answers for model packages; ``python``: the interpreter that
+    replaces images. Raises ApiError as AWS does.
     """
 
     def __init__(self, root: Path, forward: Forward, python: Path) -> None:
@@ -43,7 +43,7 @@ class Models:
         }
 
     def create(self, request: dict) -> dict:
-        """Keep it as it is asked for: whether it can be served is said when it is to be."""
+        """Store the model as requested; whether it can be served is checked when it is used."""
         single, several = request.get("PrimaryContainer"), request.get("Containers")
         if bool(single) == bool(several):
             raise _invalid("A model needs either PrimaryContainer or Containers")
@@ -59,9 +59,9 @@ class Models:
         return self._stored.describe(name)
 
     def containers(self, name: str) -> list[Container]:
-        """In the order in which a request goes through them.
+        """Return the containers in the order in which a request passes them.
 
-        Raises ``ValidationException`` when there is no such model, or when it is not served here.
+        Raises ``ValidationException`` for a missing model, or one that is not served here.
         """
         model = self._stored.describe(name)
         mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
@@ -78,16 +78,18 @@ class Models:
         data = asked.get("ModelDataUrl") or _source(asked)
         serves = server(asked.get("Image", ""), self._python)
         if not data:
-            raise _invalid("the container has no ModelDataUrl: a model.tar.gz in S3 is served here")
+            raise _invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
         environment = asked.get("Environment") or {}
         if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
             raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
         return Container(serves, asked["Image"], data, environment)
 
     def _packaged(self, name: str, environment: dict) -> dict:
-        """The container of a model package; the model's environment goes over the package's."""
+        """Return the container of a model package; the model's environment overrides the
+        package's.
+        """
         package = self._forward("DescribeModelPackage", {"ModelPackageName": name})
-        status = package.get("ModelApprovalStatus", "Approved")  # unversioned packages have none
+        status = package.get("ModelApprovalStatus", "Approved")  # else unversioned
         if status != "Approved":  # CreateModelPackage's documentation of ModelApprovalStatus
             raise _invalid(f"Model package {name} is {status}: approve it to deploy it")
         [container] = package["InferenceSpecification"]["Containers"]
@@ -95,7 +97,7 @@ class Models:
 
 
 def _source(container: dict) -> str:
-    """ModelDataSource's URI, which stands in the place of ModelDataUrl."""
+    """Return ModelDataSource's URI, which replaces ModelDataUrl."""
     source = container.get("ModelDataSource", {}).get("S3DataSource", {})
     return source.get("S3Uri", "")
 

@@ -1,8 +1,8 @@
-"""Which model server stands in for which image's ``serve``: one table.
+"""The table of model servers that replace the ``serve`` of images.
 
 A server is a script in ``containers/`` that loads ``/opt/ml/model`` and answers ``/ping`` and
-``/invocations`` on the Unix socket that is its argument (``http_front.serve``). To add one, write
-the script and a row here.
+``/invocations`` on the Unix socket named by its argument (``http_front.serve``). To add a server,
+write the script and a row here.
 """
 
 import fnmatch
@@ -19,20 +19,20 @@ SCRIPTS = Path(__file__).with_name("containers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelServer:
-    """What serves the models of some images."""
+    """A server for the models of some images."""
 
     name: str
     images: tuple[str, ...]
     """Patterns (fnmatch) for an image's repository, its URI between the last slash and the tag."""
 
     script: str
-    """The file in ``containers/`` that is started as the container."""
+    """File in ``containers/`` that is started as the container."""
 
     modules: tuple[str, ...]
-    """What the interpreter that stands in for the image must have."""
+    """Modules that the interpreter that replaces the image must have."""
 
     install: str
-    """What pip installs for these."""
+    """Packages that pip installs for these modules."""
 
     @property
     def path(self) -> Path:
@@ -62,13 +62,15 @@ SERVERS = (
         install="scikit-learn",
     ),
 )
-"""The first is also that of images which a user has mapped (``TRAINYARD_EMULATOR_IMAGES``)."""
+"""The model servers; the first also serves images that a user has mapped
+(``TRAINYARD_EMULATOR_IMAGES``)."""
 
 
 def server(image: str, python: Path) -> ModelServer:
-    """What serves the models of ``image``.
+    """Return the server for the models of ``image``.
 
-    Raises ``ValidationException`` when nothing here does, or when ``python`` lacks what it needs.
+    Raises ``ValidationException`` for an image that is not served here, or if ``python`` lacks a
+    module.
     """
     name = repository(image)
     if why := images.refusal(image):
@@ -78,13 +80,13 @@ def server(image: str, python: Path) -> ModelServer:
         if "amazonaws.com" in image:
             known = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
             raise _invalid(
-                f"image {image!r} is not served here: what stands in for a container's `serve` "
+                f"image {image!r} is not served here: what replaces a container's `serve` "
                 f"is {known}"
             )
         found = SERVERS[0]
     if missing := lacking(python, found.modules):
         raise _invalid(
-            f"{python}, which stands in for the image, lacks {', '.join(missing)} for {found.name}:"
+            f"{python}, which replaces the image, lacks {', '.join(missing)} for {found.name}:"
             f" {python} -m pip install {found.install}"
         )
     return found

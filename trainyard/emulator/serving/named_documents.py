@@ -1,4 +1,4 @@
-"""Documents that clients create by name, describe, list and delete: models, configurations."""
+"""Documents that clients create, describe, list and delete by name: models, configurations."""
 
 import re
 import threading
@@ -15,7 +15,9 @@ NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pa
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``api`` as in CreateModel, ``resource`` as in its ARN, ``words`` as in AWS's messages."""
+    """A kind of document. ``api`` as in CreateModel, ``resource`` as in its ARN, ``words`` as in
+    messages.
+    """
 
     api: str
     resource: str
@@ -23,11 +25,11 @@ class Kind:
 
 
 class Stored:
-    """All documents of a kind, one file each below ``root``. From any thread.
+    """The documents of a kind, one file each below ``root``. Thread-safe.
 
-    Names differ by more than case, as their ARNs do: these are in lower case.
+    Names must differ in more than case, since ARNs have them in lower case.
 
-    Raises ``ValidationException`` as AWS does for a name that is taken, or not there.
+    Raises ``ValidationException`` as AWS does for a name that is in use, or missing.
     """
 
     def __init__(self, root: Path, kind: Kind) -> None:
@@ -38,7 +40,7 @@ class Stored:
         return make_arn("sagemaker", f"{self._kind.resource}/{name.lower()}")
 
     def create(self, request: dict) -> str:
-        """Keep the request; its ARN."""
+        """Store the request; return its ARN."""
         name = request[f"{self._kind.api}Name"]
         arn = self.arn(name)
         if not NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""An instance that serves a model: its containers in the runtime that jobs have, and requests."""
+"""An instance that serves a model: its containers in the runtime of jobs, and requests to them."""
 
 import contextlib
 import http.client
@@ -30,8 +30,8 @@ from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
 from trainyard.emulator.serving.model_containers import Container
 
-STARTUP = 600.0  # seconds until /ping must answer
-ANSWER = 60.0  # seconds that a container has for an answer (InvokeEndpoint's documentation)
+STARTUP = 600.0  # longest wait for an answer of /ping, in seconds
+ANSWER = 60.0  # longest wait for a container's answer, in seconds (InvokeEndpoint's docs)
 GRACE = 1.0  # seconds from SIGTERM to SIGKILL
 SOCKET = "serve.sock"
 log = logging.getLogger(__name__)
@@ -48,15 +48,15 @@ class Answer:
     """X-Amzn-SageMaker-Custom-Attributes."""
 
     cause: str = ""
-    """The exception behind status 500, where the server's page does not say it."""
+    """The exception behind status 500, if the server's page does not contain it."""
 
 
 class Instance:
-    """The containers of one model, which requests pass in their order: serial inference.
+    """The containers of one model, which requests pass in order: serial inference.
 
-    Every method may be called from any thread. ``line(container, text)`` gets their logs;
-    ``grant`` is the access to AWS that they have as long as they run.
-    ``status`` is ``Starting``, ``Ready`` or ``Failed``, with the reason in ``failure``.
+    Its methods are thread-safe. ``line(container, text)`` gets their logs; ``grant`` is their
+    access to AWS while they run. ``status`` is ``Starting``, ``Ready`` or ``Failed``, with the
+    reason in ``failure``.
     """
 
     def __init__(
@@ -79,11 +79,13 @@ class Instance:
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
         self._short = directory
-        """Leads to the sockets by paths of less than the 108 bytes that one may have."""
+        """Short paths to the sockets, since a socket's path has less than 108 bytes."""
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
-        """Return at once; :meth:`wait` waits until it is Ready, Failed or stopped."""
+        """Start the containers; return at once. :meth:`wait` waits until Ready, Failed or
+        stopped.
+        """
         self._short = Path(tempfile.mkdtemp(prefix="sm-"))
         self._thread.start()
 
@@ -91,7 +93,7 @@ class Instance:
         self._decided.wait()
 
     def stop(self) -> None:
-        """Return when no process of the containers is left."""
+        """Stop the containers; return when none of their processes is left."""
         self._stopping.set()
         self._decided.set()
         if self._cluster:
@@ -100,9 +102,9 @@ class Instance:
             self._thread.join()
 
     def invoke(self, body: bytes, headers: dict[str, str], seconds: float = ANSWER) -> Answer:
-        """``POST /invocations``; each container gets the answer of the one before it.
+        """Send ``POST /invocations``; each container gets the answer of the previous one.
 
-        Raises :class:`OSError` or :class:`http.client.HTTPException` when no answer comes.
+        Raises :class:`OSError` or :class:`http.client.HTTPException` if there is no answer.
         """
         answer = self.ask("POST", "/invocations", body, headers, seconds)
         for node in self._nodes[1:]:
@@ -115,7 +117,7 @@ class Instance:
     def ask(
         self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
     ) -> Answer:
-        """The first container's answer."""
+        """Return the first container's answer."""
         return self._ask(self._nodes[0], method, path, body, headers, seconds)
 
     # life
@@ -150,7 +152,7 @@ class Instance:
             return
         threading.Thread(target=self._wait_for_ping, daemon=True).start()
         self._cluster.run(None, GRACE)
-        said = excerpt(hosts[0], self._tails) or "it said nothing"
+        said = excerpt(hosts[0], self._tails) or "its log is empty"
         self._become("Failed", f"the container ended: {self._late or said}")
 
     def _stage(self, node: Node, container: Container) -> None:
@@ -163,10 +165,10 @@ class Instance:
             node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
             self._unpack(code, node.inside("/opt/ml/code"))
         start = f'exec "$0" {str(container.server.path)!r} "$TMPDIR/{SOCKET}"'
-        node.command = ["/bin/sh", "-c", start, str(node.python)]  # TMPDIR: the isolation's to say
+        node.command = ["/bin/sh", "-c", start, str(node.python)]  # TMPDIR is set by the isolation
 
     def _unpack(self, uri: str, target: Path) -> None:
-        """A model.tar.gz, or what is below an uncompressed model's prefix."""
+        """Download a model.tar.gz, or everything below an uncompressed model's prefix."""
         if uri.endswith("/"):
             download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
             return

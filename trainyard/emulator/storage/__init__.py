@@ -1,12 +1,12 @@
 """S3 over HTTP, in front of :class:`trainyard.emulator.storage.object_store.ObjectStore`.
 
-``app.py`` takes a request to the operation that it is by botocore's model (``model.py``) and to
-the method that has registered for that operation in ``routes.py``, which also says what of the
-request the method heeds: all else is refused. ``objects.py``, ``parts.py``, ``buckets.py``,
-``versions.py``, ``tagging.py``, ``acl.py``, ``attributes.py`` and ``settings.py`` answer;
-``multipart.py`` holds uploads in progress, ``listing.py`` pages through keys, ``kept.py`` says what
-is kept of a write, ``conditions.py`` what it depends on, ``body.py`` decodes and verifies what a
-client sends, with ``checksums.py``, and ``xml.py`` writes what it gets.
+``s3_dispatch`` finds a request's operation by botocore's model (``s3_operations``) and the method
+registered for it (``operation_routes``). The registration lists the parts of a request that the
+method respects; a request with other parts is refused. The methods are in ``object_requests``,
+``part_requests``, ``buckets``, ``versions`` and ``bucket_settings``. ``multipart`` holds uploads in
+progress, ``list_objects`` pages through keys, ``object_headers`` has the headers stored with an
+object, ``preconditions`` a request's conditions, ``upload_body`` decodes and verifies bodies, with
+``checksums``, and ``s3_xml`` writes and reads documents.
 """
 
 from trainyard.emulator.storage.s3_dispatch import S3

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 TRANSIT = ".transit"
-"""The end of a file's name while no row needs its bytes: before a put is done, and in a delete."""
+"""Suffix of a file's name while no row refers to its bytes: before a put is done, and in a
+delete.
+"""
 CHUNK = 1 << 20  # bytes copied at a time: memory stays flat whatever an object's size
 
 
@@ -39,7 +41,9 @@ class Blob:
         self.size += len(chunk)
 
     def append(self, source: BinaryIO) -> None:
-        """The bytes of ``source`` without hashing them: for an object whose ETag is known."""
+        """Append the bytes of ``source`` without hashing them: for an object whose ETag is
+        known.
+        """
         shutil.copyfileobj(source, self._file, CHUNK)
         self.size = self._file.tell()
 
@@ -55,8 +59,8 @@ class Blob:
             self._file.close()
 
     def settle(self) -> None:
-        """Give the bytes their name: a row has it."""
-        self.committed = True  # first: whatever happens now, the bytes must not be discarded
+        """Give the bytes their final name, since a row now refers to them."""
+        self.committed = True  # first: from now on the bytes must not be discarded
         self.path = self.path.rename(self.path.with_name(self.name))
 
     def discard(self) -> None:

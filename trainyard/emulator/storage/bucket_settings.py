@@ -1,4 +1,4 @@
-"""Settings of a bucket that hold by themselves here, where nothing is public."""
+"""Settings of a bucket: public access, access control lists, tags, attributes of objects."""
 
 import json
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Settings:
 
     @operation("GetPublicAccessBlock")
     def public_access(self, request: Request, bucket: str, key: str) -> Response:
-        """Nothing is public here, whatever the switches say."""
+        """Return the switches; nothing is public here, whatever they are."""
         kept = self.store.setting(bucket, _BLOCK)
         if kept is None:
             message = "The public access block configuration was not found"
@@ -75,10 +75,10 @@ class Settings:
 
     @operation("PutBucketAcl", "PutObjectAcl", heeds=f"versionId {ACL} {PREFIX}*")
     def put_acl(self, request: Request, bucket: str, key: str) -> Response:
-        """Change nothing: only the list that is there anyhow is accepted."""
+        """Accept only the access control list that exists anyway; change nothing."""
         self.store.need_bucket(bucket)
         if document(request).strip() or ACL not in request.headers:
-            message = "The emulator's S3 does not implement grants: all belongs to the owner."
+            message = "The emulator's S3 does not implement grants: the owner has full control."
             raise ApiError("NotImplemented", message, 501)
         check_acl(request.headers)
         info = self.store.head(bucket, key, request.args.get("versionId")) if key else None
@@ -86,7 +86,7 @@ class Settings:
 
 
 def _owners() -> Response:
-    """The list of access control that everything here has: its owner may do all."""
+    """Return the access control list of everything here: its owner has full control."""
     grantee = Element("Grantee", {f"{{{_XSI}}}type": "CanonicalUser"})
     for tag, value in s3_xml.OWNER:
         SubElement(grantee, tag).text = value
@@ -145,7 +145,7 @@ class Tagging:
 
 
 def read_tags(tagging: Element) -> list[tuple[str, str]]:
-    """Raises ``MalformedXML``."""
+    """Return the tags of a document. Raises ``MalformedXML``."""
     if tagging.find("TagSet") is None:
         raise ApiError("MalformedXML", "Tagging lacks TagSet.")
     return [(s3_xml.text(tag, "Key"), s3_xml.text(tag, "Value")) for tag in tagging.iter("Tag")]
@@ -204,7 +204,7 @@ def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | 
 
 
 def _parts(request: Request, info: ObjectInfo) -> list:
-    """S3 lists the parts themselves only where they have checksums; here they always are."""
+    """Return the parts; S3 lists them only if they have checksums, here they always are."""
     headers = request.headers
     after = number(headers.get("x-amz-part-number-marker"), "part-number-marker", 0)
     limit = min(number(headers.get("x-amz-max-parts"), "max-parts", _PAGE), _PAGE)

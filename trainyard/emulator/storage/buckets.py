@@ -23,7 +23,7 @@ _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
 _SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
 _MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
-_UNSET = {  # what SDKs ask for and no bucket here has: the operation → its subject, S3's error code
+_UNSET = {  # settings that buckets here never have: operation → subject, S3's error code
     "GetBucketPolicy": ("policy", "NoSuchBucketPolicy"),
     "GetBucketLifecycleConfiguration": ("lifecycle", "NoSuchLifecycleConfiguration"),
     "GetBucketCors": ("CORS", "NoSuchCORSConfiguration"),
@@ -33,12 +33,12 @@ _UNSET = {  # what SDKs ask for and no bucket here has: the operation → its su
     "GetBucketReplication": ("replication", "ReplicationConfigurationNotFoundError"),
     "GetObjectLockConfiguration": ("object lock", "ObjectLockConfigurationNotFoundError"),
 }
-_EMPTY = {  # those whose "off" is an empty document
+_EMPTY = {  # settings whose "off" is an empty document
     "GetBucketLogging": "BucketLoggingStatus",
     "GetBucketNotificationConfiguration": "NotificationConfiguration",
     "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
 }
-_REMOVALS = (  # of what no bucket has: done before it is asked for
+_REMOVALS = (  # of settings that no bucket has: they always succeed
     "DeleteBucketCors",
     "DeleteBucketWebsite",
     "DeleteBucketPolicy",
@@ -109,7 +109,7 @@ class Buckets:
 
     @operation("GetBucketLocation")
     def location(self, request: Request, bucket: str, key: str) -> Response:
-        """An empty constraint is us-east-1."""
+        """Return the bucket's region; an empty constraint is us-east-1."""
         return s3_xml.document("LocationConstraint", self.store.setting(bucket, _PLACE) or "")
 
     @operation(*_UNSET)
@@ -189,16 +189,16 @@ def _need_default(request: Request, header: str, only: str) -> None:
 
 
 def _region(request: Request) -> str:
-    """Of the client, which signs for it; us-east-1 where it signs for none."""
+    """Return the region that the client signs for; us-east-1 if it signs for none."""
     given = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     found = _SCOPE.search(given)
     return found[1] if found else "us-east-1"
 
 
 def _location(wanted: Element | None, region: str) -> str:
-    """The region that the client names, which must be its own, unless that is us-east-1.
+    """Return the region that the client names. It must be the signed one, unless that is us-east-1.
 
-    Raises ``NotImplemented`` for anything else that it wants of the bucket.
+    Raises ``NotImplemented`` for other members of the configuration.
     """
     for child in wanted if wanted is not None else ():
         if child.tag != "LocationConstraint":

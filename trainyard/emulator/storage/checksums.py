@@ -1,7 +1,7 @@
-"""The checksums that S3 knows, of bytes as they come by, and of parts that are joined.
+"""S3's checksums, computed of bytes in chunks, and of joined parts.
 
 Python's library has CRC32 and the hashes; CRC32C and CRC64NVME are here (parameters: the RevEng
-catalogue's CRC-32/ISCSI and CRC-64/NVME). They go through a chunk in many lanes at once, each step
+catalogue's CRC-32/ISCSI and CRC-64/NVME). They process many lanes of a chunk at once, each step
 a table look-up by :meth:`bytes.translate`, and fold the lanes: a CRC is linear over GF(2).
 """
 
@@ -18,7 +18,7 @@ _LANE = 1024  # bytes of each lane; a power of two
 
 
 class Sum(Protocol):
-    """What :mod:`hashlib`'s objects are."""
+    """The interface of :mod:`hashlib`'s objects."""
 
     def update(self, chunk: bytes, /) -> None: ...
     def digest(self) -> bytes: ...
@@ -47,14 +47,14 @@ class _Poly:
         return value
 
     def skip(self, state: int, count: int) -> int:
-        """What ``count`` zero bytes make of a state."""
+        """Return the state after ``count`` zero bytes."""
         for power in range(count.bit_length()):
             if count >> power & 1:
                 state = _apply(self._doubled(power), state)
         return state
 
     def _doubled(self, power: int) -> list[int]:
-        """What 2**power zero bytes make of each bit of a state."""
+        """Return the images of each bit of a state after 2**power zero bytes."""
         while len(self._powers) <= power:
             last = self._powers[-1]
             self._powers.append([_apply(last, image) for image in last])
@@ -74,7 +74,7 @@ class _Poly:
         return state
 
     def _lanes(self, chunk: bytes, lanes: int) -> list[int]:
-        """The CRC of each lane from a state of 0; plane k has byte k of each lane's state."""
+        """Return each lane's CRC from a state of 0; plane k has byte k of each lane's state."""
         state, low = 0, (1 << 8 * lanes) - 1
         for at in range(_LANE):
             index = state & low ^ int.from_bytes(chunk[at::_LANE], "little")
@@ -138,7 +138,7 @@ ALGORITHMS: dict[str, Callable[[], Sum]] = {
     "md5": functools.partial(hashlib.md5, usedforsecurity=False),
 }
 LINEAR = ("crc32", "crc32c", "crc64nvme")
-"""Those of which the whole object's follows from its parts'."""
+"""Algorithms for which the object's checksum follows from its parts' checksums."""
 
 
 def encoded(found: Sum) -> str:
@@ -146,7 +146,7 @@ def encoded(found: Sum) -> str:
 
 
 def composite(name: str, parts: list[str]) -> str:
-    """S3's COMPOSITE checksum: that of the parts' checksums, and how many there are."""
+    """Return S3's COMPOSITE checksum: that of the parts' checksums, and their number."""
     whole = ALGORITHMS[name]()
     for part in parts:
         whole.update(base64.b64decode(part))
@@ -154,7 +154,9 @@ def composite(name: str, parts: list[str]) -> str:
 
 
 def full_object(name: str, parts: list[tuple[str, int]]) -> str:
-    """S3's FULL_OBJECT checksum from (checksum, bytes) of each part; ``name`` is LINEAR."""
+    """Return S3's FULL_OBJECT checksum from (checksum, bytes) of each part; ``name`` is in
+    LINEAR.
+    """
     poly, whole = _poly(name), 0
     for text, size in parts:
         part = int.from_bytes(base64.b64decode(text), "big")

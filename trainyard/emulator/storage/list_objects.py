@@ -16,7 +16,7 @@ from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, suc
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response
 
-LIMIT = 1000  # most entries S3 puts on a page
+LIMIT = 1000  # largest page, in entries (S3's limit)
 REGIONS = re.compile(r"EU|[a-z]{2}(-[a-z]+)+-\d")
 
 
@@ -35,7 +35,9 @@ class Page:
 def read_page(
     store: ObjectStore, bucket: str, prefix: str, delimiter: str, after: str, limit: int
 ) -> Page:
-    """Entries (keys, or common prefixes once each) above ``after`` in UTF-8 byte order."""
+    """Return the page of entries (keys, or common prefixes once each) above ``after`` in UTF-8 byte
+    order.
+    """
     page, floor = Page(), after.encode()
     start = floor + b"\0" if after else b""
     while limit:
@@ -81,7 +83,7 @@ def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_where(request)
     page = read_page(store, bucket, prefix, delimiter, marker, limit)
     tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
-    if not s3_xml.ILLEGAL.search(prefix):  # botocore decodes it in version 2 alone
+    if not s3_xml.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
     if page.truncated and delimiter:  # without a delimiter the client takes the last key
         tree.append(("NextMarker", encode(request, page.last)))
@@ -89,7 +91,7 @@ def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
 
 
 def uploads(found: list[Upload], bucket: str, request: Request) -> Response:
-    """Multipart uploads in progress, which come by key and then by when they began."""
+    """List multipart uploads in progress, which are sorted by key and then by start."""
     args, (prefix, delimiter) = request.args, _where(request)
     after, upload_id = args.get("key-marker", ""), args.get("upload-id-marker", "")
     limit = min(number(args.get("max-uploads"), "max-uploads", LIMIT), LIMIT)
@@ -167,7 +169,7 @@ def _where(request: Request) -> tuple[str, str]:
 
 
 def encode(request: Request, value: str) -> str:
-    """XML 1.0 cannot hold every key: SDKs ask for ``encoding-type=url`` and decode."""
+    """Return the key, URL-encoded if the client asks for it: XML 1.0 cannot hold every key."""
     return quote(value, safe="/") if request.args.get("encoding-type") == "url" else value
 
 
@@ -176,7 +178,7 @@ def _limit(asked: str | None) -> int:
 
 
 def of_checksums(info: ObjectInfo) -> list[tuple[str, str]]:
-    """Which checksums the object has, as a listing says it."""
+    """Return the object's kinds of checksum, as elements of a listing."""
     found = sums(info)
     kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in found if k != TYPE]
     return [*kinds, ("ChecksumType", found.get(TYPE, "FULL_OBJECT"))] if kinds else []
@@ -187,7 +189,7 @@ def token(last: str) -> str:
 
 
 def untoken(token: str | None) -> str:
-    """An empty text for none. Raises ``InvalidArgument`` for one that is not of ours."""
+    """Return the last key of a page; empty without a token. Raises ``InvalidArgument``."""
     try:
         return base64.b64decode(token or "", altchars=b"-_", validate=True).decode()
     except (ValueError, UnicodeDecodeError) as wrong:

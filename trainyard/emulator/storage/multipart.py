@@ -1,7 +1,7 @@
 """Multipart uploads in progress.
 
-They are held in memory over blobs without a row, so an emulator that is stopped or killed
-forgets them and sweeps their bytes: a client then gets ``NoSuchUpload`` and starts again.
+They are held in memory, with blobs that have no row yet, so an emulator that is stopped or killed
+forgets them and sets their bytes aside: a client then gets ``NoSuchUpload`` and starts again.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class Part:
     blob: Blob
     etag: str
     checksums: dict[str, str]
-    """By their headers."""
+    """Checksums by header name."""
     modified: datetime
 
 
@@ -39,13 +39,13 @@ class Upload:
     headers: dict[str, str]
     metadata: dict[str, str]
     algorithm: str
-    """Of the checksum that every part has, in lower case; empty where the client wants none."""
+    """Algorithm of each part's checksum, in lower case; empty if the client does not want one."""
     kind: str
-    """``COMPOSITE`` or ``FULL_OBJECT``."""
+    """Type of the checksum, ``COMPOSITE`` or ``FULL_OBJECT``."""
     started: datetime
     parts: dict[int, Part] = field(default_factory=dict)
     ending: threading.Lock = field(default_factory=threading.Lock)
-    """Held while it is completed, so that a client which asks twice at once gets one object."""
+    """Locked while the upload is completed, so that two simultaneous requests give one object."""
 
 
 class Uploads:
@@ -81,7 +81,7 @@ class Uploads:
         return sorted(found, key=lambda u: (u.key.encode(), u.started))
 
     def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
-        """Take ``blob`` as part ``number``, in place of an earlier one of that number."""
+        """Store ``blob`` as part ``number``, replacing an earlier part of that number."""
         part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
         with self._lock:
             if upload.id not in self._uploads:  # aborted while this part was on its way
@@ -98,7 +98,8 @@ class Uploads:
     ) -> ObjectInfo:
         """Join the parts that the client names, in its order, into the object.
 
-        ``claims`` are headers about the whole: its checksum, what kind of one that is, its bytes.
+        ``claims``: headers about the whole object: its checksum, the checksum's type, its size in
+        bytes.
         """
         parts = _choose(upload, wanted)
         digests = b"".join(bytes.fromhex(part.etag) for part in parts)
@@ -131,7 +132,10 @@ class Uploads:
 
 
 def _choose(upload: Upload, wanted: Element) -> list[Part]:
-    """Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does."""
+    """Return the parts that the client names.
+
+    Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does.
+    """
     chosen: list[Part] = []
     places = []
     for element in wanted.iter("Part"):
@@ -155,7 +159,7 @@ def _place(part: Element) -> int:
 
 
 def _sums_agree(part: Part, element: Element) -> bool:
-    """Whether each checksum that the client names is the part's own."""
+    """Return whether each checksum that the client names is the part's own."""
     for child in element:
         if child.tag.startswith("Checksum"):
             header = PREFIX + child.tag.removeprefix("Checksum").lower()
@@ -170,7 +174,7 @@ def _of(part: Part, algorithm: str) -> dict[str, str]:
 
 
 def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
-    """The object's own checksum. Raises ``BadDigest`` where the client claims another."""
+    """Return the object's own checksum. Raises ``BadDigest`` if the client claims another."""
     size = sum(part.blob.size for part in parts)
     if claims.pop("x-amz-mp-object-size", str(size)) != str(size):
         message = f"The x-amz-mp-object-size you specified is not the {size} bytes of the parts."

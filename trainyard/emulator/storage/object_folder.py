@@ -1,8 +1,8 @@
-"""The object store's directory: its one owner, and what a start does with files without a row.
+"""The object store's directory: its lock, and the handling of files without a row at the start.
 
-A file in ``data/`` whose name ends with TRANSIT is being written, or deleted: no row needs it.
-Every other file there is the bytes of an object, so one without a row means that the index has lost
-rows: the start is refused. Nothing is deleted here.
+A file in ``data/`` whose name ends with TRANSIT is being written or deleted, so no row refers to
+it. Every other file there holds the bytes of an object; if it has no row, the index has lost rows,
+and the start is refused. Nothing is deleted here.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ _INTERRUPTED, _UNKNOWN = "interrupted", "unknown"
 
 
 def own(root: Path) -> int:
-    """The lock, held. Raise EmulatorError where another process has it."""
+    """Lock the directory; return the descriptor. Raise EmulatorError if another process has it."""
     fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ def own(root: Path) -> int:
 
 
 def need_index(root: Path) -> None:
-    """Raise EmulatorError where the index is missing or empty and files lie in ``data/``."""
+    """Raise EmulatorError if the index is missing or empty and files are in ``data/``."""
     index, files = root / INDEX, sorted((root / "data").glob("*/*"))
     if files and not (index.exists() and index.stat().st_size):
         raise EmulatorError(
@@ -45,7 +45,7 @@ def need_index(root: Path) -> None:
 
 
 def settle(root: Path, index: Index) -> None:
-    """Finish what a killed process began; set aside what it wrote for no object.
+    """Finish what a killed process began; set aside bytes that belong to no object.
 
     Raises:
         EmulatorError: the index has lost rows.
@@ -65,14 +65,14 @@ def settle(root: Path, index: Index) -> None:
         )
     strays = [path for name, path in lying.items() if name not in named]
     transit = [path for path in strays if path.name.endswith(TRANSIT)]
-    _set_aside(root / _INTERRUPTED, transit, "no object was made of them, or it was deleted")
+    _set_aside(root / _INTERRUPTED, transit, "they never became an object, or it was deleted")
     unknown = [path for path in strays if not path.name.endswith(TRANSIT)]
     _refuse(root, unknown, len(lying) - len(transit))
     _set_aside(root / _UNKNOWN, unknown, "the index does not name them")
 
 
 def _refuse(root: Path, unknown: list[Path], count: int) -> None:
-    """Raise EmulatorError unless nothing is unknown, or an empty folder waits for what is."""
+    """Raise EmulatorError if files are unknown, unless the user made an empty folder for them."""
     place = root / _UNKNOWN
     if unknown and not (place.is_dir() and not any(place.iterdir())):
         raise EmulatorError(

@@ -1,4 +1,4 @@
-"""What is kept of a write beside the bytes: the headers that come back, metadata, tags."""
+"""Data stored with an object beside its bytes: returned headers, metadata, tags."""
 
 import re
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ META = "x-amz-meta-"
 ACL = "x-amz-acl"
 TAGS = "x-amz-tagging"
 STORAGE = "x-amz-storage-class"
-_PLAIN = (  # come back on GET and HEAD as they were put
+_PLAIN = (  # returned by GET and HEAD as they were put
     "Content-Type",
     "Content-Disposition",
     "Content-Language",
     "Cache-Control",
     "Expires",
 )
-_SPECIAL = (  # these, too, where the value is one that can be kept
+_SPECIAL = (  # returned, too, if the value is one that can be kept
     TAGS,
     STORAGE,
     "x-amz-website-redirect-location",
@@ -35,12 +35,12 @@ WRITING = {
     "content-encoding",
     *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
 }
-"""The headers of a write that :func:`kept` heeds."""
+"""Headers of a write that :func:`kept` respects."""
 _HIDDEN = (TAGS, ACL)  # ACL: of objects that an emulator before 2026-11-24 wrote
 
 _FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
 _CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
-"""Storage classes whose objects are read at once, as all of ours are."""
+"""Storage classes whose objects can be read at once, like all of ours."""
 _ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
 _OWNERS = "private bucket-owner-read bucket-owner-full-control"
 _ENCRYPTIONS = "AES256 aws:kms aws:kms:dsse"
@@ -49,7 +49,9 @@ _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an obj
 
 
 def kept(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
-    """(headers, metadata) to keep with the object. Refuses what cannot be kept truthfully."""
+    """Return (headers, metadata) to store with the object. Refuse values that cannot be
+    honoured.
+    """
     headers = {name: given[name] for name in (*_PLAIN, *_SPECIAL) if name in given}
     encoding = _FRAMING.sub("", given.get("Content-Encoding", "")).strip(", ")
     if encoding:
@@ -64,13 +66,13 @@ def kept(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def check_acl(given: Headers) -> None:
-    """Raises ``NotImplemented`` for a canned list that opens what it is put on to others."""
+    """Raise ``NotImplemented`` for a canned list that gives others access."""
     if (wanted := given.get(ACL)) not in (None, *_OWNERS.split()):
         raise _unimplemented(f"{ACL} {wanted}")
 
 
 def metadata_of(given: Headers) -> dict[str, str]:
-    """Raises ``MetadataTooLarge`` as S3 does."""
+    """Return the user metadata. Raises ``MetadataTooLarge`` as S3 does."""
     found = {k[len(META) :].lower(): v for k, v in given.items() if k.lower().startswith(META)}
     size = sum(len(k) + len(v) for k, v in found.items())
     if size > _MOST_METADATA:
@@ -85,7 +87,7 @@ def sums(info: ObjectInfo) -> dict[str, str]:
 
 
 def shown(info: ObjectInfo) -> dict[str, str]:
-    """The kept headers that stand in the answer to a GET or HEAD, without checksums."""
+    """Return the stored headers for the answer to GET or HEAD, without checksums."""
     headers = {k: v for k, v in info.headers.items() if not k.startswith(PREFIX)}
     headers = {k: v for k, v in headers.items() if k not in _HIDDEN}
     if tags := tags_of(info.headers):
@@ -94,19 +96,19 @@ def shown(info: ObjectInfo) -> dict[str, str]:
 
 
 def tags_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(key, value) in the order in which they were put."""
+    """Return (key, value) of each tag, in the order in which they were put."""
     return parse_qsl(headers.get(TAGS, ""), keep_blank_values=True)
 
 
 def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
-    """The headers with these tags in the place of their own."""
+    """Return the headers with ``tags`` in place of their own tags."""
     rest = {k: v for k, v in headers.items() if k != TAGS}
     text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
     return rest | ({TAGS: text} if tags else {})
 
 
 def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
-    """Raises ``InvalidTag`` or ``BadRequest`` as S3 does; ``most`` is 50 for a bucket."""
+    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does; ``most`` is 50 for a bucket."""
     names = [key for key, _ in tags]
     if len(tags) > most:
         kind = "Object" if most == _MOST_TAGS else "Bucket"
@@ -126,7 +128,7 @@ def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
 
 
 def _check_class(headers: dict[str, str]) -> None:
-    """Raises ``InvalidStorageClass``, and ``NotImplemented`` for those that are read later."""
+    """Raise ``InvalidStorageClass``, or ``NotImplemented`` for archives, which need a restore."""
     wanted = headers.get(STORAGE, "STANDARD")
     if wanted in _ARCHIVES.split():
         raise _unimplemented(f"the storage class {wanted}")

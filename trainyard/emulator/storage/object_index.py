@@ -1,8 +1,8 @@
-"""The object store's index: one SQLite file, whose transactions are what happened.
+"""The object store's index: an SQLite file; a write takes effect with its transaction.
 
-``objects`` has the current object of each key, ``versions`` what stands behind it: older versions,
-and delete markers, which are rows without bytes. A key whose current version is a marker has no row
-in ``objects``, so that a reader of ``objects`` alone sees what S3 shows.
+``objects`` has the current object of each key. ``versions`` has older versions, and delete markers,
+which are rows without bytes. A key whose current version is a marker has no row in ``objects``, so
+that ``objects`` alone shows what S3 shows.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from trainyard.emulator.storage.disk_reserve import Ballast
 INDEX = "index.sqlite"
 PAGE = 1000  # rows read at a time while listing
 NULL = "null"
-"""The id of a version that was written while its bucket kept none."""
+"""Id of a version that was written while its bucket kept no versions."""
 _END = 2**63 - 1
 
 _COLUMNS = """
@@ -48,26 +48,26 @@ CREATE TABLE IF NOT EXISTS versions ({_COLUMNS},
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One version of one object, without its bytes."""
+    """A version of one object, without its bytes."""
 
     key: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
     etag: str
     """Hex MD5, with ``-<parts>`` after a multipart upload; without quotes."""
     last_modified: datetime
-    """UTC."""
+    """Time of the last write, UTC."""
     metadata: dict[str, str] = field(default_factory=dict)
     """User metadata, without the ``x-amz-meta-`` prefix."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Headers that come back as they were put: Content-Type, checksums, tags, ..."""
+    """Headers that are returned as they were put: Content-Type, checksums, tags, ..."""
     version: str = NULL
     seq: int = 0
-    """Greater than that of every older version of the key."""
+    """Order of versions: greater than that of every older version of the key."""
     parts: tuple[dict, ...] = ()
-    """Of a multipart upload: the size and the checksum of each part, by header names."""
+    """Size and checksum of each part of a multipart upload, by header names."""
     blob: str = ""
-    """The name of its bytes; empty for a delete marker."""
+    """Name of the file with its bytes; empty for a delete marker."""
 
     @property
     def marker(self) -> bool:
@@ -75,14 +75,16 @@ class ObjectInfo:
 
 
 class Index:
-    """Rows of the store. Thread-safe: hold :meth:`transaction` around what belongs together."""
+    """Rows of the store. Thread-safe: hold :meth:`transaction` around statements that belong
+    together.
+    """
 
     def __init__(self, path: Path) -> None:
         self.lock = threading.RLock()
         self._ballast = Ballast(path.with_name("ballast"))
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk when it returns
+        self._db.execute("PRAGMA synchronous=FULL")  # a finished commit is on the disk
         self._db.executescript(_SCHEMA)
         known = {row[1] for row in self._db.execute("PRAGMA table_info(objects)")}
         for name, kind in _LATER.items():
@@ -99,9 +101,9 @@ class Index:
 
     @contextlib.contextmanager
     def transaction(self, *, freeing: bool = False) -> Iterator[None]:
-        """All that runs inside is on the disk at the end, or nothing of it is after an error.
+        """Write all statements inside to the disk at the end, or none of them after an error.
 
-        ``freeing``: it makes room, and works on a full disk, too.
+        ``freeing``: the transaction frees space, and works on a full disk, too.
         """
         with self.lock:
             self._ballast.drop() if freeing else self._ballast.take()
@@ -121,7 +123,7 @@ class Index:
         return _first(self.run(sql, bucket, key.encode()))
 
     def latest(self, bucket: str, key: str) -> ObjectInfo | None:
-        """The newest version behind the current one: a marker where there is no current one."""
+        """Return the newest row in ``versions``: a marker if the key has no current object."""
         sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? ORDER BY seq DESC LIMIT 1"
         return _first(self.run(sql, bucket, key.encode()))
 
@@ -133,7 +135,7 @@ class Index:
         return _first(self.run(sql, bucket, key.encode(), version))
 
     def uploaded(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
-        """What the multipart upload of that id has become."""
+        """Return the object that the multipart upload of that id became, or None."""
         for table in ("objects", "versions"):
             sql = f"SELECT * FROM {table} WHERE bucket = ? AND key = ? AND upload = ?"
             if rows := self.run(sql, bucket, key.encode(), upload):
@@ -144,13 +146,13 @@ class Index:
         self.run(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", *row)
 
     def remove(self, bucket: str, key: str, info: ObjectInfo) -> None:
-        """Wherever that version stands."""
+        """Remove that version, in whichever table it is."""
         for table in ("objects", "versions"):
             sql = f"DELETE FROM {table} WHERE bucket = ? AND key = ? AND version = ?"
             self.run(sql, bucket, key.encode(), info.version)
 
     def move(self, bucket: str, key: str, version: str, source: str, target: str) -> None:
-        """Between ``objects`` and ``versions``."""
+        """Move a version between ``objects`` and ``versions``."""
         where, values = "bucket = ? AND key = ? AND version = ?", (bucket, key.encode(), version)
         self.run(f"INSERT INTO {target} SELECT * FROM {source} WHERE {where}", *values)
         self.run(f"DELETE FROM {source} WHERE {where}", *values)
@@ -163,7 +165,7 @@ class Index:
     # many keys
 
     def objects(self, bucket: str, low: bytes, end: bytes) -> Iterator[ObjectInfo]:
-        """Current objects in UTF-8 byte order; a snapshot only per page of 1,000."""
+        """Iterate over current objects in UTF-8 byte order; a snapshot only per page of 1,000."""
         sql = "SELECT * FROM objects WHERE bucket=? AND key>=? AND key<? ORDER BY key LIMIT ?"
         while rows := self.run(sql, bucket, low, end, PAGE):
             yield from map(info_of, rows)
@@ -172,7 +174,9 @@ class Index:
     def versions(
         self, bucket: str, low: bytes, end: bytes, below: int = _END
     ) -> Iterator[ObjectInfo]:
-        """All versions, by key and then the newest first; of key ``low`` those below ``below``."""
+        """Iterate over all versions, by key and newest first; of key ``low`` only those below
+        ``below``.
+        """
         where = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
         sql = f"SELECT * FROM objects {where} UNION ALL SELECT * FROM versions {where}"
         sql += " ORDER BY 2, 10 DESC LIMIT :page"
@@ -186,12 +190,12 @@ class Index:
             low, below = rows[-1][1], rows[-1][9]
 
     def blobs(self) -> set[str]:
-        """The names of all bytes that a row has."""
+        """Return the names of all bytes that a row refers to."""
         sql = "SELECT blob FROM objects UNION SELECT blob FROM versions"
         return {name for (name,) in self.run(sql)}
 
     def keys_of(self, blobs: list[str]) -> list[str]:
-        """``s3://bucket/key`` of the objects and versions that these bytes are of."""
+        """Return ``s3://bucket/key`` of the objects and versions with these bytes."""
         where = f"WHERE blob IN ({','.join('?' * len(blobs))})"
         sql = f"SELECT bucket, key FROM objects {where} UNION "
         sql += f"SELECT bucket, key FROM versions {where}"
@@ -199,12 +203,14 @@ class Index:
 
 
 def version_id(seq: int) -> str:
-    """Names its place among the key's versions, for a listing that goes on after it is gone."""
+    """Return an id that contains ``seq``, so that a listing can continue after a deleted
+    version.
+    """
     return f"{seq:016x}{uuid.uuid4().hex[:16]}"
 
 
 def seq_of(version: str) -> int | None:
-    """None for an id that does not tell."""
+    """Return the ``seq`` in a version's id; None if it has none."""
     return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
 
 

@@ -51,7 +51,7 @@ SOURCES = {
     *(f"{SOURCE}{name}" for name in READS.split() if name != "range"),
 }
 _DIRECTIVES = {f"x-amz-{name}-directive" for name in ("metadata", "tagging", "object-annotation")}
-_OVERRIDES = {  # query of a presigned GET -> header of its answer
+_OVERRIDES = {  # query parameter of a presigned GET -> header of its answer
     f"response-{name.lower()}": name
     for name in (
         "Content-Type",
@@ -180,7 +180,7 @@ class Reader:
 
 
 def check_target(store: ObjectStore, bucket: str, key: str) -> None:
-    """Before a body is read: a client that is refused need not send gigabytes."""
+    """Check key and bucket before the body is read, so that a refused client need not send it."""
     check_key(key)
     store.need_bucket(bucket)
 
@@ -193,9 +193,10 @@ def receive(request: Request, blob: Blob, also: str = "") -> dict[str, str]:
 
 
 def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, tuple[str, str]]:
-    """The object that is copied, its bytes, and its (bucket, key): of the version in the query.
+    """Return the object to copy, a descriptor of its bytes, and its (bucket, key).
 
-    Raises ``PreconditionFailed`` where it is not as the client wants it.
+    The version is the one in the query. Raises ``PreconditionFailed`` if it does not meet the
+    client's conditions.
     """
     owner = request.headers.get("x-amz-source-expected-bucket-owner")
     if owner not in (None, ACCOUNT):
@@ -225,7 +226,7 @@ def copied(etag: str, modified: str, found: dict[str, str]) -> list:
 
 
 def elements(found: dict[str, str]) -> list[tuple[str, str]]:
-    """Checksums by their headers, as elements of a document: ``ChecksumSHA256``."""
+    """Return checksums, given by header, as elements of a document: ``ChecksumSHA256``."""
     return [
         ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
         for k, v in found.items()
@@ -233,12 +234,12 @@ def elements(found: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def version_header(info: ObjectInfo) -> dict[str, str]:
-    """Where the bucket keeps versions, or has kept them when the object was written."""
+    """Return the version's header if the bucket kept versions when the object was written."""
     return {"x-amz-version-id": info.version} if info.seq else {}
 
 
 def written_version(info: ObjectInfo) -> dict[str, str]:
-    """S3 does not name the version that a write has made in a bucket that keeps no more of them."""
+    """Return the header of a written version; S3 omits it once versioning is suspended."""
     return version_header(info) if info.version != NULL else {}
 
 
@@ -256,7 +257,7 @@ def _deleted(done: Deleted) -> dict[str, str]:
 
 
 def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
-    """The answer to a GET or HEAD without its body, and the bytes that go with it."""
+    """Return the answer to GET or HEAD without its body, and the range of bytes for the body."""
     same = check_reading(request.headers, info)
     headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
     headers |= version_header(info)
@@ -279,7 +280,9 @@ def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
 
 
 def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, dict[str, str]]:
-    """What a Range or a partNumber asks for, and its checksum: a range has none."""
+    """Return the bytes that a Range or a partNumber asks for, and their checksum (none for a
+    range).
+    """
     wanted = request.args.get("partNumber")
     header = request.headers.get("Range")
     if wanted is None:
@@ -313,7 +316,7 @@ def _directive(request: Request, name: str) -> str:
 
 
 def _need_change(request: Request, itself: bool) -> None:
-    """A copy onto itself must change something (CopyObject's documentation)."""
+    """Refuse a copy onto itself that changes nothing (CopyObject's documentation)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
     changed = changing & {name.lower() for name in request.headers.keys()} - {COPY}
@@ -328,14 +331,16 @@ def _need_change(request: Request, itself: bool) -> None:
 
 
 def _plain(headers: dict[str, str]) -> dict[str, str]:
-    """What a copy takes over from its source: not its storage class, encryption, redirect, tags."""
+    """Return the headers that a copy inherits: not storage class, encryption, redirect, tags."""
     return {k: v for k, v in headers.items() if not k.startswith("x-amz-")}
 
 
 def _copy_bytes(
     request: Request, source: ObjectInfo, stream: BinaryIO, blob: Blob
 ) -> dict[str, str]:
-    """The copy's checksum: the source's, or that which the client wants."""
+    """Copy the bytes; return the copy's checksum: the source's, or the one that the client
+    wants.
+    """
     had = sums(source)
     names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
     wanted = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]

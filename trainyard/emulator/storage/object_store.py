@@ -5,10 +5,10 @@
     <root>/interrupted/        bytes of puts and deletes that a kill cut short
     <root>/lock                held while a store is open: one process owns a directory
 
-A key never becomes a file name, so ``a`` and ``a/b`` live side by side, and a put is complete
-exactly when its row is: bytes are written and fsynced first, then one SQLite transaction makes
-them the object. Until then, and while they are deleted, their name ends with ``.transit``
-(``object_folder`` says what a start does about files without a row).
+A key never becomes a file name, so ``a`` and ``a/b`` can both exist. A put is complete exactly when
+its row is: bytes are written and fsynced first, then one SQLite transaction makes them the object.
+Until then, and while they are deleted, their name ends with ``.transit`` (``object_folder`` handles
+files without a row at the start).
 """
 
 import contextlib
@@ -33,30 +33,31 @@ __all__ = ["Deleted", "ObjectInfo", "ObjectStore", "S3Error", "check_key", "succ
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # S3's bucket naming rules
 _VERSION = re.compile(r"[0-9a-f]{32}|null")
 VERSIONING = "versioning"
-"""The setting of a bucket that keeps versions: ``Enabled``, ``Suspended``, or not there."""
+"""Name of the bucket setting for versioning: ``Enabled``, ``Suspended``, or missing."""
 
 Check = Callable[[ObjectInfo | None], None]
-"""Gets what a write would replace, or a delete remove; raises :class:`ApiError` to prevent it."""
+"""Gets the object that a write replaces, or a delete removes; raises :class:`ApiError` to prevent
+it."""
 Leave = Callable[[ObjectInfo | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a delete has done."""
+    """The result of a delete."""
 
     version: str = ""
-    """The version that is gone, or of the marker that was made; empty in a bucket without any."""
+    """Id of the deleted version, or of the new marker; empty in a bucket without versions."""
     marker: bool = False
-    """Whether a delete marker was made, or is gone."""
+    """True if a delete marker was created or deleted."""
 
 
 class ObjectStore:
-    """Buckets and objects under one directory. Every method may be called from any thread.
+    """Buckets and objects under one directory. Its methods are thread-safe.
 
-    Where a method takes a ``version``, none means the current one.
+    ``version`` None means the current version.
 
-    Raises :class:`EmulatorError` when another process has the directory open, and
-    :class:`ApiError` (``NoSuchBucket``, ``NoSuchKey``, ...) for what S3 would refuse.
+    Raises :class:`EmulatorError` when another process has the directory open, and :class:`ApiError`
+    (``NoSuchBucket``, ``NoSuchKey``, ...) for what S3 refuses.
     """
 
     def __init__(self, root: Path) -> None:
@@ -65,7 +66,7 @@ class ObjectStore:
         self._data.mkdir(parents=True, exist_ok=True)
         self._owner = own(root)
         self.missed: dict[tuple[str, str], None] = {}
-        """(bucket, key or prefix) of what was read in a bucket that did not exist, in order."""
+        """(bucket, key or prefix) of reads from buckets that did not exist, in order."""
         with contextlib.ExitStack() as undone:
             undone.callback(os.close, self._owner)
             need_index(root)
@@ -81,13 +82,13 @@ class ObjectStore:
     # buckets
 
     def create_bucket(self, bucket: str) -> None:
-        """Idempotent, as in us-east-1."""
+        """Create a bucket. Idempotent, as in us-east-1."""
         if not _BUCKET.fullmatch(bucket):
             raise ApiError("InvalidBucketName", f"The bucket name {bucket!r} is not valid.")
         self.index.run("INSERT OR IGNORE INTO buckets VALUES (?, ?)", bucket, time.time())
 
     def buckets(self) -> list[tuple[str, datetime]]:
-        """(name, creation time), sorted by name."""
+        """Return (name, creation time) of each bucket, sorted by name."""
         rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
         return [(name, datetime.fromtimestamp(created, UTC)) for name, created in rows]
 
@@ -105,7 +106,9 @@ class ObjectStore:
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
     def need_bucket(self, bucket: str, asked: str | None = None) -> None:
-        """``asked`` is the key or prefix that is about to be read."""
+        """Raise ``NoSuchBucket`` for a missing bucket. ``asked``: key or prefix about to be
+        read.
+        """
         if not self.has_bucket(bucket):
             if asked is not None and len(self.missed) < 1000:
                 self.missed[bucket, asked] = None
@@ -113,7 +116,7 @@ class ObjectStore:
             raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
 
     def setting(self, bucket: str, name: str) -> str | None:
-        """A document that was set on the bucket; None where there is none."""
+        """Return a document that was set on the bucket; None if there is none."""
         sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
         rows = self.index.run(sql, bucket, name)
         if not rows:
@@ -121,7 +124,7 @@ class ObjectStore:
         return rows[0][0] if rows else None
 
     def set(self, bucket: str, name: str, value: str | None) -> None:
-        """None takes the setting away."""
+        """Set a document on the bucket; None removes it."""
         with self.index.transaction():
             self.need_bucket(bucket)
             self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
@@ -131,7 +134,9 @@ class ObjectStore:
     # reading
 
     def head(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
-        """Raises ``NoSuchKey``, ``NoSuchVersion``; ``MethodNotAllowed`` for a delete marker."""
+        """Return the object. Raises ``NoSuchKey``, ``NoSuchVersion``; ``MethodNotAllowed`` for a
+        delete marker.
+        """
         if version is None:
             found = self.index.current(bucket, key)
             if found is None:
@@ -154,19 +159,22 @@ class ObjectStore:
         return self.index.current(bucket, key) is not None
 
     def path(self, bucket: str, key: str, version: str | None = None) -> Path:
-        """The file with the object's bytes: copy it, never write to it (nor hard-link it to
+        """Return the file with the object's bytes: copy it, never write to it (nor hard-link it to
         where a job may write). An overwrite or delete of the key may unlink it.
         """
         return self._path(self.head(bucket, key, version).blob)
 
     def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
-        """The object and a file descriptor on its bytes, which an overwrite cannot disturb."""
+        """Return the object and a file descriptor on its bytes, which an overwrite does not
+        affect.
+        """
         with self.index.lock:
             info = self.head(bucket, key, version)
             return info, os.open(self._path(info.blob), os.O_RDONLY)
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
-        """Objects whose key starts with ``prefix``, in UTF-8 byte order, from ``start`` on.
+        """Iterate over objects whose key starts with ``prefix``, in UTF-8 byte order, from
+        ``start`` on.
 
         A snapshot only per page of 1,000: a put during a long listing may or may not be seen.
         """
@@ -177,7 +185,9 @@ class ObjectStore:
     # writing
 
     def blob(self) -> Blob:
-        """An empty blob to write into: ``with store.blob() as blob: ...; store.commit(...)``."""
+        """Return an empty blob to write into: ``with store.blob() as blob: ...;
+        store.commit(...)``.
+        """
         return Blob(self._data)
 
     def commit(
@@ -195,8 +205,8 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Make ``blob`` the object ``bucket/key``, durably and at once.
 
-        What was the object stays as an older version where the bucket keeps versions.
-        ``upload`` is the id of the multipart upload that it comes from. Raises what ``check`` does.
+        The previous object stays as an older version if the bucket keeps versions. ``upload``: id
+        of the multipart upload that it comes from. Raises the errors of ``check``.
         """
         check_key(key)
         blob.close()
@@ -243,7 +253,7 @@ class ObjectStore:
     def set_headers(
         self, bucket: str, key: str, version: str | None, change: Callable[[ObjectInfo], dict]
     ) -> ObjectInfo:
-        """Replace the headers that come back (tags are one) by what ``change`` makes of them."""
+        """Replace the returned headers (tags are one of them) by the result of ``change``."""
         with self.index.transaction():
             info = self.head(bucket, key, version)
             self.index.set_headers(bucket, key, info, change(info))
@@ -252,7 +262,8 @@ class ObjectStore:
     def delete(
         self, bucket: str, key: str, version: str | None = None, *, check: Check | None = None
     ) -> Deleted:
-        """No error when the key or version does not exist, as in S3. Raises what ``check`` does.
+        """Delete a key or version; no error if it is missing, as in S3. Raises the errors of
+        ``check``.
 
         Without a version, a bucket that keeps versions gets a delete marker.
         """
@@ -278,7 +289,9 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
-        """A transaction that makes ``blob`` an object; what it yields takes whose bytes go."""
+        """Run a transaction that makes ``blob`` an object; call the yielded function for replaced
+        objects.
+        """
         leaving: list[ObjectInfo | None] = []
         moved: list[Path] = []
         with self.index.lock:
@@ -300,10 +313,10 @@ class ObjectStore:
     def _step_back(
         self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
     ) -> ObjectInfo | None:
-        """Make room for a newer version; the one whose bytes nobody needs after that."""
+        """Make room for a newer version; return the version whose bytes are no longer needed."""
         if keeps == "Enabled":
             gone = None
-        elif keeps:  # suspended: the version of that id is replaced, wherever it stands
+        elif keeps:  # suspended: the version "null" is replaced, in whichever table it is
             gone = self.index.version(bucket, key, NULL)
         else:
             gone = old
@@ -321,14 +334,16 @@ class ObjectStore:
         return Deleted(version, marker=True)
 
     def _promote(self, bucket: str, key: str) -> None:
-        """After a version is gone: the newest that is left becomes the object, if it is one."""
+        """After a version was deleted, make the newest remaining one the object, unless it is a
+        marker.
+        """
         if self.index.current(bucket, key) is None:
             newest = self.index.latest(bucket, key)
             if newest and not newest.marker:
                 self.index.move(bucket, key, newest.version, "versions", "objects")
 
     def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
-        """The time in ns, or more where the clock was put back."""
+        """Return the time in ns, or a greater number if the clock was set back."""
         behind = self.index.latest(bucket, key)
         return max(time.time_ns(), *(each.seq + 1 for each in (old, behind) if each), 0)
 
@@ -359,7 +374,7 @@ def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
 
 
 def successor(prefix: bytes) -> bytes:
-    """The least byte string above every key that starts with ``prefix``, which is UTF-8.
+    """Return the smallest byte string above every key that starts with ``prefix``, which is UTF-8.
 
     UTF-8 has no byte 0xff, so the last byte can always be raised by one.
     """
@@ -367,7 +382,7 @@ def successor(prefix: bytes) -> bytes:
 
 
 class S3Error(ApiError):
-    """An error that says more than its message: in elements of its document, or in headers."""
+    """An error with more than a message: with elements in its document, or with headers."""
 
     def __init__(
         self,
@@ -384,7 +399,7 @@ class S3Error(ApiError):
 
 
 def check_key(key: str) -> None:
-    """S3's limit: 1 to 1,024 bytes of UTF-8."""
+    """Check S3's limit of a key: 1 to 1,024 bytes of UTF-8."""
     if not key:
         raise ApiError("InvalidArgument", "An object key must not be empty.")
     if len(key.encode()) > 1024:

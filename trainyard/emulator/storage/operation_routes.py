@@ -1,7 +1,7 @@
-"""Which method answers which operation, and what of the operation it heeds.
+"""The table of methods that answer operations, and of the request's parts that they respect.
 
-Each registers itself where it is written. What a request asks beside that (a parameter, a header)
-is refused by name before anything happens: an answer that ignores what was asked is a wrong one.
+Each method registers itself where it is written. Any other part of a request (a parameter, a
+header) is refused by name before anything happens: an answer that ignores it would be wrong.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,26 +15,27 @@ from trainyard.emulator.storage.s3_operations import Level, Operation, operation
 from trainyard.emulator.storage.s3_xml import Response
 
 Answer = Callable[[Any, Request, str, str], Response]
-"""A method that gets the request, its bucket and its key: an empty text where there is none."""
+"""A method that gets the request, its bucket and its key; an empty text if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     answer: Answer
     heeds: frozenset[str]
-    """Names of the query and of headers, in lower case; ``x-amz-meta-*`` is every one so begun."""
+    """Names of query parameters and headers, in lower case; ``x-amz-meta-*`` means all that start
+    so."""
 
 
 ROUTES: dict[str, Route] = {}
-"""By the operation's name."""
+"""Routes by operation name."""
 
 _ALWAYS = frozenset(
-    # what signs a request, frames its body or names its caller, and is heeded where that is done
+    # signatures, framing of the body, the caller's name: respected where these are handled
     "x-amz-date x-amz-content-sha256 x-amz-security-token x-amz-decoded-content-length "
     "x-amz-trailer x-amz-te x-amz-expected-bucket-owner x-amz-sdk-checksum-algorithm "
-    # what changes nothing here: nobody pays, and no object is being restored
+    # without effect here: there are no payments, and no objects to restore
     "x-amz-request-payer x-amz-user-agent x-amz-optional-object-attributes "
-    # what AWS's C++ SDK, and pyarrow with it, says of its own model
+    # sent by AWS's C++ SDK, and so by pyarrow, about its own model
     "x-amz-api-version".split()
 )
 _SIGNING = frozenset({"AWSAccessKeyId", "Signature", "Expires", "x-id"})
@@ -44,9 +45,9 @@ _CONDITIONS = frozenset(
 
 
 def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer], Answer]:
-    """Register what answers the operations of these names.
+    """Register the method that answers the operations of these names.
 
-    Raises ValueError when another does already.
+    Raises ValueError when another method is already registered.
     """
     wanted = frozenset(heeds.split() if isinstance(heeds, str) else heeds)
 
@@ -60,7 +61,7 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
 
 
 def find(level: Level, request: Request) -> Answer:
-    """What answers the request. Raises ``NotImplemented``, a 501, for what nothing here does."""
+    """Return the method for the request. Raises ``NotImplemented``, a 501, if there is none."""
     found = operation_of(level, request)
     if found is None:
         raise _unimplemented(f"{request.method} on this")
@@ -74,7 +75,7 @@ def find(level: Level, request: Request) -> Answer:
 
 
 def heeded(route: Route, name: str) -> bool:
-    """Whether the operation's answer takes account of that parameter or header."""
+    """Return whether the operation's method respects that parameter or header."""
     begun = (each[:-1] for each in route.heeds if each.endswith("*"))
     return name in route.heeds or any(name.startswith(each) for each in begun)
 

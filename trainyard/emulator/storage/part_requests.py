@@ -29,7 +29,7 @@ from trainyard.emulator.storage.s3_xml import OWNER, Response
 _RANGE = "x-amz-copy-source-range"
 _ALGORITHM = PREFIX + "algorithm"
 _SIZE = "x-amz-mp-object-size"
-_PAGE = 1000  # most parts S3 puts on a page
+_PAGE = 1000  # largest page, in parts (S3's limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class Parts:
         claims: dict[str, str],
         check: Check,
     ) -> ObjectInfo:
-        """What the upload has become, by this request or by another one."""
+        """Return the object that the upload became, by this request or by another."""
         if info := self._completed(name, bucket, key):
             return info
         try:
             upload = self.uploads.find(name, bucket, key)
-        except ApiError:  # or another request has ended it in between
+        except ApiError:  # another request may have ended it in between
             if info := self._completed(name, bucket, key):
                 return info
             raise
@@ -128,7 +128,7 @@ class Parts:
             return info or self.uploads.complete(upload, wanted, claims, check)
 
     def _completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
-        """What a client that asks a second time gets again, also after a restart."""
+        """Return the object for a client that repeats its request, also after a restart."""
         return self.store.index.uploaded(bucket, key, upload)
 
     @operation("AbortMultipartUpload", heeds="uploadId")
@@ -170,7 +170,7 @@ def _place(request: Request) -> int:
 
 
 def _kind(algorithm: str, asked: str | None) -> str:
-    """The type of the whole's checksum. Raises ``InvalidRequest`` for one that cannot be had."""
+    """Return the type of the whole's checksum. Raises ``InvalidRequest`` for an impossible type."""
     if not algorithm:
         if asked:
             message = "The x-amz-checksum-type header can only be used with the "
@@ -187,7 +187,7 @@ def _kind(algorithm: str, asked: str | None) -> str:
 
 
 def _need_algorithm(upload: Upload, request: Request) -> None:
-    """Raises ``InvalidRequest`` where a part has another checksum than the upload wants."""
+    """Raise ``InvalidRequest`` if a part has another kind of checksum than the upload."""
     sent = [k.lower() for k in request.headers.keys() if k.lower().startswith(PREFIX)]
     sent += [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
     if upload.algorithm and sent and PREFIX + upload.algorithm not in sent:

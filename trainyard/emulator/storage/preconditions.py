@@ -1,4 +1,4 @@
-"""What a request makes itself depend on: preconditions, ranges, and the numbers it writes."""
+"""Preconditions, ranges and numbers in requests."""
 
 import re
 from datetime import UTC, datetime
@@ -10,16 +10,16 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage.object_store import Check, ObjectInfo, S3Error
 
 READS = "if-match if-none-match if-modified-since if-unmodified-since range"
-"""The headers of :func:`check_reading` and :func:`range_of`."""
+"""Headers that :func:`check_reading` and :func:`range_of` read."""
 SOURCE = "x-amz-copy-source-"
-"""Before each condition on the source of a copy."""
-_MOST = 10**18  # of a number with more digits nothing but its size counts
+"""Prefix of each condition on the source of a copy."""
+_MOST = 10**18  # stands for all larger numbers
 
 
 def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
-    """Whether the object is as the client has it already, which is a 304 on GET.
+    """Return whether the client already has this object, which is a 304 on GET.
 
-    ``prefix`` stands before each header. Raises ``PreconditionFailed`` as RFC 9110, 13.2.2 does.
+    ``prefix`` precedes each header's name. Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2.
     """
     match = headers.get(f"{prefix}If-Match")
     unchanged = _date(headers.get(f"{prefix}If-Unmodified-Since"))
@@ -38,20 +38,22 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
 
 
 def check_source(headers: Headers, info: ObjectInfo) -> None:
-    """Raises ``PreconditionFailed`` where the source of a copy is not as the client wants it."""
+    """Raise ``PreconditionFailed`` if the source of a copy does not meet the client's
+    conditions.
+    """
     if check_reading(headers, info, SOURCE):
         wanted = f"{SOURCE}If-None-Match" in headers
         raise precondition_failed("If-None-Match" if wanted else "If-Modified-Since", SOURCE)
 
 
 def check_of_write(headers: Headers) -> Check:
-    """What If-Match and ``If-None-Match: *`` ask of the object that a write would replace.
+    """Return the check of If-Match and ``If-None-Match: *`` on the object that a write replaces.
 
-    Raises ``NotImplemented`` for what S3 refuses of them, too.
+    Raises ``NotImplemented`` for combinations that S3 also refuses.
     """
     match, none_match = headers.get("If-Match"), headers.get("If-None-Match")
     if match is not None and none_match is not None:
-        message = "If-Match and If-None-Match cannot stand in one write."
+        message = "If-Match and If-None-Match cannot be combined in one write."
         raise ApiError("NotImplemented", message, 501)
     if none_match not in (None, "*"):
         raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
@@ -68,9 +70,9 @@ def check_of_write(headers: Headers) -> Check:
 def check_of_delete(
     match: str | None, modified: str | None = None, size: str | None = None
 ) -> Check:
-    """What a delete asks of what it removes: its ETag, and the two that S3 has beside that.
+    """Return the check of a delete's conditions on the object: its ETag, time and size.
 
-    Raises ``NotImplemented`` for those: they are of directory buckets alone.
+    Raises ``NotImplemented`` for time and size, which are only for directory buckets.
     """
     for name, value in (("last modified time", modified), ("size", size)):
         if value is not None:
@@ -85,7 +87,7 @@ def check_of_delete(
 
 
 def need_match(match: str, current: ObjectInfo | None) -> None:
-    """Raises ``NoSuchKey``, or ``PreconditionFailed`` where the ETag is another."""
+    """Raise ``NoSuchKey``, or ``PreconditionFailed`` if the ETag differs."""
     if current is None or current.marker:
         raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
     if not names(match, current.etag):
@@ -93,8 +95,9 @@ def need_match(match: str, current: ObjectInfo | None) -> None:
 
 
 def range_of(header: str | None, size: int) -> tuple[int, int] | None:
-    """(first byte, one past the last); None for a header that means the whole object, as one
-    that is absent or malformed does (RFC 9110). Raises ``InvalidRange`` past the end.
+    """Return (first byte, one past the last); None if the header means the whole object.
+
+    A missing or malformed header does (RFC 9110). Raises ``InvalidRange`` past the end.
     """
     match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
     if not match or match.groups() == ("", ""):
@@ -112,7 +115,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def source_range(header: str | None, size: int) -> tuple[int, int]:
-    """The bytes of a copy's source: all, or the range, both of whose ends must be there.
+    """Return the range of a copy's source: all bytes, or a range within them.
 
     Raises ``InvalidArgument``: S3 is stricter here than on a GET.
     """
@@ -130,9 +133,9 @@ def source_range(header: str | None, size: int) -> tuple[int, int]:
 
 
 def number(text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:
-    """A number of a query or header, ``default`` where there is none.
+    """Return a number from a query or header, ``default`` if it is missing.
 
-    Raises ``InvalidArgument`` for what is none, or not from ``low`` to ``high``.
+    Raises ``InvalidArgument`` for text that is not a number from ``low`` to ``high``.
     """
     if text is None:
         return default
@@ -149,7 +152,7 @@ def _number(digits: str) -> int | None:
 
 
 def _date(text: str | None) -> datetime | None:
-    """None for what is no date: such a condition does not count (RFC 9110, 13.1.3)."""
+    """Return the date; None for an invalid one: such a condition is ignored (RFC 9110, 13.1.3)."""
     if text is None:
         return None
     try:
@@ -160,7 +163,7 @@ def _date(text: str | None) -> datetime | None:
 
 
 def names(header: str, etag: str) -> bool:
-    """Whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
+    """Return whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
     return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
 
 

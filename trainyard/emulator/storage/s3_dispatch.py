@@ -1,4 +1,4 @@
-"""Routes one S3 request to what answers it."""
+"""Routes an S3 request to the method that answers it."""
 
 import logging
 import re
@@ -58,7 +58,7 @@ class S3:
         return response
 
     def preflight(self, request: Request) -> Response:
-        """Pages of other origins are not served, and no other has a reason to ask."""
+        """Refuse a CORS preflight: pages of other origins are not served."""
         message = "Insufficient information. Origin request header needed."
         return s3_xml.error(ApiError("BadRequest", message), request.path)
 
@@ -70,13 +70,13 @@ class S3:
 
 
 def virtual_bucket(request: Request) -> str:
-    """The bucket that the host's name holds; empty in path style."""
+    """Return the bucket in the host's name; empty in path style."""
     found = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
     return found["bucket"] if found else ""
 
 
 def _target(request: Request) -> tuple[str, str]:
-    """(bucket, key) from the raw path: WSGI's PATH_INFO has lost ``%2F`` and damaged UTF-8."""
+    """Return (bucket, key) from the raw path: WSGI's PATH_INFO loses ``%2F`` and damages UTF-8."""
     raw = request.environ["RAW_URI"].partition("?")[0]
     raw = re.sub(r"^https?://[^/]*", "", raw)
     try:
@@ -90,7 +90,7 @@ def _target(request: Request) -> tuple[str, str]:
 
 
 def _unhoist(request: Request) -> None:
-    """Put back what a presigned URL has in its query in the place of headers."""
+    """Restore headers that a presigned URL has in its query."""
     for name, value in request.args.items():
         if name.startswith("x-amz-"):
             request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)

@@ -1,8 +1,8 @@
-"""Which of S3's operations a request is, read off botocore's model of the service.
+"""The operations of S3, found for a request by botocore's model of the service.
 
-S3 tells its operations apart by the names in a query: ``DELETE /bucket?metadataTable`` is another
-operation than ``DELETE /bucket``. The model knows all of them, so one that nobody here answers is
-refused by its own name, and is never taken for the plain one.
+S3 distinguishes operations by names in the query: ``DELETE /bucket?metadataTable`` is another
+operation than ``DELETE /bucket``. The model knows all of them, so an unsupported operation is
+refused by its own name, and is never mistaken for the plain one.
 """
 
 import functools
@@ -19,16 +19,16 @@ Level = Literal["service", "bucket", "object"]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of S3, as it is on the wire."""
+    """One operation of S3, as it appears in requests."""
 
     name: str
-    """``GetObject``"""
+    """Name of the operation, e.g. ``GetObject``."""
     static: tuple[tuple[str, str], ...] = ()
-    """Names that its query has, each with its value, or an empty text for any."""
+    """Fixed names in its query, each with its value, or an empty text for any value."""
     query: frozenset[str] = frozenset()
-    """Names that its query must have beside those."""
+    """Further names that its query must have."""
     headers: frozenset[str] = frozenset()
-    """Headers that only this one of several on the same path has."""
+    """Headers that distinguish it from other operations on the same path."""
 
     def fits(self, request: Request) -> bool:
         args = request.args
@@ -39,14 +39,16 @@ class Operation:
         )
 
     def weight(self) -> int:
-        """Of two that fit, the one that asks for more is meant."""
+        """Return the number of conditions: of several operations that fit, the most specific is
+        meant.
+        """
         return len(self.static) + len(self.query) + len(self.headers)
 
 
 def operation_of(level: Level, request: Request) -> Operation | None:
-    """The operation that the request names; None where S3 has none with that method there.
+    """Return the operation that the request names; None if S3 has none with that method there.
 
-    A client may say which it means by ``x-id``; S3's own rule decides where it does not.
+    A client may name the operation by ``x-id``; otherwise S3's own rule decides.
     """
     fitting = [each for each in _table().get((level, request.method), ()) if each.fits(request)]
     if said := request.args.get("x-id"):
@@ -67,7 +69,9 @@ def _table() -> dict[tuple[Level, str], list[Operation]]:
 
 
 def _level(path: str) -> Level:
-    """``/WriteGetObjectResponse`` arrives as a request on a bucket of that name."""
+    """Return the level; ``/WriteGetObjectResponse`` counts as a request on a bucket of that
+    name.
+    """
     return "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
 
 
@@ -77,5 +81,5 @@ def _read(operation: OperationModel) -> Operation:
     for member in operation.input_shape.required_members if operation.input_shape else ():
         where = operation.input_shape.members[member].serialization
         needed.get(where.get("location"), set()).add(where.get("name", ""))
-    headers = set() if static else needed["header"]  # without it, a named operation is still named
+    headers = set() if static else needed["header"]  # without these, it is found by name
     return Operation(operation.name, static, frozenset(needed["querystring"]), frozenset(headers))

@@ -14,24 +14,24 @@ ElementTree.register_namespace("xsi", "http://www.w3.org/2001/XMLSchema-instance
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PREFIX = f"{{{NAMESPACE}}}"
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, though a key can: a listing asks for url encoding."""
+"""Characters that XML 1.0 cannot hold but a key can: listings then use url encoding."""
 
 
 class Response(AnyResponse):
-    """S3 names no Content-Type where it sends no document."""
+    """A response without a default Content-Type: S3 sends none without a document."""
 
     default_mimetype = None
 
 
 OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
-"""Of every bucket and object."""
+"""Owner of every bucket and object."""
 
 Tree = Iterable["tuple[str, str | int | bool | Tree] | ElementTree.Element"]
-"""Children in order: (tag, text) or (tag, children), or an element that is ready."""
+"""Children in order: (tag, text) or (tag, children), or a finished element."""
 
 
 def document(tag: str, children: Tree | str, status: int = 200) -> Response:
-    """A document of these children, or of a text alone."""
+    """Return a document with these children, or with a text alone."""
     root = ElementTree.Element(tag, xmlns=NAMESPACE)
     if isinstance(children, str):
         root.text = children
@@ -55,7 +55,7 @@ def error(failure: ApiError, resource: str, request_id: str = "") -> Response:
 
 
 def parse(body: bytes) -> ElementTree.Element:
-    """The document with S3's namespace taken off its tags. Raises ``MalformedXML``."""
+    """Return the document with S3's namespace removed from its tags. Raises ``MalformedXML``."""
     try:
         root = ElementTree.fromstring(body)
     except ElementTree.ParseError as wrong:
@@ -68,7 +68,7 @@ def parse(body: bytes) -> ElementTree.Element:
 
 
 def text(element: ElementTree.Element, tag: str) -> str:
-    """The text of a child that must be there. Raises ``MalformedXML``."""
+    """Return the text of a required child. Raises ``MalformedXML``."""
     value = element.findtext(tag)
     if value is None:
         raise ApiError("MalformedXML", f"{element.tag} lacks {tag}.")

@@ -1,9 +1,9 @@
-"""What a client uploads: the aws-chunked framing taken off, every claimed checksum verified.
+"""Uploaded bodies: aws-chunked framing is removed, and every claimed checksum verified.
 
 Formats: "Signature calculations for the Authorization header: transferring payload in multiple
 chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
-every upload, in a header or in a trailer after the last chunk. Where each chunk is signed, each
-signature is checked.
+every upload, in a header or in a trailer after the last chunk. If chunks are signed, each signature
+is checked.
 """
 
 import base64
@@ -20,16 +20,16 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage.blob import CHUNK
 from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encoded
 
-_DOCUMENT = 20 << 20  # bytes of the largest document that is read into memory
-_LINE = 8192  # longest chunk header or trailer line that is accepted, bytes
+_DOCUMENT = 20 << 20  # largest document that is read into memory, in bytes
+_LINE = 8192  # longest accepted chunk header or trailer line, in bytes
 
 
 SIGNED = "trainyard.signed"
-"""Key of the WSGI environment: whose signature holds, as :class:`Signed`."""
+"""Key of the WSGI environment for the request's valid signature, a :class:`Signed`."""
 
 
 class Signed(Protocol):
-    """What :mod:`trainyard.emulator.request_signatures` knows of a request."""
+    """A valid signature, as :mod:`trainyard.emulator.request_signatures` returns it."""
 
     signature: str
 
@@ -39,7 +39,7 @@ class Signed(Protocol):
 class Upload:
     """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
 
-    ``also`` is a checksum's algorithm that is computed where the client sends none.
+    ``also``: algorithm of a checksum that is computed if the client sends none.
     """
 
     def __init__(self, request: Request, also: str = "") -> None:
@@ -59,7 +59,9 @@ class Upload:
         self._chain = _Chain(request.environ[SIGNED]) if signed else None
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of the object, at most 1 MiB at a time. Raises ``IncompleteBody``."""
+        """Iterate over the bytes of the object, at most 1 MiB at a time. Raises
+        ``IncompleteBody``.
+        """
         size = 0
         try:
             for chunk in (
@@ -78,10 +80,10 @@ class Upload:
             raise _incomplete(f"{declared} bytes were declared, {size} arrived")
 
     def verify(self) -> dict[str, str]:
-        """The checksum to keep with the object, by its header.
+        """Return the checksum to store with the object, by header.
 
-        Raises ``BadDigest`` where what arrived has another, and ``InvalidRequest`` for a value that
-        is none.
+        Raises ``BadDigest`` if the received bytes have another checksum, and ``InvalidRequest`` for
+        an invalid value.
         """
         if "content-md5" in self._hashes:
             self._check("content-md5", self._md5 or "", "BadDigest")
@@ -116,7 +118,7 @@ class Upload:
         for name in claimed or ({PREFIX + also} if also else set()):
             hashes[name] = _algorithm(name.removeprefix(PREFIX))()
         if re.fullmatch(r"[0-9a-f]{64}", self._signed) and not hashes:
-            hashes["signed"] = hashlib.sha256()  # slow, so only when nothing else covers the body
+            hashes["signed"] = hashlib.sha256()  # slow, so only if the body has no other checksum
         return hashes
 
     def _need_announced(self, claimed: set[str]) -> None:
@@ -140,13 +142,15 @@ _NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
 
 
 def document(request: Request) -> bytes:
-    """The body of a request that is a document, whole. Raises as :class:`Upload` does."""
+    """Return the whole body of a request that is a document. Raises the errors of
+    :class:`Upload`.
+    """
     body, parts, size = Upload(request), [], 0
     for chunk in body.chunks():
         parts.append(chunk)
         size += len(chunk)
         if size > _DOCUMENT:
-            message = f"A document may have {_DOCUMENT} bytes at most."
+            message = f"A document may have at most {_DOCUMENT} bytes."
             raise ApiError("MaxMessageLengthExceeded", message)
     body.verify()
     return b"".join(parts)
@@ -172,7 +176,7 @@ def _need_digest(name: str, claimed: str, size: int) -> None:
 
 
 class _Chain:
-    """The signatures of an upload's chunks, each of which goes on from the one before."""
+    """The signatures of an upload's chunks, each of which includes the previous one."""
 
     def __init__(self, seed: Signed) -> None:
         self._seed, self._last, self._hash = seed, seed.signature, hashlib.sha256()
@@ -181,11 +185,11 @@ class _Chain:
         self._hash.update(data)
 
     def open(self) -> bool:
-        """Whether something is there that no signature covers yet."""
+        """Return whether there are bytes that no signature covers yet."""
         return self._hash.digest() != hashlib.sha256().digest()
 
     def close(self, claimed: str, kind: str = "PAYLOAD") -> None:
-        """The end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
+        """Check the end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
         self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
         self._hash = hashlib.sha256()
         if not hmac.compare_digest(self._last, claimed):
@@ -194,7 +198,9 @@ class _Chain:
 
 
 def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
-    """``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``."""
+    """Decode ``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers
+    ``CRLF``.
+    """
     size = None
     while size != 0:
         size, signature = _chunk_head(stream)
@@ -224,7 +230,7 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
 
 
 def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
-    """(bytes of the chunk, its signature or an empty text)."""
+    """Return (bytes of the chunk, its signature or an empty text)."""
     line = stream.readline(_LINE)
     match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
     if not match:

@@ -1,4 +1,4 @@
-"""A bucket's versioning: whether it keeps versions, and the listing of all of them."""
+"""A bucket's versioning: its setting, and the listing of all versions."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ class _Page:
     entries: list[ObjectInfo] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     key: str = ""
-    """Of the last entry: the next page starts after it."""
+    """Key of the last entry: the next page starts after it."""
     version: str = ""
     truncated: bool = False
 
@@ -86,7 +86,7 @@ class Versions:
         page, end = _Page(), successor(prefix.encode())
         low, below = self._start(bucket, marker, version)
         if delimiter and marker and (rolled := roll_up(marker, prefix, delimiter)):
-            low = max(low, successor(rolled.encode()))  # that prefix was on an earlier page
+            low = max(low, successor(rolled.encode()))  # an earlier page had that prefix
         low = max(low, prefix.encode())
         while limit:
             rolled = None
@@ -106,7 +106,9 @@ class Versions:
         return page
 
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
-        """After all of the marker's versions, or after the one that is named with it."""
+        """Return where a listing starts: after all of the marker's versions, or after the named
+        one.
+        """
         if not version:
             return (marker.encode() + b"\0" if marker else b""), 2**63 - 1
         seq = seq_of(version)

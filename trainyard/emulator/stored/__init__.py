@@ -1,4 +1,4 @@
-"""What SageMaker only keeps: models, endpoint configurations, cards, definitions, experiments."""
+"""Resources that SageMaker only stores: cards, job definitions, experiments and others."""
 
 from trainyard.emulator.stored.resource_kinds import refusal
 from trainyard.emulator.stored.store import Stored

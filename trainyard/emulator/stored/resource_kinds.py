@@ -1,4 +1,4 @@
-"""The kinds of resources that SageMaker only keeps, and what botocore's model says of each."""
+"""Kinds of resources that SageMaker only stores, with the facts of botocore's model."""
 
 import functools
 import re
@@ -17,23 +17,23 @@ _EXPERIMENT = "a record that its user fills in: no work belongs to it"
 class Kind:
     """A kind of resource: ``name`` as in its operations, ``resource`` as in its ARN.
 
-    ``why``: the reason why nothing has to be done for it beyond keeping it.
+    ``why``: the reason why storing it is enough.
     """
 
     name: str
     resource: str
     why: str
     order: str = "Descending"
-    """List...'s own: what the API reference says, where it says something."""
+    """List...'s default order, where the API reference names one."""
 
     def operation(self, verb: str) -> OperationModel | None:
-        """That of its operations, if SageMaker has it; List takes the plural."""
+        """Return the model of one of its operations, or None; List takes the plural."""
         name = f"{verb}{self.name}{'s' if verb == 'List' else ''}"
         return model().operation_model(name) if name in model().operation_names else None
 
     @functools.cached_property
     def key(self) -> str:
-        """The member that holds its name, such as ``ModelName``."""
+        """The member with its name, such as ``ModelName``."""
         return _shape(self.operation("Describe"), "input").required_members[0]
 
     @functools.cached_property
@@ -42,7 +42,7 @@ class Kind:
 
     @functools.cached_property
     def described(self) -> frozenset[str]:
-        """The members that Describe... answers."""
+        """Members of Describe...'s answer."""
         return frozenset(_shape(self.operation("Describe"), "output").members)
 
     @functools.cached_property
@@ -54,7 +54,9 @@ class Kind:
         return make_arn("sagemaker", f"{self.resource}/{name}")
 
     def valid(self, name: str) -> str:
-        """Raises ``ValidationException`` for a name that the API reference's pattern excludes."""
+        """Return the name. Raises ``ValidationException`` if it does not match the API reference's
+        pattern.
+        """
         limits = _shape(self.operation("Create"), "input").members[self.key].metadata
         if not re.fullmatch(limits["pattern"], name) or len(name) > limits["max"]:
             pattern, most = limits["pattern"], limits["max"]
@@ -63,7 +65,7 @@ class Kind:
         return name
 
     def missing(self, name: str, verb: str = "Describe") -> ApiError:
-        """The error that the operation has for a resource that is not there."""
+        """Return the operation's error for a missing resource."""
         message = f'Could not find {self._words()} "{self.arn(name)}".'
         return ApiError(_code(self.operation(verb), "ResourceNotFound"), message)
 
@@ -72,12 +74,12 @@ class Kind:
         return ApiError(_code(self.operation("Create"), "ResourceInUse", "Conflict"), message)
 
     def _words(self) -> str:
-        """``endpoint configuration``, as SageMaker's messages have it."""
+        """Return the kind as in SageMaker's messages: ``endpoint configuration``."""
         return self.resource.replace("-", " ").replace("config", "configuration")
 
 
 def items_of(operation: OperationModel | None) -> tuple[str, frozenset[str]]:
-    """The list in the answer of a List... operation, and the members of its items."""
+    """Return the list in the answer of a List... operation, and the members of its items."""
     members = _shape(operation, "output").members
     name = next(name for name in members if name != "NextToken")
     return name, frozenset(members[name].member.members)
@@ -89,7 +91,7 @@ def _shape(operation: OperationModel | None, side: str) -> Shape:
 
 
 def _code(operation: OperationModel | None, *beginnings: str) -> str:
-    """The first of the operation's own errors that begins so; else the one that all have."""
+    """Return the operation's first own error that starts so; else ``ValidationException``."""
     own = [shape.name for shape in operation.error_shapes] if operation else []
     return next((name for name in own if name.startswith(beginnings)), "ValidationException")
 
@@ -134,15 +136,15 @@ _NEEDS = (
 
 
 def refusal(operation: str, request: dict) -> ApiError:
-    """The error that names the operation and what it would need, or the resource that is not."""
+    """Return an error naming the operation and what it would need, or the missing resource."""
     if operation in ("AddTags", "ListTags", "DeleteTags"):
-        message = f"ResourceArn {request.get('ResourceArn')!r}: there is no such resource here."
+        message = f"ResourceArn {request.get('ResourceArn')!r}: this resource does not exist here."
         return ApiError("ValidationException", message)
     message = f"The emulator does not implement {operation}: it would need {needed(operation)}."
     return ApiError("UnknownOperationException", message)
 
 
 def needed(operation: str) -> str:
-    """What is missing for the operation, as the end of a sentence."""
+    """Return what the operation would need, as the end of a sentence."""
     found = (what for parts, what in _NEEDS if any(part in operation for part in parts))
     return next(found, "a part of SageMaker that is not embedded")

@@ -1,10 +1,10 @@
-"""Create, describe, list, update and delete what SageMaker only keeps, each in a file of its own.
+"""Create, describe, list, update and delete resources that SageMaker only stores, one file each.
 
 <state>/stored/<kind>/<name>.json
 
 moto has these operations, in memory; it loses members (an experiment's Description), accepts a name
 twice and fails on what is missing. Here a resource is described by the members that it was created
-with. Not kept: who made it.
+with. Its creator is not stored.
 """
 
 import functools
@@ -20,7 +20,7 @@ from trainyard.emulator.request_shapes import check, model
 from trainyard.emulator.stored.resource_kinds import KINDS, Kind, items_of
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
-_PAGE = 100  # most results a page; the default of most of these is 10
+_PAGE = 100  # largest page, in results; the default of most of these is 10
 _BY = {kind.name: kind for kind in KINDS}
 _TRIAL, _COMPONENT = _BY["Trial"], _BY["TrialComponent"]
 _CARD, _EXPERIMENT = _BY["ModelCard"], _BY["Experiment"]
@@ -28,7 +28,7 @@ Operation = Callable[[dict], dict]
 
 
 class Stored:
-    """Answers the operations that :meth:`owns` names. Every method may be called from any thread.
+    """Answers the operations that :meth:`owns` names. Its methods are thread-safe.
 
     Raises :class:`ApiError` as AWS does.
     """
@@ -51,13 +51,15 @@ class Stored:
         return operation in self._operations
 
     def handle(self, operation: str, request: dict, own: dict | None = None) -> dict:
-        """``own``: members of what is created that no client sets."""
+        """Answer an operation. ``own``: members of the created resource that no client sets."""
         check(operation, request)
         with self._lock:
             return self._operations[operation](request | (own or {}))
 
     def records(self, kind: str) -> list[dict]:
-        """What Describe answers of each, the oldest first; for a search over them."""
+        """Return Describe's answer for each resource of a kind, the oldest first; used by
+        Search.
+        """
         with self._lock:
             return [_described(_BY[kind], record) for record in self._items[kind].values()]
 
@@ -99,7 +101,7 @@ class Stored:
         return page(name, [_summary(kind, r, members) for r in found], request, _PAGE)
 
     def _update(self, kind: Kind, request: dict) -> dict:
-        """Maps get the entries that the call names and lose those to remove; the rest is set."""
+        """Add the named entries to maps and remove those to remove; set other members."""
         record = dict(self._find(kind, request, "Update"))
         for key, value in request.items():
             if key.endswith("ToRemove"):
@@ -162,7 +164,7 @@ class Stored:
         return _described(_CARD, versions[number - 1])
 
     def _update_card(self, request: dict) -> dict:
-        """Make a new version."""
+        """Create a new version of the card."""
         record = self._find(_CARD, request, "Update")
         earlier = [*record.get("_versions", []), {k: v for k, v in record.items() if k[0] != "_"}]
         self._save(_CARD, record | {"_versions": earlier})
@@ -206,7 +208,7 @@ class Stored:
     # inside
 
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
-        """By name or ARN."""
+        """Return the record with that name or ARN."""
         name = request[kind.key].rpartition("/")[2]
         if name not in self._items[kind.name]:
             raise kind.missing(name, verb)
@@ -235,7 +237,9 @@ class Stored:
         )
 
     def _belongs(self, kind: Kind, record: dict, request: dict) -> bool:
-        """Whether a trial or component is of the experiment, trial or component asked for."""
+        """Return whether a trial or component belongs to the requested experiment, trial or
+        component.
+        """
         experiment, trial = request.get("ExperimentName"), request.get("TrialName")
         trials = record.get("_trials", []) if kind is _COMPONENT else [record.get("TrialName")]
         of = [t["ExperimentName"] for name, t in self._items["Trial"].items() if name in trials]
@@ -249,33 +253,33 @@ class Stored:
 
 
 def _described(kind: Kind, record: dict) -> dict:
-    """Members that have a value; of who made it nothing is known."""
+    """Return members that have a value; the creator is not known."""
     nobody: dict = {key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.described}
     shown = {"DisplayName": record[kind.key]} if "DisplayName" in kind.described else {}
     return nobody | shown | {key: record[key] for key in record if key in kind.described}
 
 
 def _summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
-    """An item of a list; of a job definition under the names that a schedule has for it."""
+    """Return a list's item; a job definition gets the names that a schedule has for it."""
     renamed = {
         "MonitoringJobDefinitionName": record[kind.key],
         "MonitoringJobDefinitionArn": record[kind.arn_key],
         "EndpointName": _endpoint(record),
         "TrialComponentSource": record.get("Source"),
-        "DisplayName": record[kind.key],  # as the API reference has it where none is given
+        "DisplayName": record[kind.key],  # the API reference's default
     }
     whole = renamed | record
     return {key: whole[key] for key in whole if key in members and whole[key] is not None}
 
 
 def _endpoint(record: dict) -> str | None:
-    """The endpoint that a job definition looks at."""
+    """Return the endpoint that a job definition examines."""
     inputs = [v for k, v in record.items() if k.endswith("JobInput")]
     return next((i.get("EndpointInput", {}).get("EndpointName") for i in inputs), None)
 
 
 def _arn_for(kind: Kind, verb: str, record: dict) -> dict:
-    """The ARN, where the operation's answer has it."""
+    """Return the ARN, if the operation's answer has it."""
     operation = kind.operation(verb)
     answered = operation.output_shape if operation else None
     return {kind.arn_key: record[kind.arn_key]} if answered and answered.members else {}

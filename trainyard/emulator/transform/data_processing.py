@@ -1,7 +1,7 @@
 """DataProcessing: InputFilter → model → JoinSource → OutputFilter, on records of CSV and JSON.
 
-A row of CSV is an array; a joined row is the input's columns, then the output's. To a JSON object
-the output is added as ``SageMakerOutput``; any other input becomes ``SageMakerInput`` beside it.
+A row of CSV is an array; a joined row has the input's columns, then the output's. The output is
+added to a JSON object as ``SageMakerOutput``; any other input becomes ``SageMakerInput`` beside it.
 """
 
 import csv
@@ -23,18 +23,20 @@ _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?")
 
 
 class PathError(ValueError):
-    """The path is none, or does not lead anywhere in a record; the message says which."""
+    """The path is invalid, or leads nowhere in a record; the message says which."""
 
 
 def compiled(path: str) -> Filter:
-    """What the path takes of a record. Raises :class:`PathError`, as its result does."""
+    """Return a function that extracts the path's part of a record. Both raise
+    :class:`PathError`.
+    """
     if not path.startswith("$") or len(path) > LIMIT:
         raise PathError(f"{path!r}: expected a JSONPath of at most {LIMIT} characters, '$...'")
     steps, at = [], 1
     while at < len(path):
         match = _PART.match(path, at)
         if not match:
-            raise PathError(f"{path!r}: {path[at:]!r} is no operator that a filter has")
+            raise PathError(f"{path!r}: {path[at:]!r} is not an operator of a filter")
         steps.append(_step(path, match))
         at = match.end()
 
@@ -72,7 +74,7 @@ def _all(record: Any) -> Any:
 
 def _member(record: Any, name: str) -> Any:
     if not isinstance(record, dict) or name not in record:
-        raise PathError(f"there is no {name!r} in {_shown(record)}")
+        raise PathError(f"{name!r} is missing in {_shown(record)}")
     return record[name]
 
 
@@ -84,7 +86,7 @@ def _members(record: Any, names: list[str]) -> Any:
 
 def _elements_json_path(record: Any, picks: list[str]) -> Any:
     if not isinstance(record, list):
-        raise PathError(f"[{','.join(picks)}] of {_shown(record)}, which is no array")
+        raise PathError(f"[{','.join(picks)}] of {_shown(record)}, which is not an array")
     if len(picks) == 1 and ":" not in picks[0]:
         return _element(record, picks[0])
     found: list[Any] = []
@@ -118,12 +120,12 @@ class TooLarge(ValueError):
 
 
 def media_type(header: str | None) -> str:
-    """``text/csv`` of ``text/csv; label_size=0``."""
+    """Return the type without parameters: ``text/csv`` of ``text/csv; label_size=0``."""
     return (header or "").partition(";")[0].strip().lower()
 
 
 def records(file: BinaryIO, split: str) -> Iterator[bytes]:
-    """The object's records, without the line's end: its lines, or, unsplit, all of it."""
+    """Iterate over the object's records, without line ends: its lines or, unsplit, all of it."""
     if split == "Line":
         for line in file:
             yield line.removesuffix(b"\n")
@@ -132,9 +134,10 @@ def records(file: BinaryIO, split: str) -> Iterator[bytes]:
 
 
 def batches(found: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
-    """Records for one request each, in their order: one, or as many as ``limit`` bytes hold.
+    """Iterate over lists of records, each for one request: one record, or what ``limit`` bytes
+    hold.
 
-    ``limit`` 0 is none. Raises :class:`TooLarge`.
+    ``limit`` 0 means no limit. Raises :class:`TooLarge`.
     """
     batch: list[bytes] = []
     size = 0
@@ -153,10 +156,10 @@ def batches(found: Iterable[bytes], many: bool, limit: int) -> Iterator[list[byt
 
 
 def parts(answer: bytes, content_type: str, expected: int) -> list[bytes]:
-    """An answer's records: its lines, a JSON array's elements, or the answer as one.
+    """Return an answer's records: its lines, a JSON array's elements, or the answer as one.
 
-    ``expected``: how many records were asked about. A JSON answer about several is an array with
-    an element for each, or a line for each.
+    ``expected``: number of records in the request. A JSON answer about several is an array with an
+    element for each, or a line for each.
     """
     kind = media_type(content_type)
     if kind == "application/json" and expected > 1:
@@ -179,7 +182,9 @@ def _elements(answer: bytes, expected: int) -> list[bytes]:
 
 
 def counted(answer: bytes, content_type: str, expected: int) -> int | None:
-    """How many records an answer about ``expected`` has; None for a type without a rule."""
+    """Return the number of records in an answer about ``expected``; None for a type without a
+    rule.
+    """
     kind = media_type(content_type)
     if kind not in LINES and kind != "application/json":
         return None
@@ -191,12 +196,12 @@ KINDS = (*LINES, "application/json")
 
 
 class DataProcessing:
-    """A job's filters. Raises ValueError for a job that cannot have them, or a record that does
-    not fit them.
+    """A job's filters. Raises ValueError for a job that cannot have them, or a record that does not
+    fit them.
     """
 
     def __init__(self, asked: dict, source: dict, output: dict) -> None:
-        """``asked``, ``source``, ``output``: DataProcessing, TransformInput, TransformOutput."""
+        """Check and compile the filters of DataProcessing, TransformInput and TransformOutput."""
         self.joins = asked.get("JoinSource", "None") == "Input"
         first, last = asked.get("InputFilter") or WHOLE, asked.get("OutputFilter") or WHOLE
         self._first = None if first == WHOLE else compiled(first)
@@ -213,17 +218,17 @@ class DataProcessing:
 
     @property
     def active(self) -> bool:
-        """Whether answers are looked at record by record."""
+        """True if answers are processed record by record."""
         return bool(self.joins or self._first or self._last)
 
     def asked(self, record: bytes) -> bytes:
-        """What of a record the model gets."""
+        """Return the part of a record that the model gets."""
         if not self._first:
             return record
         return _write(self._first(_read(record, self._kind)), self._kind)
 
     def result(self, record: bytes, answer: bytes) -> bytes:
-        """What of a record and the model's answer to it is kept."""
+        """Return the part of a record and of the model's answer that is written."""
         if not self.joins:
             if not self._last:
                 return answer
@@ -259,7 +264,7 @@ def _read(record: bytes, kind: str) -> Any:
             return next(csv.reader([text]), [])
         return json.loads(text)
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"a record is no {kind}: {error}: {record[:80]!r}") from None
+        raise ValueError(f"a record is not {kind}: {error}: {record[:80]!r}") from None
 
 
 def _write(value: Any, kind: str) -> bytes:

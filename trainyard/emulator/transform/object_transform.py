@@ -1,4 +1,6 @@
-"""One S3 object through a container: split, asked in batches, assembled, written whole or not."""
+"""Sends one S3 object through a container: split, in batches, assembled; its output is written
+whole or not at all.
+"""
 
 import gzip
 import http.client
@@ -30,7 +32,7 @@ DEFAULTS = {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6, "BatchStrategy": 
 
 
 class ObjectFailed(Exception):
-    """One object has no output; the message says why, as a FailureReason does."""
+    """An object has no output; the message is the reason, as in a FailureReason."""
 
 
 class Ended(Exception):
@@ -39,8 +41,8 @@ class Ended(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How requests are made: at most ``concurrent`` at a time, of at most ``payload`` bytes
-    (0: any), with several records each if ``many``.
+    """Limits of requests: at most ``concurrent`` at a time, of at most ``payload`` bytes (0: any),
+    with several records each if ``many``.
     """
 
     concurrent: int
@@ -49,7 +51,7 @@ class Settings:
 
     @property
     def shown(self) -> str:
-        """As AWS's data log says it."""
+        """The settings as in AWS's data log."""
         strategy = "MULTI_RECORD" if self.many else "SINGLE_RECORD"
         return (
             f"MaxConcurrentTransforms={self.concurrent}, MaxPayloadInMB={self.payload // MB}, "
@@ -58,12 +60,12 @@ class Settings:
 
 
 def settings(request: dict, offered: dict) -> Settings:
-    """The request's, else those that the container offers (``/execution-parameters``), else the
+    """Return the request's settings, else the container's (``/execution-parameters``), else the
     defaults: developer guide, "Use Your Own Inference Code with Batch Transform".
     """
     asked = {key: request[key] for key in DEFAULTS if key in request}
     if not asked.get("MaxConcurrentTransforms"):
-        asked.pop("MaxConcurrentTransforms", None)  # 0 asks for the container's, too
+        asked.pop("MaxConcurrentTransforms", None)  # 0 also means the container's
     if "BatchStrategy" in asked:
         asked["BatchStrategy"] = STRATEGIES[asked["BatchStrategy"]]
     found = DEFAULTS | {key: value for key, value in offered.items() if key in DEFAULTS} | asked
@@ -76,7 +78,7 @@ def settings(request: dict, offered: dict) -> Settings:
 
 @dataclass(slots=True)
 class Count:
-    """Records of an object; None where they are of a type without records."""
+    """Numbers of records of an object; None for a type without records."""
 
     went_in: int | None = 0
     came_out: int | None = 0
@@ -103,7 +105,7 @@ def _sum(one: int | None, two: int | None) -> int | None:
 
 
 class Transformer:
-    """Objects of one job through one instance. Every method may be called from any thread."""
+    """Sends objects of one job through one instance. Its methods are thread-safe."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class Transformer:
         self._tries = 1 + client.get("InvocationsMaxRetries", 3)
 
     def output(self, source: Source) -> str:
-        """Where the object's output goes."""
+        """Return the S3 URI of the object's output."""
         bucket, prefix = split_uri(self._output["S3OutputPath"])
         return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
 
@@ -153,7 +155,7 @@ class Transformer:
         return count
 
     def _answers(self, asked: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
-        """The batches' answers in their order, with as many requests ahead as are allowed."""
+        """Iterate over the batches' answers in order, with as many requests ahead as allowed."""
         waiting: deque[tuple[list[bytes], Future[Answer]]] = deque()
         try:
             for batch in asked:
@@ -193,7 +195,7 @@ class Transformer:
                 return answer
             if last or answer.status < 500:
                 raise ObjectFailed(_bad(answer))
-        raise AssertionError("the last try has answered or raised")
+        raise AssertionError("the last attempt has answered or raised")
 
     def _assembled(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
         kind = self._output.get("Accept") or answer.content_type
@@ -210,7 +212,7 @@ class Transformer:
         return body
 
     def _processed(self, batch: list[bytes], answer: Answer) -> bytes:
-        """Filtered and joined, record by record."""
+        """Return the answer's records, filtered and joined."""
         source = self._source.get("ContentType", "")
         asked = batch if len(batch) > 1 else parts(batch[0], source, 1)
         found = parts(answer.body, self._output.get("Accept") or source, len(asked))

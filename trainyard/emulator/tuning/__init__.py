@@ -1,1 +1,1 @@
-"""Hyperparameter tuning jobs: what is searched, by which strategy, and the jobs that train."""
+"""Hyperparameter tuning jobs: the search space, the strategies, and the training jobs."""

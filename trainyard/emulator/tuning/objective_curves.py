@@ -1,11 +1,11 @@
-"""What training jobs print of the objective while they run: one emission, one unit of resource.
+"""Objective values that running training jobs print: each counts as one unit of resource.
 
-Read from the log streams, so that a new emulator finds the curves of what has ended. As on AWS the
-service cannot see who printed a line, and several ranks that print the same epoch would count it
-several times. Here such a line counts once: lines of one node alone count, and of those that name
-an epoch, iteration, round or step only the first with its number; of those that name none, only
-the first of equal lines that follow each other. What differs and carries no number cannot be told
-apart: print the objective on rank 0 only.
+They are read from the log streams, so that a new emulator finds the curves of ended jobs. As on AWS
+the service does not know who printed a line, and several ranks that print the same epoch would
+count it several times. Here such a line counts once: only lines of one node count; of lines that
+name an epoch, iteration, round or step, only the first with its number; of lines that name none,
+only the first of equal consecutive lines. Different lines without a number cannot be distinguished:
+print the objective on rank 0 only.
 """
 
 import re
@@ -30,23 +30,23 @@ OWN = "[emulator] "
 
 
 class Emissions:
-    """The objective's values in order, of one training job."""
+    """Objective values of one training job, in order."""
 
     def __init__(self, logs: LogStore, job: str, nodes: int, metric: Mapping[str, Any]) -> None:
         self.values: list[float] = []
         self.repeated = ""
-        """The first line that repeated another."""
+        """First line that repeated another."""
         self._logs, self._job, self._nodes = logs, job, nodes
         self._pattern = compiled(metric)
         self._streams: dict[Path, int] = {}
-        """File → the offset up to which it has been read."""
+        """File → offset up to which it has been read."""
         self._first: Path | None = None
-        """The node that counts: the first that printed the objective."""
+        """File of the node that counts: the first that printed the objective."""
         self._seen: set[tuple[str, ...]] = set()
         self._last = ""
 
     def read(self) -> None:
-        """Add what was printed since the last call."""
+        """Add values printed since the last call."""
         if len(self._streams) < self._nodes:
             found = self._logs.streams(GROUP, f"{self._job}/")
             self._streams = {stream.path: 0 for stream in found} | self._streams
@@ -82,14 +82,14 @@ Curve = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """TrainingJobEarlyStoppingType Auto."""
+    """Early stopping by the median, TrainingJobEarlyStoppingType Auto."""
 
     minimize: bool
 
     def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
-        """Why the job is stopped at its value number ``at``, from 1; None when it goes on.
+        """Return why the job is stopped at its value number ``at``, from 1; None when it continues.
 
-        ``others``: the curves of the jobs that were started before it.
+        ``others``: curves of the jobs that were started before it.
         """
         averages = [statistics.fmean(other[:at]) for other in others if len(other) >= at]
         if not averages:
@@ -105,17 +105,17 @@ class Median:
 
 @dataclass(frozen=True, slots=True)
 class Hyperband:
-    """HyperbandStrategyConfig."""
+    """Stopping by Hyperband, with the limits of HyperbandStrategyConfig."""
 
     minimize: bool
     least: int
     most: int
 
     def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
-        """As :meth:`Median.verdict`; ``others`` are all other jobs' curves.
+        """Decide like :meth:`Median.verdict`; ``others`` are all other jobs' curves.
 
-        At MaxResource a job is left to end by itself, so that it can save its model; it is stopped
-        when it prints one value more.
+        At MaxResource a job may end by itself, so that it can save its model; it is stopped when it
+        prints one more value.
         """
         if at > self.most:
             return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
@@ -133,7 +133,7 @@ class Hyperband:
         )
 
     def rungs(self) -> list[int]:
-        """The resources at which jobs are compared."""
+        """Return the numbers of values at which jobs are compared."""
         return list(_rungs(self.least, self.most))
 
 
@@ -151,19 +151,21 @@ def _worse(value: float, than: float, minimize: bool) -> bool:
 
 
 class Watch:
-    """One for each tuning job; it can be made anew at any time, for the logs hold all."""
+    """Curves and decisions of one tuning job. It can be created again at any time, from the
+    logs.
+    """
 
     def __init__(self, logs: LogStore) -> None:
         self._logs = logs
         self._curves: dict[str, Emissions] = {}
         self._whole: set[str] = set()
-        """Jobs of which everything has been read."""
+        """Jobs whose log has been read to its end."""
         self._judged: dict[str, int] = {}
-        """Job → how many of its values the rule has seen."""
+        """Job → number of its values that the rule has seen."""
         self._told: set[str] = set()
 
     def read(self, job: str, nodes: int, metric: Mapping[str, Any], ended: bool) -> None:
-        """Read what a job has printed since the last call; ``ended``: it prints no more."""
+        """Read what a job has printed since the last call; ``ended``: it prints nothing more."""
         if job in self._whole:
             return
         if job not in self._curves:
@@ -172,9 +174,9 @@ class Watch:
         self._whole |= {job} if ended else set()
 
     def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> tuple[list[str], str | None]:
-        """What to say in the job's log, and why it is stopped; None when it goes on.
+        """Return messages for the job's log, and why it is stopped; None when it continues.
 
-        ``order``: the jobs that are compared, in the order of their start, this one among them.
+        ``order``: the compared jobs in the order of their start, including this one.
         """
         curve = self._curves[job]
         earlier = order[: order.index(job)]

@@ -1,8 +1,8 @@
-"""What a tuning job searches: ranges of hyperparameters, and their scales.
+"""The search space of a tuning job: ranges of hyperparameters, and their scales.
 
-A scale maps a range to 0..1, so a strategy knows nothing of logarithms. The scales are those of the
-developer guide, "Hyperparameter Scaling"; which one Auto takes is AWS's secret, and here it is
-Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
+A scale maps a range to 0..1, so strategies need not know about logarithms. The scales are those of
+the developer guide, "Hyperparameter Scaling". AWS does not publish which one Auto chooses; here it
+is Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
 """
 
 import itertools
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 ORDERS = 1000
-"""From how many times its beginning a range is searched logarithmically with scaling Auto."""
+"""Ratio of a range's ends from which scaling Auto is logarithmic."""
 
 _SCALES = {
     "Linear": (lambda x: x, lambda y: y),
     "Logarithmic": (math.log, math.exp),
     "ReverseLogarithmic": (lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
 }
-"""ScalingType → the scale, and its inverse."""
+"""ScalingType → scale and its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class Numeric:
     """Linear, Logarithmic or ReverseLogarithmic."""
 
     whole: bool
-    """Whether its values are integers."""
+    """True if its values are integers."""
 
     def at(self, unit: float) -> str:
-        """The value at ``unit`` of the way, 0..1, on its scale."""
+        """Return the value at ``unit`` (0..1) on the range's scale."""
         _, back = _SCALES[self.scaling]
         begin, end = self._ends()
         value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
         return str(round(value)) if self.whole else repr(value)
 
     def unit(self, value: str) -> float | None:
-        """Where on its scale the value stands; None where it is not in the range."""
+        """Return the value's position on the scale, 0..1; None if it is not in the range."""
         try:
             number = float(value)
         except ValueError:
@@ -56,7 +56,9 @@ class Numeric:
         return (scale(number) - begin) / (end - begin)
 
     def _ends(self) -> tuple[float, float]:
-        """An integer has half a unit on each side, so the first and the last are not rarer."""
+        """Return the ends on the scale; integers get half a unit on each side, so that all are
+        equally likely.
+        """
         scale, _ = _SCALES[self.scaling]
         room = 0.5 if self.whole else 0.0
         return scale(self.low - room), scale(self.high + room)
@@ -64,7 +66,7 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """Some values without an order."""
+    """A set of values without an order."""
 
     name: str
     values: tuple[str, ...]
@@ -77,7 +79,7 @@ Values = dict[str, str]
 
 
 def space_of(ranges: Mapping[str, Any]) -> Space:
-    """ParameterRanges of a request that has been checked."""
+    """Return the space of a checked request's ParameterRanges."""
     return (
         *(_numeric(item, whole=True) for item in ranges.get("IntegerParameterRanges") or ()),
         *(_numeric(item, whole=False) for item in ranges.get("ContinuousParameterRanges") or ()),
@@ -97,7 +99,7 @@ def _numeric(item: Mapping[str, Any], whole: bool) -> Numeric:
 
 
 def within(space: Space, values: Mapping[str, str]) -> bool:
-    """Whether the values are one for each range, and in it."""
+    """Return whether there is exactly one value for each range, within it."""
     return set(values) == {item.name for item in space} and all(
         values[item.name] in item.values
         if isinstance(item, Categorical)
@@ -107,7 +109,7 @@ def within(space: Space, values: Mapping[str, str]) -> bool:
 
 
 def sample(space: Space, chance: random.Random) -> Values:
-    """Each range's value by itself, uniform on its scale."""
+    """Return a random value for each range, uniform on its scale."""
     return {
         item.name: chance.choice(item.values)
         if isinstance(item, Categorical)
@@ -117,12 +119,12 @@ def sample(space: Space, chance: random.Random) -> Values:
 
 
 def grid(space: Space) -> Iterator[Values]:
-    """Every combination of the categories."""
+    """Iterate over all combinations of the categories."""
     choices = [item.values for item in space if isinstance(item, Categorical)]
     names = [item.name for item in space]
     return (dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices))
 
 
 def size(space: Space) -> int:
-    """How many combinations of categories there are."""
+    """Return the number of combinations of categories."""
     return math.prod(len(item.values) for item in space if isinstance(item, Categorical))

@@ -1,11 +1,11 @@
-"""Which hyperparameters a training job gets: Random, Grid and Bayesian.
+"""Search strategies, which choose a training job's hyperparameters: Random, Grid and Bayesian.
 
-A strategy is a function of the seed, of the number of the job and of the results so far, which
-are those in the training jobs' records: there is no other state that a kill could lose. Hyperband
-searches like Random and spares what :mod:`trainyard.emulator.tuning.objective_curves` stops.
+A strategy is a function of the seed, of the job's number and of the results so far, which are in
+the training jobs' records: there is no other state that a kill could lose. Hyperband searches like
+Random, and :mod:`trainyard.emulator.tuning.objective_curves` stops jobs.
 
 Bayesian is **a** Bayesian search, not AWS's, which is not published: optuna's tree-structured
-Parzen estimator (TPE). It does not train a combination twice, as far as that goes.
+Parzen estimator (TPE). It avoids training a combination twice, as far as possible.
 """
 
 import itertools
@@ -31,49 +31,53 @@ if TYPE_CHECKING:
 
 LABEL = "a Bayesian search (optuna's TPE), not AWS's"
 ASKED, DRAWN = 3, 30
-"""How often Bayesian asks TPE for a combination that nobody has tried, and then draws one."""
+"""Number of times that Bayesian asks TPE for an untried combination, and then draws one at
+random.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A training job's hyperparameters and what came of them."""
+    """A training job's hyperparameters and objective."""
 
     values: Values
     objective: float | None = None
-    """None while it runs, and where it failed."""
+    """Objective value; None while the job runs, and if it failed."""
 
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a strategy is asked: the hyperparameters of the job with that number, from 0."""
+    """A question to a strategy: the hyperparameters of the job ``number``, from 0."""
 
     space: Space
     trials: Sequence[Trial]
-    """All that have been started."""
+    """The jobs started so far."""
 
     minimize: bool
     seed: str
     number: int
 
     def chance(self, attempt: int = 0) -> random.Random:
-        """The same for the same seed and number, in whatever order the jobs end."""
+        """Return a random generator for the seed and number, independent of the order of
+        results.
+        """
         return random.Random(f"{self.seed}/{self.number}/{attempt}")
 
 
 def by_chance(question: Question) -> Values:
-    """Random: uniform on each range's scale."""
+    """Random: return values uniform on each range's scale."""
     return sample(question.space, question.chance())
 
 
 def in_order(question: Question) -> Values:
-    """Grid: each combination once."""
+    """Grid: return the combination of that number."""
     return next(itertools.islice(grid(question.space), question.number, None))
 
 
 def bayesian(question: Question) -> Values:
-    """TPE's suggestion for what has been seen."""
+    """Bayesian: return TPE's suggestion for the results so far."""
     known = [trial.values for trial in question.trials]
     for attempt in range(ASKED + DRAWN):
         chance = question.chance(attempt)
@@ -95,12 +99,12 @@ STRATEGIES: dict[str, Callable[[Question], Values]] = {
 
 
 def lacking(strategy: str) -> str | None:
-    """Why the strategy does not work here, and what to do; None where it does."""
+    """Return why the strategy does not work here, and what to do; None if it works."""
     if strategy != "Bayesian" or find_spec("optuna"):
         return None
     return (
         "Strategy 'Bayesian' needs optuna, which the emulator's Python lacks: "
-        "pip install optuna, or take Strategy Random, Hyperband or Grid"
+        "pip install optuna, or use Strategy Random, Hyperband or Grid"
     )
 
 
@@ -148,13 +152,13 @@ def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
 
 
 def _param(item: Range, value: str) -> str | float:
-    """What optuna is told of a value: of a continuous one, where it stands on its scale."""
+    """Return a value in optuna's form; a continuous one as its position on the scale."""
     if isinstance(item, Categorical):
         return value
     if item.whole:
         return int(value)
     unit = item.unit(value)
-    assert unit is not None  # within() has looked
+    assert unit is not None  # checked by within()
     return min(max(unit, 0.0), 1.0)
 
 

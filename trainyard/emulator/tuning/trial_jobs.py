@@ -1,4 +1,4 @@
-"""The training jobs of a tuning job: what CreateTrainingJob is asked for each."""
+"""The training jobs of a tuning job: their CreateTrainingJob requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from trainyard.emulator.tuning.search_space import Space, Values, space_of
 from trainyard.emulator.tuning.tuning_request import CONFIG, objective_of, ranges_of, resources
 
 OBJECTIVE = "_tuning_objective_metric"
-"""The hyperparameter by which the service tells algorithms what they are compared by."""
+"""Hyperparameter by which the service tells algorithms their objective metric."""
 
 IDLE = (
-    "channel sm_drivers is here, and nothing runs SDK v3's drivers in a tuning job: its API has no "
-    "entry point: the image's toolkit starts the script, one process a node. For torchrun, set the "
-    "static hyperparameter sagemaker_torch_distributed_enabled to true"
+    "channel sm_drivers is present, but a tuning job does not run SDK v3's drivers: its API has no "
+    "entry point. The image's toolkit starts the script, one process per node. For torchrun, set "
+    "the static hyperparameter sagemaker_torch_distributed_enabled to true"
 )
 _PASSED = (
     *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig"),
@@ -27,9 +27,9 @@ _RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId
 def training_request(
     request: Mapping[str, Any], definition: Mapping[str, Any], name: str, values: Values
 ) -> dict[str, Any]:
-    """CreateTrainingJob's request for a job that tries ``values``.
+    """Return CreateTrainingJob's request for a job that tries ``values``.
 
-    Checkpoints go below the job's own name: else each job would begin with another's.
+    Checkpoints go below the job's own name: otherwise a job would start from another's.
     """
     asked = {key: definition[key] for key in _PASSED if key in definition}
     static = definition.get("StaticHyperParameters") or {}
@@ -46,10 +46,12 @@ def training_request(
     }
 
 
-def told(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The training definitions as Describe has them, which SDK v2's ``HyperparameterTuner.attach``
-    reads (its integration tests pass on AWS): the objective is a static hyperparameter there, and
-    a ResourceConfig is there when the request gave a HyperParameterTuningResourceConfig.
+def described(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the training definitions as Describe has them.
+
+    SDK v2's ``HyperparameterTuner.attach`` reads them (its integration tests pass on AWS): the
+    objective is a static hyperparameter, and there is a ResourceConfig if the request had a
+    HyperParameterTuningResourceConfig.
     """
 
     def with_objective(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,28 +67,30 @@ def told(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drivers_idle(definition: Mapping[str, Any]) -> bool:
-    """Whether SDK v3 has uploaded its drivers, and no hyperparameter asks for torchrun instead."""
+    """Return whether SDK v3 uploaded its drivers, and no hyperparameter asks for torchrun
+    instead.
+    """
     channels = [channel["ChannelName"] for channel in definition.get("InputDataConfig") or ()]
     static = definition.get("StaticHyperParameters") or {}
     return "sm_drivers" in channels and "sagemaker_torch_distributed_enabled" not in static
 
 
 def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """HyperParameterTuningResourceConfig; of several kinds of instance the first."""
+    """Return HyperParameterTuningResourceConfig with the first of several kinds of instance."""
     wanted = definition.get("HyperParameterTuningResourceConfig") or {}
     first = (wanted.get("InstanceConfigs") or [{}])[0]
     return {key: value for key, value in {**wanted, **first}.items() if key in _RESOURCES}
 
 
 def instances(definition: Mapping[str, Any]) -> int:
-    """How many nodes each job has."""
+    """Return the number of nodes of each job."""
     machines = definition.get("ResourceConfig") or _machines(definition)
     return int(machines.get("InstanceCount", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """One of TrainingJobDefinition and TrainingJobDefinitions."""
+    """An entry of TrainingJobDefinition or TrainingJobDefinitions, parsed."""
 
     document: dict[str, Any]
     name: str
@@ -96,7 +100,7 @@ class Defined:
 
 
 def read(request: Mapping[str, Any], definition: dict[str, Any]) -> Defined:
-    """One definition of a request that has been checked."""
+    """Return a parsed definition of a checked request."""
     config = request[CONFIG]
     minimize = objective_of(request, definition)["Type"] == "Minimize"
     rule: Rule | None = None

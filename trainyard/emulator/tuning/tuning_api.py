@@ -1,4 +1,4 @@
-"""Create, describe, list, stop and delete tuning jobs, and list what they trained."""
+"""Create, describe, list, stop and delete tuning jobs, and list their training jobs."""
 
 import re
 import shutil
@@ -35,13 +35,13 @@ from trainyard.emulator.tuning.warm_start import check_warm_start, parents_of
 from trainyard.language.statuses import JOB_ENDED
 
 LOST = (
-    "InternalServerError: the emulator ended while this tuning job was running; what its training "
-    "jobs finished is kept. Retry the pipeline execution to go on from there, or name this tuning "
+    "InternalServerError: the emulator ended while this tuning job was running; finished training "
+    "jobs are kept. Retry the pipeline execution to continue from there, or name this tuning "
     "job as a parent in WarmStartConfig"
 )
 RESOURCE = "hyper-parameter-tuning-job"
 LONGEST = 32
-"""Characters of a tuning job's name."""
+"""Most characters of a tuning job's name."""
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,31}")
 _STEM = "HyperParameterTuningJob"
 _NAME_MEMBER = f"{_STEM}Name"
@@ -49,7 +49,7 @@ Operation = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Tunings:
-    """All tuning jobs of a state directory. Every method may be called from any thread."""
+    """The tuning jobs of a state directory. Its methods are thread-safe."""
 
     def __init__(self, root: Path, place: Place, jobs: Jobs, tags: Tags) -> None:
         self._root, self._place, self._jobs, self._tags = root, place, jobs, tags
@@ -96,11 +96,11 @@ class Tunings:
         return job
 
     def carry_on(self, like: str, request: Mapping[str, Any]) -> TuningJob | None:
-        """Goes on with a tuning job that a kill or a stop ended, where there is one.
+        """Continue a tuning job that a kill or a stop ended; return None if there is none.
 
         Args:
-            like: how its name begins.
-            request: what it was asked, but for the name.
+            like: the start of its name.
+            request: its request, except for the name.
         """
         with self._lock:
             for job in self._all.values():
@@ -112,18 +112,18 @@ class Tunings:
         return None
 
     def find(self, name: str) -> TuningJob:
-        """Raises ``ResourceNotFound``."""
+        """Return the tuning job. Raises ``ResourceNotFound``."""
         with self._lock:
             if name in self._all:
                 return self._all[name]
-        raise ApiError("ResourceNotFound", f"There is no tuning job {name!r}.")
+        raise ApiError("ResourceNotFound", f"Tuning job {name!r} does not exist.")
 
     def outputs(self, name: str) -> list[str]:
-        """URIs that its training jobs uploaded to."""
+        """Return URIs that its training jobs uploaded to."""
         return [uri for r in self.find(name).results() for uri in self._jobs.outputs(r.name)]
 
     def close(self) -> None:
-        """Start no further training job."""
+        """Stop all tuning jobs; they start no further training job."""
         with self._lock:
             self._closed = True
             running = [job for job in self._all.values() if job.status not in JOB_ENDED]
@@ -131,7 +131,7 @@ class Tunings:
             job.stop()
 
     def join(self) -> None:
-        """Wait for those that run; their training jobs must be stopped, too."""
+        """Wait for the running tuning jobs; their training jobs must be stopped, too."""
         for job in list(self._all.values()):
             if job.status not in JOB_ENDED:
                 job.wait()
@@ -150,7 +150,7 @@ class Tunings:
         return {}
 
     def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Only the entry: training jobs and what they made stay (botocore)."""
+        """Delete only the entry: training jobs and their results stay (botocore)."""
         job = self._find(request)
         if job.status not in JOB_ENDED:
             raise invalid(f"Tuning job {job.name} is {job.status}: stop it first.")
@@ -207,13 +207,13 @@ class Tunings:
         return TuningJob(directory, document, self._jobs, self._place.logs, parents)
 
     def _of_parents(self, request: Mapping[str, Any]) -> list[Result]:
-        """Those whose record has not been deleted."""
+        """Return results of the parents whose records still exist."""
         with self._lock:
             parents = [self._all[name] for name in parents_of(request) if name in self._all]
         return [result for parent in parents for result in parent.results()]
 
     def _load(self, path: Path) -> None:
-        """A tuning job that was running when an earlier emulator ended did not survive it."""
+        """Load a tuning job; mark it as failed if it was running when an earlier emulator ended."""
         document = read_json(path)
         answer = document["answer"]
         if answer[f"{_STEM}Status"] not in JOB_ENDED:
@@ -227,7 +227,7 @@ class Tunings:
 
 
 def best_first(job: TuningJob) -> list[dict[str, Any]]:
-    """TrainingJobSummaries as a pipeline's step has them."""
+    """Return TrainingJobSummaries as a pipeline step has them."""
     return [result.summary() for result in ranked(job.results())]
 
 
@@ -244,7 +244,7 @@ def _summary(job: TuningJob) -> dict[str, Any]:
 
 
 def _example(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
-    """The request of a training job as this tuning job would start it."""
+    """Return the request of a training job as this tuning job would start it."""
     space = space_of(ranges_of(request, definition))
     first = Question(space, [], minimize=True, seed="", number=0)
     strategy = request[CONFIG]["Strategy"]
@@ -253,7 +253,7 @@ def _example(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, A
 
 
 def _row(result: Result) -> dict[str, Any]:
-    """What ListTrainingJobsForHyperParameterTuningJob sorts by."""
+    """Return the keys that ListTrainingJobsForHyperParameterTuningJob sorts by."""
     return {
         "of": result,
         "Name": result.name,

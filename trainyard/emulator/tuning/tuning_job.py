@@ -1,10 +1,10 @@
-"""A tuning job: which training jobs it starts, watches and stops, from InProgress to its end.
+"""A tuning job: starts, watches and stops its training jobs.
 
-<state>/tuning/<name>/tuning.json   the request, the status, and which training jobs are its own
+<state>/tuning/<name>/tuning.json   the request, the status, and the names of its training jobs
 
-What was tried and what came of it stands in the training jobs' own records, jobs/<name>/job.json:
-a kill of the emulator loses nothing that has ended. tuning.json says of a job beside its name only
-what its record cannot: which definition it is of, why it was stopped, and which job it repeats.
+Hyperparameters and results are in the training jobs' own records, jobs/<name>/job.json: a kill of
+the emulator loses nothing that has ended. Beside a job's name, tuning.json has only what its record
+lacks: its definition, why it was stopped, and which job it repeats.
 """
 
 import logging
@@ -28,10 +28,10 @@ from trainyard.emulator.tuning.search_strategies import LABEL, STRATEGIES, Quest
 from trainyard.emulator.tuning.trial_jobs import (
     IDLE,
     Defined,
+    described,
     drivers_idle,
     instances,
     read,
-    told,
     training_request,
 )
 from trainyard.emulator.tuning.tuning_request import (
@@ -53,7 +53,7 @@ from trainyard.emulator.tuning.tuning_results import (
 from trainyard.emulator.tuning.warm_start import learned
 from trainyard.language.statuses import JOB_ENDED
 
-INTERVAL = 0.1  # seconds between looks at the training jobs
+INTERVAL = 0.1  # seconds between checks of the training jobs
 KIND = "Training"
 STOPPED = "the tuning job was stopped"
 DONE = "the tuning job is done"
@@ -61,10 +61,10 @@ log = logging.getLogger(__name__)
 
 
 class TuningJob:
-    """Create it, ``start`` it; ``document`` is its state, also on disk.
+    """A tuning job. Create it, ``start`` it; ``document`` is its state, also on disk.
 
     Args:
-        parents: gives the results of the training jobs of WarmStartConfig's parents.
+        parents: returns the results of the training jobs of WarmStartConfig's parents.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TuningJob:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What of Describe's answer is not told from elsewhere."""
+        """Members of Describe's answer that do not follow from the request or the training jobs."""
         return self.document["answer"]
 
     @property
@@ -111,7 +111,7 @@ class TuningJob:
         Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no further training job, and stops those that run."""
+        """Start no further training job, and stop the running ones."""
         with self.lock:
             if self.status in JOB_ENDED or self._stop.is_set():
                 return
@@ -130,7 +130,7 @@ class TuningJob:
                 self._stop.wait(INTERVAL)
             status, reason = end
         except (ApiError, EmulatorError, OSError) as error:
-            if self._stop.is_set():  # an emulator that stops makes no further job
+            if self._stop.is_set():  # an emulator that stops creates no further job
                 status, reason = "Stopped", ""
             else:
                 log.exception("tuning job %s failed in the emulator", self.name)
@@ -144,7 +144,7 @@ class TuningJob:
             self._done.set()
 
     def _end(self) -> tuple[str, str] | None:
-        """The status in which it ends and why it failed; None while there is something to do."""
+        """Return the final status and the failure's reason; None while there is something to do."""
         if self._stop.is_set():
             return "Stopped", ""
         config, results = self.request[CONFIG], self._counted()
@@ -159,7 +159,7 @@ class TuningJob:
     # the training jobs
 
     def _more(self) -> bool:
-        """Whether there is a combination left to train."""
+        """Return whether there is a combination left to train."""
         return bool(self._anew()) or self._tried() < self._most()
 
     def _most(self) -> int:
@@ -177,7 +177,7 @@ class TuningJob:
             return list(self.document["trials"])
 
     def _anew(self) -> list[Result]:
-        """What failed by no fault of its own, and is to be tried again."""
+        """Return jobs to repeat, which failed for reasons outside of them."""
         again = {trial.get("anew") for trial in self._trials()}
         return [r for r in self.results() if r.name not in again and self._again(r)]
 
@@ -217,7 +217,7 @@ class TuningJob:
         name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
         defined = self._of(trial)
         asked = training_request(self.request, defined.document, name, values)
-        with self.lock:  # first the name: a job that nobody knows of would be lost
+        with self.lock:  # first the name: an unrecorded job would be lost
             self.document["trials"].append({"name": name, **trial})
             self._save()
         about = {"TuningJobArn": self.answer["HyperParameterTuningJobArn"]}
@@ -234,11 +234,13 @@ class TuningJob:
             self._say(name, IDLE)
 
     def _asked(self, number: int) -> tuple[int, Values]:
-        """The definition and the hyperparameters of the combination with that number, from 0."""
+        """Return the definition's index and the hyperparameters of combination ``number``, from
+        0.
+        """
         strategy = self.request[CONFIG]["Strategy"]
         index, position = number % len(self._defined), number
         if strategy == "Grid":
-            for index, defined in enumerate(self._defined):  # noqa: B007 - the one that breaks
+            for index, defined in enumerate(self._defined):  # noqa: B007 - the definition at the break
                 if position < size(defined.space):
                     break
                 position -= size(defined.space)
@@ -252,7 +254,7 @@ class TuningJob:
         return index, STRATEGIES[strategy](question)
 
     def _spare(self) -> None:
-        """Stop the jobs that the rule says, by what they have printed."""
+        """Stop the jobs that the rule ends, by the values that they have printed."""
         for index, defined in enumerate(self._defined):
             if defined.rule is None:
                 continue
@@ -288,20 +290,20 @@ class TuningJob:
             job.stop()
 
     def _say(self, name: str, text: str) -> None:
-        """A line of the emulator's own in the log of a job that runs."""
+        """Write a line of the emulator's own to the log of a running job."""
         if job := self._live.get(name):
             job.say("algo-1", text)
 
-    # what is told
+    # answers
 
     def results(self) -> list[Result]:
-        """All its training jobs in the order of their start."""
+        """Return the results of all its training jobs in the order of their start."""
         found = []
         for trial in self._trials():
             name = trial["name"]
             result = self._ended.get(name) or self._result(trial)
             if result is None:
-                continue  # killed before it was made
+                continue  # killed before it was created
             if result.ended:
                 self._ended[name] = result
                 self._live.pop(name, None)
@@ -318,17 +320,17 @@ class TuningJob:
         return Result(self.name, defined.name, record, tuned, defined.minimize)
 
     def _counted(self) -> list[Result]:
-        """Those that are not tried anew."""
+        """Return the results without jobs that are repeated."""
         again = {trial.get("anew") for trial in self._trials()}
         return [r for r in self.results() if r.name not in again and not self._again(r)]
 
     def describe(self) -> dict[str, Any]:
-        """DescribeHyperParameterTuningJob's answer."""
+        """Return DescribeHyperParameterTuningJob's answer."""
         results = self.results()
         with self.lock:
             answer = {**self.request, **self.answer}
         answer.pop("Tags", None)
-        answer |= told(self.request)
+        answer |= described(self.request)
         best = ranked(results)
         converged = converged_at(results)
         answer |= {
@@ -349,7 +351,7 @@ class TuningJob:
     # the record
 
     def carry_on(self) -> None:
-        """Goes on after its end by a kill or a stop: what has ended is not trained anew."""
+        """Continue after a kill or a stop: finished training jobs are not repeated."""
         with self.lock:
             self._stop.clear()
             self._done.clear()
@@ -362,7 +364,7 @@ class TuningJob:
         self.start()
 
     def _seconds(self) -> float:
-        """How long it has run, before a kill, too."""
+        """Return for how many seconds it has run, including the time before a kill."""
         before = float(self.document.get("seconds", 0.0))
         return before if self.status in JOB_ENDED else before + time.time() - self._begun
 

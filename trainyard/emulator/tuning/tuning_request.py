@@ -1,8 +1,8 @@
-"""What CreateHyperParameterTuningJob refuses, before anything starts.
+"""Checks of CreateHyperParameterTuningJob, before anything starts.
 
 The rules are those of botocore's model, of the API reference and of the developer guide's pages
-"Define Hyperparameter Ranges", "Hyperband" and "Configure Completion Criteria"; each error says
-which member, what it has and what is expected. AWS's own text for most is not known.
+"Define Hyperparameter Ranges", "Hyperband" and "Configure Completion Criteria". Each error names
+the member, its value and what is expected. Most of AWS's own texts are not known.
 """
 
 import math
@@ -18,38 +18,38 @@ from trainyard.language.statuses import EPOCHS
 CONFIG = "HyperParameterTuningJobConfig"
 MOST_RESOURCE = 20_000
 MOST_JOBS = {"Random": 10_000}
-JOBS, PARALLEL, SEARCHED = 750, 100, 30  # quotas of the guide, as far as AWS raises them
+JOBS, PARALLEL, SEARCHED = 750, 100, 30  # the guide's quotas, as high as AWS raises them
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
 _SCALING = ("Auto", "Linear", "Logarithmic", "ReverseLogarithmic")
 
 
 def invalid(message: str) -> ApiError:
-    """A ``ValidationException`` with that message."""
+    """Return a ``ValidationException`` with that message."""
     return ApiError("ValidationException", message)
 
 
 def definitions(request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The training definitions of a request that has been checked."""
+    """Return the training definitions of a checked request."""
     single = request.get("TrainingJobDefinition")
     return [single] if single else list(request["TrainingJobDefinitions"])
 
 
 def ranges_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """What is searched for a definition: its own ranges, or the tuning job's."""
+    """Return a definition's ranges: its own, or the tuning job's."""
     return definition.get("HyperParameterRanges") or request[CONFIG].get("ParameterRanges") or {}
 
 
 def objective_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Type and MetricName by which a definition's jobs are compared."""
+    """Return Type and MetricName of a definition's objective."""
     shared = request[CONFIG].get("HyperParameterTuningJobObjective")
     return definition.get("TuningObjective") or shared or {}
 
 
 def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The MetricDefinition that reads the objective.
+    """Return the MetricDefinition that reads the objective.
 
     Raises:
-        ApiError: there is none.
+        ApiError: it is missing.
     """
     objective = objective_of(request, definition)
     spec = definition["AlgorithmSpecification"]
@@ -72,7 +72,7 @@ def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict
 
 
 def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple[int, int]:
-    """Hyperband's MinResource and MaxResource, inferred where they are not given.
+    """Return Hyperband's MinResource and MaxResource, inferred if they are missing.
 
     Raises:
         ApiError: MaxResource is neither given nor a static hyperparameter, or the two do not fit.
@@ -96,10 +96,10 @@ def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple
 
 
 def check_search(request: Mapping[str, Any]) -> None:
-    """Refuses a search that could not be done, whatever is trained.
+    """Refuse a search that cannot be run, whatever is trained.
 
     Raises:
-        ApiError: the first thing that is wrong.
+        ApiError: the first error found.
     """
     config = request[CONFIG]
     _one_of(f"{CONFIG}.Strategy", config["Strategy"], tuple(STRATEGIES))
@@ -107,7 +107,7 @@ def check_search(request: Mapping[str, Any]) -> None:
         raise invalid(why)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
         raise invalid(
-            "Autotune is not run by this emulator, how it chooses ranges is not published: give "
+            "Autotune is not run by this emulator, since its choice of ranges is not public: give "
             "the ranges yourself in ParameterRanges"
         )
     several = request.get("TrainingJobDefinitions")
@@ -148,7 +148,7 @@ def _ranges(where: str, ranges: Mapping[str, Any], definition: Mapping[str, Any]
     if both := sorted(set(names) & set(definition.get("StaticHyperParameters") or ())):
         raise invalid(
             f"{where}: {', '.join(both)} is both in StaticHyperParameters and in a range: "
-            "take it out of one"
+            "remove it from one"
         )
     for kind, item in items:
         for fault in _faults(kind, item):

@@ -1,4 +1,4 @@
-"""What came of a tuning job, told from the records of its training jobs and from nothing else."""
+"""Results of a tuning job, from the records of its training jobs alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from trainyard.emulator.tuning.trial_jobs import OBJECTIVE
 from trainyard.language.statuses import JOB_ENDED
 
 IMPROVED = 0.01
-"""Part of the best value by which a job must better it: 1 % (botocore)."""
+"""Part of the best value by which a job must improve on it: 1 % (botocore)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One training job of a tuning job."""
+    """The result of one training job of a tuning job."""
 
     tuning: str
     definition: str
-    """The DefinitionName; empty where there is one without a name."""
+    """The DefinitionName; empty for a single definition without a name."""
 
     record: Mapping[str, Any]
     """DescribeTrainingJob's answer."""
@@ -42,19 +42,19 @@ class Result:
 
     @property
     def retryable(self) -> bool:
-        """Whether it failed by no fault of its own."""
+        """Return whether it failed for a reason outside of the job."""
         reason = self.record.get("FailureReason", "")
         return self.status == "Failed" and reason.startswith("InternalServerError")
 
     @property
     def values(self) -> Values:
-        """The hyperparameters that it tried."""
+        """Hyperparameters that the job tried."""
         given = self.record["HyperParameters"]
         return {name: value for name, value in given.items() if name in self.tuned}
 
     @property
     def objective(self) -> float | None:
-        """The last value that it printed; None while it runs, where it failed, or printed none."""
+        """Last value of the objective; None while it runs, if it failed, or if it printed none."""
         if not self.ended or self.status == "Failed":
             return None
         wanted = self.record["HyperParameters"][OBJECTIVE]
@@ -69,7 +69,7 @@ class Result:
         return "Failed" if self.objective is None else "Succeeded"
 
     def summary(self) -> dict[str, Any]:
-        """A HyperParameterTrainingJobSummary."""
+        """Return the HyperParameterTrainingJobSummary."""
         passed = ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingStartTime",
                   "TrainingEndTime", "TrainingJobStatus", "FailureReason")  # fmt: skip
         found = {key: self.record[key] for key in passed if key in self.record}
@@ -89,7 +89,7 @@ class Result:
 
 
 def ranked(results: Iterable[Result]) -> list[Result]:
-    """Those with an objective, the best first; of equal ones the earlier."""
+    """Return results with an objective, the best first; of equal ones the earlier first."""
     found = [result for result in results if result.objective is not None]
     return sorted(found, key=_rank)
 
@@ -100,7 +100,7 @@ def _rank(result: Result) -> float:
 
 
 def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
-    """TrainingJobStatusCounters and ObjectiveStatusCounters."""
+    """Return TrainingJobStatusCounters and ObjectiveStatusCounters."""
     jobs = dict.fromkeys(
         ("Completed", "InProgress", "RetryableError", "NonRetryableError", "Stopped"), 0
     )
@@ -115,7 +115,7 @@ def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
 
 
 def in_order_of_end(results: Iterable[Result]) -> list[Result]:
-    """Those that have ended and have an objective, as they ended."""
+    """Return ended results with an objective, in the order of their end."""
     return sorted(
         (result for result in results if result.objective is not None),
         key=lambda result: float(result.record["TrainingEndTime"]),
@@ -123,7 +123,7 @@ def in_order_of_end(results: Iterable[Result]) -> list[Result]:
 
 
 def not_improving(results: Iterable[Result]) -> int:
-    """How many jobs ended since the last that was better than the best by 1 %."""
+    """Return the number of jobs ended since the last that improved the best value by 1 %."""
     best, count = None, 0
     for result in in_order_of_end(results):
         value = _rank(result)
@@ -136,11 +136,12 @@ def not_improving(results: Iterable[Result]) -> int:
 
 CONVERGED = 10
 ATTEMPTS = 5
-"""After so many jobs without a success a tuning job gives up (amazon-sagemaker-examples#2437)."""
+"""Number of jobs without a success after which a tuning job gives up
+(amazon-sagemaker-examples#2437)."""
 
 
 def converged_at(results: Sequence[Result]) -> float | None:
-    """When the search converged, in seconds since the epoch; None: it did not."""
+    """Return when the search converged, in seconds since the epoch; None if it did not."""
     ended = in_order_of_end(results)
     for count in range(1, len(ended) + 1):
         seen = ended[:count]
@@ -150,7 +151,7 @@ def converged_at(results: Sequence[Result]) -> float | None:
 
 
 def met(criteria: Mapping[str, Any], results: Sequence[Result]) -> bool:
-    """Whether one of TuningJobCompletionCriteria is met."""
+    """Return whether one of TuningJobCompletionCriteria is met."""
     target = criteria.get("TargetObjectiveMetricValue")
     if target is not None and any(_reaches(result, target) for result in results):
         return True
@@ -169,9 +170,9 @@ def _reaches(result: Result, target: float) -> bool:
 
 
 def hopeless(results: Sequence[Result], last: bool) -> str | None:
-    """Why the tuning job fails: no job succeeded, or none has an objective; None when it goes on.
+    """Return why the tuning job fails: no success, or no objective; None when it continues.
 
-    ``last``: whether no further job will start.
+    ``last``: no further job will start.
     """
     ended = [result for result in results if result.ended]
     if len(ended) < (1 if last else ATTEMPTS) or any(

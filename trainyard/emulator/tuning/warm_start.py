@@ -1,9 +1,9 @@
-"""WarmStartConfig: which earlier tuning jobs may be parents, and what is taken from them.
+"""WarmStartConfig: the allowed parents, and the results used from them.
 
-The rules are those of the developer guide, "Run a Warm Start Hyperparameter Tuning Job". What AWS
-does with the parents' results is not published. Here, with IdenticalDataAndAlgorithm, Bayesian
-sees them as its own; with TransferLearning, whose values are not comparable, the parents' best
-combinations are tried first. Random, Grid and Hyperband take nothing from them.
+The rules are those of the developer guide, "Run a Warm Start Hyperparameter Tuning Job". AWS does
+not publish how it uses the parents' results. Here, with IdenticalDataAndAlgorithm, Bayesian treats
+them as its own; with TransferLearning, whose values are not comparable, the parents' best
+combinations are tried first. Random, Grid and Hyperband do not use them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,25 +23,25 @@ from trainyard.emulator.tuning.tuning_results import Result, ranked
 
 PARENTS, CHANGES = 5, 10
 FIRST = 3
-"""How many of each parent's best combinations are tried first with TransferLearning."""
+"""Number of each parent's best combinations that are tried first with TransferLearning."""
 IDENTICAL, TRANSFER = "IdenticalDataAndAlgorithm", "TransferLearning"
 _ENDED = ("Completed", "Failed", "Stopped")
 
 
 def parents_of(request: Mapping[str, Any]) -> list[str]:
-    """Names of the parents that a request has."""
+    """Return the names of a request's parents."""
     found = (request.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs") or ()
     return [parent["HyperParameterTuningJobName"] for parent in found]
 
 
 def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses parents that do not fit.
+    """Refuse parents that do not fit.
 
     Args:
         parents: name → Describe's answer.
 
     Raises:
-        ApiError: the first rule that is broken.
+        ApiError: the first broken rule.
     """
     config = request.get("WarmStartConfig")
     if not config:
@@ -61,7 +61,7 @@ def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[s
 def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
     status = parent["HyperParameterTuningJobStatus"]
     if status not in _ENDED:
-        yield f"it is {status}, expected one that has ended"
+        yield f"it is {status}, expected a tuning job that has ended"
     ours, theirs = definitions(request), definitions(parent)
     if len(ours) > 1 or len(theirs) > 1:
         yield "several TrainingJobDefinitions are not warm-started by this emulator"
@@ -78,11 +78,13 @@ def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) ->
         data = [d.get("InputDataConfig") for d in (one, other)]
         for what, (here, there) in {"TrainingImage": images, "InputDataConfig": data}.items():
             if here != there:
-                yield f"{what} differs: {kind} means the same; take {TRANSFER}"
+                yield f"{what} differs: {kind} requires the same; use {TRANSFER}"
 
 
 def _of_names(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[str]:
-    """``ours``, ``theirs``: hyperparameter → its kind, or ``=value`` where it is static."""
+    """Compare ``ours`` and ``theirs``: hyperparameter → its kind, or ``=value`` for a static
+    one.
+    """
     if len(ours) != len(theirs):
         yield f"it has {len(theirs)} static and tuned hyperparameters, expected {len(ours)}"
     changes = 0
@@ -109,7 +111,7 @@ def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[st
 def learned(
     request: Mapping[str, Any], space: Space, results: Sequence[Result]
 ) -> tuple[list[Trial], list[Values]]:
-    """(results to search on, combinations to try first) from the parents' training jobs."""
+    """Return (results to search on, combinations to try first) from the parents' training jobs."""
     usable = [result for result in ranked(results) if within(space, result.values)]
     if not usable or request[CONFIG]["Strategy"] != "Bayesian":
         return [], []

@@ -1,4 +1,4 @@
-"""Which metrics share a plot, by their names."""
+"""Grouping of metrics into plots by their names."""
 
 import pytest
 

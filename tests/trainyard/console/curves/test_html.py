@@ -1,4 +1,4 @@
-"""The curves of training jobs that ran: of their logs, and of what is left without one."""
+"""Curves of training jobs that ran, from their logs or, without a log, from other sources."""
 
 import re
 import time
@@ -37,7 +37,7 @@ REGEXES = {
 
 @pytest.fixture(scope="module")
 def job(cloud: Cloud) -> str:
-    """The name of a training job that has logged metrics."""
+    """Name of a training job that has logged metrics."""
     request = training(LINES)
     request["AlgorithmSpecification"]["MetricDefinitions"] = [
         {"Name": name, "Regex": regex} for name, regex in REGEXES.items()
@@ -50,7 +50,7 @@ def job(cloud: Cloud) -> str:
 
 @pytest.fixture
 def account(cloud: Cloud, monkeypatch) -> Account:
-    """One that has read nothing, and reads a log whole."""
+    """An account without readings, which reads a log to its end."""
     monkeypatch.setattr(metric_curves, "SECONDS", 600.0)
     monkeypatch.setattr(metric_regex, "AHEAD", 0.02)
     return Account()

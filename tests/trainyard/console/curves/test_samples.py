@@ -1,4 +1,4 @@
-"""A long curve is thinned evenly: extremes and gaps stay, and so does the newest value."""
+"""Even thinning of long curves: extremes, gaps and the newest value are kept."""
 
 import math
 from itertools import pairwise

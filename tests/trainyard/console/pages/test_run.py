@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: it follows the run, leads to its steps, says why it failed,
+"""The page of a run in a real browser: it follows the run, links to its steps, says why it failed,
 and is the report.
 """
 
@@ -32,13 +32,13 @@ RAISES = """python3 -c "raise ValueError('row 7 has no label')\""""
 
 @pytest.fixture(scope="module")
 def end(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that a run of "live" waits for; outside of the state, which jobs do not see."""
+    """File that a run of "live" waits for; outside the state, which jobs do not see."""
     return tmp_path_factory.mktemp("end") / "end"
 
 
 @pytest.fixture(scope="module")
 def pipelines(cloud: Cloud, end: Path) -> None:
-    """One whose runs wait in their first step, and one whose runs fail."""
+    """One pipeline whose runs wait in their first step, and one whose runs fail."""
     good = [compare("Equals", {"Get": "Parameters.Mode"}, "fast")]
     cloud.create(
         "live",
@@ -83,7 +83,9 @@ def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
 
 
 def timeline(page) -> list[str]:
-    """Where its bars and ticks are: a bar grows to the edge, and from there on the ticks go."""
+    """Return positions of bars and ticks: a bar grows to the edge, and from then on the ticks
+    move.
+    """
     return page.locator(".gantt [data-from]").evaluate_all(PLACES)
 
 

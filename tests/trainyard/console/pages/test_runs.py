@@ -1,4 +1,4 @@
-"""The list of runs in a browser: found, sorted, chosen, compared, followed."""
+"""The list of runs in a browser: search, sorting, choice, comparison, following."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ HOSTILE = "<img src=x onerror=alert(1)> \N{RIGHT-TO-LEFT OVERRIDE}\x1b[31m"
 
 @pytest.fixture(scope="module")
 def runs(cloud: Cloud) -> dict[str, str]:
-    """Name → id of runs of two pipelines."""
+    """Name → id of the runs of two pipelines."""
     cloud.create("quick", [condition_step("Look", [], [], [])], Parameters=PARAMETERS)
     cloud.create("broken", [fail_step("Stop", "because of the weather")])
     arns = {

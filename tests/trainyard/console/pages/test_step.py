@@ -1,4 +1,4 @@
-"""A step's page: what happened, why, in which attempts, with what, from and to where."""
+"""The page of a step: result, cause, attempts, arguments, inputs and outputs."""
 
 import html
 import json
@@ -15,21 +15,21 @@ from trainyard.console.web_server import create
 
 @pytest.fixture(scope="module")
 def runs(cloud: Cloud) -> tuple[str, str]:
-    """Ids of two executions: the first one's Read is tried twice; the second has another rate."""
+    """Ids of two executions: the first one's Read has two attempts; the second has another rate."""
     cloud.create("shown", steps(), Parameters=[RATE])
     return run(cloud, "shown", "0.1", fault=True), run(cloud, "shown", "0.2")
 
 
 @pytest.fixture(scope="module")
 def client(cloud: Cloud):
-    """One for all tests here, as a browser has."""
+    """A client for all tests here, as a browser has one."""
     asking = create(Account(may_write=True), "key").test_client()
     asking.get("/?key=key")
     return asking
 
 
 def text(answer) -> str:
-    """What a person reads of a page, its spaces as one."""
+    """Return the visible text of a page, with single spaces."""
     inner = answer.text.partition("<main")[2]
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", inner)))
 
@@ -112,7 +112,7 @@ def test_in_a_browser(page, console: str, runs):
     page.get_by_text("1 Failed").click()
     page.get_by_text("InternalServerError").wait_for()
     assert faults(page) == []
-    page.get_by_text("As this run's definition asked").click()
+    page.get_by_text("The definition's arguments with this run's values").click()
     page.locator("#asked button").click()
     page.get_by_role("button", name="copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")

@@ -1,4 +1,4 @@
-"""Arguments that may be shown: secrets are hidden, and what is not known says why."""
+"""Arguments that may be shown: secrets are hidden, and unknown values say why."""
 
 from trainyard.console.step.step_arguments import Table, public, tables
 from trainyard.language.evaluation import Unknown

@@ -1,4 +1,4 @@
-"""The jobs of a step's attempts are told by their names."""
+"""The jobs of a step's attempts, found by their names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The trainings of a tuning job: each has its log."""
+"""Training jobs of a tuning job, each with its log."""
 
 import html
 import re

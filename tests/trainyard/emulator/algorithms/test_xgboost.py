@@ -1,4 +1,4 @@
-"""AWS's XGBoost algorithm without a script: as training jobs, and its parts by themselves."""
+"""AWS's XGBoost algorithm without a script: in training jobs, and its parts alone."""
 
 import io
 import os
@@ -41,7 +41,7 @@ ROWS = 120
 
 
 def table(seed: int, rows: int = ROWS) -> np.ndarray:
-    """A label, 2 x0 + x1, and four features."""
+    """Return a label, 2 x0 + x1, and four features."""
     features = np.random.default_rng(seed).random((rows, 4))
     return np.column_stack([features @ [2, 1, 0, 0], features])
 
@@ -225,7 +225,7 @@ print(rows.num_row(), rows.num_col(), f"{{rows.get_label()[0]:.4f}}")
 
 @pytest.mark.parametrize(("data", "said"), [(True, "trains, master True"), (False, "UserError")])
 def test_a_script_runs_its_training_on_all_hosts_that_have_data(data: bool, said: str) -> None:
-    """As AWS's own examples do (abalone.py of amazon-sagemaker-examples)."""
+    """Train like AWS's own examples (abalone.py of amazon-sagemaker-examples)."""
     code = f"""
 from sagemaker_containers import entry_point
 from sagemaker_xgboost_container import distributed
@@ -350,7 +350,7 @@ def test_empty_cells_and_words_are_missing_and_a_second_column_can_be_weights(tm
     rows = read_text(tmp_path, "1,0.5,,x\n0,2,3,4\n", weighted=True)
     np.testing.assert_array_equal(rows.features, [[np.nan, np.nan], [3, 4]])
     assert (rows.label.tolist(), rows.weight.tolist()) == ([1, 0], [0.5, 2])
-    assert "cells that are empty or no numbers count as missing" in capsys.readouterr().out
+    assert "cells that are empty or not numbers count as missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

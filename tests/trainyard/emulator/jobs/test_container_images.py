@@ -1,4 +1,4 @@
-"""Which images this machine's Python stands in for."""
+"""Images that this machine's Python replaces."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Uploads while a job runs: whole files only, and nothing forgotten at the end."""
+"""Uploads while a job runs: only complete files, and all of them at the end."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def uploads(objects: ObjectStore, folder: Path, aside: Path) -> ContinuousUpload
 def test_a_file_that_still_grows_waits_until_it_is_whole(
     objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It grows right before each of the first looks."""
+    """The file grows right before each of the first checks."""
     folder, there = tmp_path / "ck", []
 
     def grown(directory: Path) -> list[Path]:

@@ -101,7 +101,7 @@ def test_never_longer_than_the_limit_and_always_with_the_exit_code(text, lines, 
 
 
 def test_whoever_quotes_pip_the_hint_is_the_same() -> None:
-    """An exception in the log as well; and none where jobs reach the internet."""
+    """Also for an exception in the log; no hint if jobs reach the internet."""
     pip = "ERROR: No matching distribution found for x==3"
     log = [pip, "builder.InstallError: pip said: " + pip]
     for written in ("", f"MyError: {pip}\n"):

@@ -1,4 +1,4 @@
-"""What jobs leave behind when they have ended."""
+"""Resources that jobs leave when they have ended."""
 
 import contextlib
 import gc
@@ -33,7 +33,7 @@ def descriptors() -> int:
 
 
 def held() -> tuple[int, int, int]:
-    """Descriptors, threads and job objects of this process, in which the emulator runs."""
+    """Return descriptors, threads and job objects of this process, in which the emulator runs."""
     gc.collect()
     jobs = sum(isinstance(found, Job) for found in gc.get_objects())
     return descriptors(), threading.active_count(), jobs
@@ -97,7 +97,7 @@ def test_nodes_that_cannot_be_started_leave_no_descriptor(tmp_path: Path):
 
 
 def test_a_node_that_ends_while_its_number_is_looked_up_is_no_failure(monkeypatch):
-    """Between the steps of a look at /proc: before it, and between open and read."""
+    """The node ends while /proc is read: before it is opened, or between open and read."""
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
     assert _host_pid(ended.pid, 1) is None

@@ -1,4 +1,4 @@
-"""Metrics read out of log lines."""
+"""Metrics read from log lines."""
 
 import pytest
 
@@ -30,5 +30,5 @@ def test_an_expression_that_takes_too_long_is_told_once_and_the_others_go_on(mon
         [{"Name": "endless", "Regex": "(a|aa)+$"}, {"Name": "loss", "Regex": r"loss=(\S+)"}]
     )
     assert metrics.read(f"loss=0.5 {'a' * 60}b") == [("loss", 0.5)]
-    [told] = metrics.given_up()
-    assert "'(a|aa)+$'" in told and metrics.given_up() == []
+    [warning] = metrics.given_up()
+    assert "'(a|aa)+$'" in warning and metrics.given_up() == []

@@ -138,7 +138,7 @@ def test_what_the_application_manages_is_neither_downloaded_nor_uploaded(aws: Cl
         (
             {"AthenaDatasetDefinition": {"Catalog": "c", "Database": "d", "QueryString": "SELECT 1",
              "OutputS3Uri": "s3://bkt/a", "OutputFormat": "PARQUET"}},
-            "there is no Athena to put its QueryString to, nor c.d. Put the query's PARQUET files",
+            "there is no Athena to send its QueryString to, nor c.d. Put the query's PARQUET files",
         ),
         (
             {"RedshiftDatasetDefinition": {"ClusterId": "x", "Database": "d", "DbUser": "u",

@@ -1,4 +1,4 @@
-"""What could never run is refused by CreatePipeline; what a value decides is left to the run."""
+"""CreatePipeline refuses what can never run; checks that depend on a value are left to the run."""
 
 import copy
 import json
@@ -56,7 +56,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
 
 
 def create(pipelines: Pipelines, steps: list[dict[str, Any]]) -> str:
-    """The reason why it is refused; empty when it is not."""
+    """Return the reason why a request is refused; empty if it is not."""
     text = json.dumps(pipeline(steps, Parameters=[WHERE]))
     try:
         pipelines.create({"PipelineName": "p", "RoleArn": ROLE, "PipelineDefinition": text})
@@ -152,7 +152,7 @@ REQUEST = train(InputDataConfig=[channel(InputMode="Pipe"), channel(CompressionT
 
 
 def places(value: Any, at: tuple = ()) -> Iterator[tuple]:
-    """The way to each value that an expression can stand for."""
+    """Iterate over paths to each value that an expression can replace."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items if isinstance(value, dict | list) else ():
         yield (*at, key)
@@ -162,7 +162,7 @@ def places(value: Any, at: tuple = ()) -> Iterator[tuple]:
 
 @given(st.sets(st.sampled_from(list(places(REQUEST["Arguments"]))), max_size=6))
 def test_what_is_not_known_is_never_refused(unknown: set[tuple]) -> None:
-    """Whatever is hidden: what is refused still is refused of the whole."""
+    """A request with hidden values is never refused unless the whole request is refused, too."""
     whole = REQUEST["Arguments"]
     said = {refusal([check]) for check in TrainingJob.checks(whole, PYTHON)}
     hidden = copy.deepcopy(whole)

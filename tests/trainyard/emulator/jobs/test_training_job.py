@@ -243,7 +243,7 @@ def test_the_log_says_that_rules_are_not_evaluated(aws: Cloud) -> None:
     events = aws.logs.get_log_events(
         logGroupName="/aws/sagemaker/TrainingJobs", logStreamName=name, startFromHead=True
     )
-    assert any("no rule is evaluated here" in event["message"] for event in events["events"])
+    assert any("rules are not evaluated here" in event["message"] for event in events["events"])
 
 
 def test_names_are_unique_and_jobs_are_listed(aws: Cloud) -> None:

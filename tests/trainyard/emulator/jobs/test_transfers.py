@@ -1,4 +1,4 @@
-"""Which objects an input means, and what goes back."""
+"""Objects that an input means, and uploads of results."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What CreatePipeline refuses, and which steps wait for which."""
+"""Refusals of CreatePipeline, and dependencies between steps."""
 
 import json
 import random
@@ -177,8 +177,11 @@ def test_an_unknown_image_is_refused_with_step_and_image(image: Any) -> None:
         ([{"Name": "x", "Type": "Number"}], "'x' has Type 'Number'"),
         ([{"Name": "x", "Type": {"Get": "Parameters.y"}}], "'x' has Type {'Get'"),
         ([{"Name": "x", "Type": "String"}] * 2, "duplicate parameter name 'x'"),
-        ([{"Name": "x", "Type": "Integer", "DefaultValue": "1"}], "DefaultValue '1' is no Integer"),
-        ([{"Name": "x", "Type": "Float", "DefaultValue": True}], "is no Float"),
+        (
+            [{"Name": "x", "Type": "Integer", "DefaultValue": "1"}],
+            "'1' is not of type Integer",
+        ),
+        ([{"Name": "x", "Type": "Float", "DefaultValue": True}], "is not of type Float"),
         ([{"Name": "x", "Type": "String", "DefaultValue": "c", "EnumValues": ["a"]}], "not one of"),
         ([{"Type": "String"}], "has no Name"),
     ],

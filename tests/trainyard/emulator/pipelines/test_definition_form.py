@@ -1,4 +1,4 @@
-"""What CreatePipeline refuses of a definition's form; no definition makes it fail itself."""
+"""Refusals of a definition's form; CreatePipeline itself never fails."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
 
 
 def create(pipelines: Pipelines, text: str) -> str:
-    """The reason why it is refused; empty when it is not."""
+    """Return the reason why it is refused; empty if it is not."""
     try:
         pipelines.create({"PipelineName": "p", "RoleArn": ROLE, "PipelineDefinition": text})
     except ApiError as refused:
@@ -83,7 +83,7 @@ def test_the_top_of_a_definition_is_checked_too(pipelines, said: str, more: dict
 
 
 def test_a_parameter_without_a_type_is_a_string_and_may_be_described(pipelines):
-    """AWS's JSON schema of definitions: StringParameter requires its Name alone."""
+    """AWS's JSON schema of definitions: StringParameter requires only its Name."""
     steps = [fail_step("f", {"Get": "Parameters.Where"})]
     entry = {"Name": "Where", "DefaultValue": "s3://b/k", "Description": "the raw data"}
     assert create(pipelines, json.dumps(pipeline(steps, Parameters=[entry]))) == ""
@@ -93,7 +93,7 @@ def test_a_parameter_without_a_type_is_a_string_and_may_be_described(pipelines):
 
 def test_a_text_that_is_too_long_deep_or_no_text_is_refused(pipelines):
     long = json.dumps(pipeline([fail_step("f", "x" * 5_000_000)]))
-    assert "at most 1048576 are taken" in create(pipelines, long)
+    assert "at most 1048576 are allowed" in create(pipelines, long)
     deep = json.dumps(pipeline([fail_step("f", "@")]))
     for depth in (definition_form.DEEPEST, 990, 100_000):
         assert "nested deeper" in create(pipelines, deep.replace('"@"', "[" * depth + "]" * depth))
@@ -137,7 +137,7 @@ JSON = st.recursive(
 
 
 def places(value: Any, at: tuple = ()) -> Iterator[tuple]:
-    """Where something stands in ``value``, from the outside in."""
+    """Iterate over all paths in ``value``, from the outside in."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in items:
         yield (*at, key)

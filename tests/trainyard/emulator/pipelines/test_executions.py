@@ -55,7 +55,7 @@ def uri_of(step: str) -> dict:
 
 
 def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
-    """The whole way, with values handed from step to step."""
+    """A complete pipeline, with values passed from step to step."""
     where = {
         "Std:Join": {
             "On": "/",
@@ -132,7 +132,7 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
 
 
 def test_independent_steps_run_at_once(aws: Cloud, tmp_path: Path) -> None:
-    """Each waits until all have begun."""
+    """Each step waits until all have begun."""
     meet = f"until [ $(ls {tmp_path} | wc -l) = 3 ]; do sleep 0.05; done"
     aws.create(
         "parallel", [process_step(name, f"touch {tmp_path}/{name}; {meet}") for name in "ABC"]
@@ -267,7 +267,9 @@ def test_retry_runs_what_failed_and_keeps_the_rest(aws: Cloud) -> None:
 
 
 def test_a_retry_policy_tries_again_after_a_fault_of_the_service(aws: Cloud) -> None:
-    """The fault is real: the bytes of an input are gone from the emulator's disk, and come back."""
+    """The fault is real: the bytes of an input are missing on the emulator's disk, and come
+    back.
+    """
     aws.put("fault/x", "x" * 100)
     data = aws.endpoint.app.objects.path("bkt", "fault/x")
     hidden = data.rename(data.with_suffix(".hidden"))
@@ -337,7 +339,7 @@ def test_closing_the_emulator_does_not_wait_for_the_grace_of_a_stopped_job(tmp_p
 def test_closing_the_emulator_waits_for_who_hears_of_an_execution_that_has_just_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its status says that it has ended before its metrics are written, which closing closes."""
+    """The status changes to its end before the metrics are written; closing waits for this."""
     ends, joined, closed = threading.Event(), threading.Event(), threading.Event()
     heard = []
 
@@ -414,7 +416,7 @@ def test_killing_the_emulator_leaves_no_process_and_no_running_state(
 
 
 def trials(aws: Cloud, experiment: str) -> dict[str, list[dict]]:
-    """The trials of an experiment, each with its components."""
+    """Return the trials of an experiment, each with its components."""
     found = aws.sm.list_trials(ExperimentName=experiment)["TrialSummaries"]
     asked = (each["TrialName"] for each in found)
     return {
@@ -424,7 +426,7 @@ def trials(aws: Cloud, experiment: str) -> dict[str, list[dict]]:
 
 
 def test_an_experiment_has_a_trial_per_execution_and_a_component_per_job(aws: Cloud) -> None:
-    """With the names that the SDK sends by default; the last run reuses the experiment."""
+    """The names are the SDK's defaults; the last run reuses the experiment."""
     steps = [process_step("Work", "true"), process_step("Fails", "exit 3", ("Work",))]
     names = {"ExperimentName": {"Get": "Execution.PipelineName"}}
     aws.create("tracked", steps, PipelineExperimentConfig=names)

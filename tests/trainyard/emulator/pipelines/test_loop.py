@@ -139,7 +139,7 @@ def test_a_stop_ends_a_loop(aws: Cloud, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("no json", "is no JSON"),
+        ("no json", "is not JSON"),
         ('{"a": 1}', "expected a JSON list"),
         ('[{"w": 1}]', "'CurrentItem.v' has no 'v'"),
         (json.dumps(["x" * 13000]), "item 0: expected at most 12800 characters"),
@@ -176,7 +176,7 @@ def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ([loop([1], [fail_step("F", "x")])], "a Fail step cannot stand in a loop's body"),
+        ([loop([1], [fail_step("F", "x")])], "a Fail step is not allowed in a loop's body"),
         ([loop([], [lambda_step("B", "work", {})])], "IterableItems: expected an expression or 1"),
         ([loop([1], [lambda_step("B", "work", {})], most=51)], "MaxConcurrency 51: expected 1 to"),
         (
@@ -184,11 +184,11 @@ def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
                 loop([1], [lambda_step("B", "work", {}, x="String")]),
                 lambda_step("C", "work", {"x": {"Get": "Steps.B.OutputParameters['x']"}}),
             ],
-            "refers to step 'B', which runs once an item of 'Loop'",
+            "refers to step 'B', which runs once per item of 'Loop'",
         ),
         (
             [loop([1], [lambda_step("B", "work", {})]), lambda_step("B-0", "work", {})],
-            "step name 'B-0': a step of loop 'Loop' has it",
+            "step name 'B-0': loop 'Loop' has a step of this name",
         ),
         (
             [lambda_step("A", "work", {"x": ITEM})],

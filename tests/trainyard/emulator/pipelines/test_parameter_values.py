@@ -1,4 +1,4 @@
-"""The values of one execution."""
+"""Parameter values of an execution."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Pipelines as resources: definitions verbatim, versions, tags, what is refused."""
+"""Pipelines as resources: verbatim definitions, versions, tags, refusals."""
 
 import json
 
@@ -15,7 +15,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 
 def text(message: str = "x") -> str:
-    """A definition with odd spacing and letters, to be kept as it is."""
+    """Return a definition with odd spacing and letters, to be kept as it is."""
     return json.dumps(pipeline([fail_step("F", message)]), indent=3, ensure_ascii=False) + " \n"
 
 

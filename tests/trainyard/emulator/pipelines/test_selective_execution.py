@@ -1,4 +1,4 @@
-"""Selective execution and retry: what runs again, what is reused, what is refused."""
+"""Selective execution and retry: repeated steps, reused steps, refusals."""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -99,7 +99,7 @@ def test_what_aws_refuses_is_refused(aws: Cloud, names, with_source, said: str) 
 
 
 def test_a_source_must_be_of_the_pipeline_and_have_what_is_needed(aws: Cloud) -> None:
-    with pytest.raises(ClientError, match="It is no execution of"):
+    with pytest.raises(ClientError, match="It is not an execution of"):
         start(aws, "B", source=aws.source[:-1] + "X")
     failed = start(aws, "B", "C", source=aws.source, Most="1")
     assert aws.ended(failed)["PipelineExecutionStatus"] == "Failed"
@@ -135,20 +135,20 @@ def test_what_a_fail_step_ended_is_not_retried(aws: Cloud) -> None:
 def test_start_from_a_step_says_what_it_reuses(aws: Cloud, capsys: pytest.CaptureFixture) -> None:
     with taken_for_aws(aws):
         start_again("C", pipeline="chain", execution=aws.source, parameter=["Most=50"])
-        told = capsys.readouterr().out
-        arn = told.rpartition("started ")[2].strip()
+        text = capsys.readouterr().out
+        arn = text.rpartition("started ")[2].strip()
         assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-        assert "reused  B: Succeeded there; C needs it" in told
-        assert "runs    C: named by --from" in told and "runs    Then: depends on C, Gate" in told
-        assert "left    Other: not needed" in told
+        assert "reused  B: Succeeded there; C needs it" in text
+        assert "runs    C: named by --from" in text and "runs    Then: depends on C, Gate" in text
+        assert "left    Other: not needed" in text
         assert aws.steps(arn).keys() == {"A", "B", "C", "Gate", "Then"}
         given = aws.sm.list_pipeline_parameters_for_execution(PipelineExecutionArn=arn)
         assert given["PipelineParameters"] == [{"Name": "Most", "Value": "50"}]
 
         start_ours(pipeline="chain", first="Gate", execution=arn)  # our application's verb
-        told = capsys.readouterr().out
-        assert "reused  C: Succeeded there; Gate needs it" in told
-        arn = told.rpartition("started ")[2].strip()
+        text = capsys.readouterr().out
+        assert "reused  C: Succeeded there; Gate needs it" in text
+        arn = text.rpartition("started ")[2].strip()
         assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
         assert aws.steps(arn)["C"]["SelectiveExecutionResult"]
 

@@ -1,4 +1,4 @@
-"""The signature of a step, and how long it is good for."""
+"""Signature of a step, and expiry of its results."""
 
 import pytest
 from hypothesis import given

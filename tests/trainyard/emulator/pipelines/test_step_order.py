@@ -1,4 +1,4 @@
-"""Which failures are tried again, and when."""
+"""Retries after failures, and their delays."""
 
 import time
 

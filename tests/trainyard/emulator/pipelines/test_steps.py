@@ -35,7 +35,7 @@ def test_a_type_that_is_not_run_is_refused_by_name(kind: str):
 
 @pytest.fixture
 def adding() -> Iterator[None]:
-    """A runner as an extension would write it, for a type that has none."""
+    """Add a runner as an extension would, for a type without one."""
 
     @runs("ClarifyCheck")
     class AddingRunner(Runner):

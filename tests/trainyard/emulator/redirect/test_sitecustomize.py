@@ -1,4 +1,4 @@
-"""A program's own addresses of AWS lead to the emulator; nothing else of it changes."""
+"""A program's addresses of AWS lead to the emulator; nothing else changes."""
 
 import json
 import os
@@ -24,7 +24,7 @@ print(json.dumps([[client.meta.endpoint_url for client in clients], sys.modules[
 
 
 def ask(given: str, path: list[str], **environment: str) -> tuple[list[str], str]:
-    """Where clients go that were given an address, and which sitecustomize was the last to run."""
+    """Return the targets of clients with an address, and the last sitecustomize that ran."""
     keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
     done = subprocess.run(
         [sys.executable, "-c", ASK, given],

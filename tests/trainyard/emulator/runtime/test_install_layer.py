@@ -1,4 +1,4 @@
-"""What a job installs is the job's own, and pip says at once what it cannot have."""
+"""Packages that a job installs stay in the job; pip reports missing ones at once."""
 
 import importlib.metadata
 import io
@@ -23,7 +23,7 @@ def main():
 
 
 def below() -> list[tuple[str, str]]:
-    """What the interpreter itself has."""
+    """Return the interpreter's own packages."""
     return sorted((found.name, found.version) for found in importlib.metadata.distributions())
 
 
@@ -103,7 +103,7 @@ except sdk.RuntimeEnvironmentError as error:
 
 
 def test_a_step_functions_requirement_that_is_not_to_be_had_is_told_alike(aws: Cloud) -> None:
-    """The SDK quotes pip in an error of its own, which it leaves for SageMaker."""
+    """The SDK quotes pip in its own error, which it leaves for SageMaker."""
     done = run(aws, "step-lacks", f'exec python -c "{SDK}"')
     assert done["FailureReason"].startswith("AlgorithmError: RuntimeEnvironmentError: Encountered")
     assert "No matching distribution found for no-such-package-of-ours==3" in done["FailureReason"]

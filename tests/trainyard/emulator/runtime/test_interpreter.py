@@ -1,4 +1,4 @@
-"""The interpreter that stands in for images, however the emulator itself was started."""
+"""The interpreter that replaces images, however the emulator itself was started."""
 
 import os
 import sys

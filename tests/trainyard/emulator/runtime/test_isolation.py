@@ -1,4 +1,4 @@
-"""What a job sees of this machine in namespaces, and what it does not."""
+"""Visibility of this machine for a job in namespaces."""
 
 import importlib.util
 import re
@@ -20,7 +20,7 @@ needs_namespaces = pytest.mark.skipif(missing() is not None, reason=f"namespaces
 
 
 def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outcome, dict]:
-    """Runs bash on ``count`` nodes; the outcome and each node's log."""
+    """Run bash on ``count`` nodes; return the outcome and each node's log."""
     hosts = host_names(count)
     way = choose()
     nodes = []
@@ -66,7 +66,7 @@ else:
 
 @pytest.fixture
 def spaced(tmp_path: Path, monkeypatch) -> Path:
-    """This Python, called through a folder whose name holds a space."""
+    """Return this Python's path through a folder whose name contains a space."""
     prefix = tmp_path / "a checkout" / ".venv"
     prefix.parent.mkdir()
     prefix.symlink_to(sys.prefix)
@@ -78,7 +78,7 @@ def spaced(tmp_path: Path, monkeypatch) -> Path:
 def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(
     tmp_path: Path, spaced: Path
 ) -> None:
-    """As AWS's do: ``$SM_PYTHON_CMD``. It is the same Python, with the same packages."""
+    """AWS's scripts do so: ``$SM_PYTHON_CMD``. It is the same Python, with the same packages."""
     script = "$(command -v python3) -c 'import numpy; print(numpy.__file__)'"
     outcome, logs = run(tmp_path / "a job", f"set -e; $(command -v pip) --version; {script}")
     assert outcome.failure is None, logs
@@ -129,7 +129,7 @@ cat /opt/ml/processing/in/f || true
 def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
     tmp_path: Path, monkeypatch
 ) -> None:
-    """A Lambda function as well: each has process 1 of its own, and the state below its folder."""
+    """Also for a Lambda function: each has its own process 1, and the state below its folder."""
     monkeypatch.setenv("TOPSECRET", "TOPSECRET")
     monkeypatch.chdir(tmp_path)
     with cloud(tmp_path / "aws") as aws:

@@ -1,4 +1,4 @@
-"""What every container has: above all a part of this machine's cores that others leave it."""
+"""The environment of every container, above all its share of this machine's cores."""
 
 import subprocess
 import sys
@@ -55,5 +55,5 @@ def test_the_nodes_of_a_job_share_the_cores(nodes: int, threads: int):
 @pytest.mark.skipif(sys.platform != "linux" or cores() < 2, reason="several threads, and libgomp")
 @pytest.mark.parametrize("program", [TORCH, NUMPY], ids=["torch", "numpy"])
 def test_busy_neighbours_do_not_multiply_the_work(program: str):
-    """Threads that spin while they wait burn some ten times the processor time of the work."""
+    """Threads that spin while they wait use about ten times the processor time of the work."""
     assert processor_seconds(program) < 3 * processor_seconds(program, OMP_NUM_THREADS="1")

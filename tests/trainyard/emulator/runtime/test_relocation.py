@@ -1,4 +1,4 @@
-"""Jobs without namespaces: what is rewritten, what is not, and that they run."""
+"""Jobs without namespaces: rewritten files, unchanged files, and complete runs."""
 
 from pathlib import Path
 

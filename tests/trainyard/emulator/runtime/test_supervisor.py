@@ -1,4 +1,4 @@
-"""Whom the first process of a job sends SIGTERM."""
+"""Processes that get SIGTERM from the first process of a job."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Lambda: functions really run, by a call and by a pipeline's step."""
+"""Lambda: functions really run, called directly and by a pipeline's step."""
 
 import base64
 import io
@@ -242,7 +242,10 @@ def test_values_go_through_lambda_steps_in_their_types(aws: Cloud) -> None:
         (lambda_step("L", "fail", {}), "failed: KeyError: 'what is not there'"),
         (lambda_step("L", "none", {}), f"Function not found: {ARN}none"),
         (lambda_step("L", "add", {"a": 1, "b": 1}, x="String"), "returned no output 'x'"),
-        (lambda_step("L", "add", {"a": 1, "b": 0.5}, sum="Integer"), "which is no Integer"),
+        (
+            lambda_step("L", "add", {"a": 1, "b": 0.5}, sum="Integer"),
+            "is not of type Integer",
+        ),
     ],
 )
 def test_a_lambda_step_fails_with_the_reason(aws: Cloud, step: dict, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Log files: what was appended comes back, forwards and backwards, also after a kill."""
+"""Log files: appended events are read back, forwards and backwards, also after a kill."""
 
 import threading
 from pathlib import Path

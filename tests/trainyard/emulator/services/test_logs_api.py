@@ -18,7 +18,7 @@ def logs(client):
 
 @pytest.fixture
 def stream(endpoint, request) -> dict[str, str]:
-    """A stream of this test's own with the messages 0 ... 9."""
+    """Create a stream for this test with the messages 0 ... 9."""
     name = f"{request.node.name}/algo-1"
     endpoint.app.logs.append(GROUP, name, [str(i) for i in range(10)])
     return {"logGroupName": GROUP, "logStreamName": name}
@@ -35,7 +35,7 @@ def test_following_a_stream_from_its_head(logs, endpoint, stream):
     assert messages(rest) == ["4", "5", "6", "7", "8", "9"]
     end = logs.get_log_events(**stream, nextToken=rest["nextForwardToken"])
     assert messages(end) == []
-    assert end["nextForwardToken"] == rest["nextForwardToken"], "the end is told by the same token"
+    assert end["nextForwardToken"] == rest["nextForwardToken"], "the same token means the end"
     endpoint.app.logs.append(GROUP, stream["logStreamName"], ["new"])
     assert messages(logs.get_log_events(**stream, nextToken=end["nextForwardToken"])) == ["new"]
 
@@ -117,7 +117,9 @@ def test_a_time_is_found_whether_or_not_events_are_in_its_order(logs, is_ordered
 
 
 def test_a_filter_answers_in_pages_and_goes_on(logs, endpoint):
-    """Far matches of a large log, with what JSON escapes, and lines that come meanwhile."""
+    """Distant matches in a large log, with characters that JSON escapes, and lines added
+    meanwhile.
+    """
     wanted = 'C:\\temp "quoted" ü'
     for name in ("a", "b"):
         lines = [wanted if i in (7, 900, 1900) else f"filler {i}" for i in range(2000)]
@@ -167,7 +169,7 @@ def test_refusals_have_aws_codes(logs, call, code: str):
 
 
 def test_a_log_group_as_terraform_makes_changes_and_deletes_it(logs):
-    """The calls of its aws_cloudwatch_log_group, in their order."""
+    """Terraform's calls for aws_cloudwatch_log_group, in order."""
 
     def read() -> dict:
         [found] = logs.describe_log_groups(logGroupNamePrefix="/tf")["logGroups"]

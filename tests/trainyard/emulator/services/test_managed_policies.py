@@ -1,4 +1,4 @@
-"""IAM knows the policies that AWS itself has."""
+"""IAM has AWS's own policies."""
 
 from collections.abc import Callable
 

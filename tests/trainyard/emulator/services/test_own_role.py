@@ -1,4 +1,4 @@
-"""Whoever has the own keys is a role, as in Studio: get_execution_role() has an answer."""
+"""The user of the emulator's own keys is a role, as in Studio: get_execution_role() works."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What moto's other services would only pretend is refused by name; what they really do is not."""
+"""moto's other services: pretended operations are refused by name, real ones are not."""
 
 import json
 
@@ -78,7 +78,7 @@ NOBODY = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
 def test_a_stack_makes_only_what_is_where_it_would_be_looked_for(client):
     formed = client("cloudformation")
     bucket = {"Resources": {"B": {"Type": "AWS::S3::Bucket"}}}
-    with pytest.raises(ClientError, match="would need AWS::S3::Bucket made where"):
+    with pytest.raises(ClientError, match="would need AWS::S3::Bucket created where"):
         formed.create_stack(StackName="lie", TemplateBody=json.dumps(bucket))
     yaml = "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    Properties: {QueueName: made}\n"
     with pytest.raises(ClientError, match="AWS::SageMaker::Endpoint"):

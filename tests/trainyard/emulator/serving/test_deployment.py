@@ -1,4 +1,4 @@
-"""Guardrails: what a DeploymentConfig plans; a bad canary that goes back, a good one that stays."""
+"""Deployment guardrails: the plan of a DeploymentConfig, a bad canary, and a good one."""
 
 import time
 
@@ -109,7 +109,7 @@ def test_a_bad_canary_is_rolled_back_by_its_alarm_and_a_good_one_stays(tmp_path)
         found = settled(aws, "e")
         assert (found["EndpointConfigName"], found.get("FailureReason")) == ("second", None)
         assert invoke(aws, "e")[0] == "second"
-        with pytest.raises(ClientError, match="there is no alarm nobody"):
+        with pytest.raises(ClientError, match="alarm nobody does not exist"):
             update(aws, "first", blue_green("ALL_AT_ONCE", 0, ("nobody",)))
 
 
@@ -124,7 +124,7 @@ def watch(aws, name: str) -> None:
 
 
 def update(aws, to: str, deployment: dict) -> tuple[dict, list[str]]:
-    """The endpoint afterwards, and what clients were answered meanwhile."""
+    """Update the endpoint; return its final description and the answers during the update."""
     aws.sm.update_endpoint(EndpointName="e", EndpointConfigName=to, DeploymentConfig=deployment)
     answers = []
     while aws.sm.describe_endpoint(EndpointName="e")["EndpointStatus"] != "InService":

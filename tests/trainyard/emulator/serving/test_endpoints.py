@@ -1,4 +1,4 @@
-"""Endpoints through boto3: a container is started, asked, and gone; with handlers of anyone's."""
+"""Endpoints through boto3: start, requests, deletion, and custom handlers."""
 
 import io
 import json
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
 LIGHT = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
-"""Its server starts in a fifth of the time of PyTorch's."""
+"""An image whose server starts in a fifth of the time of PyTorch's."""
 ECHO = """
 import os, socket
 def model_fn(model_dir): return open(model_dir + "/greeting").read()
@@ -34,7 +34,7 @@ def served(tmp_path_factory):
 
 
 def package(handlers: str) -> bytes:
-    """A model.tar.gz."""
+    """Return a model.tar.gz."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for name, text in (("code/inference.py", handlers), ("greeting", "hello")):
@@ -58,7 +58,7 @@ def deploy(cloud: Cloud, name: str, handlers: str | None, image: str = IMAGE) ->
 
 
 def ended(cloud: Cloud, name: str) -> dict:
-    """The endpoint's description when it is no longer Creating."""
+    """Return the endpoint's description when it is no longer Creating."""
     describe = lambda: cloud.sm.describe_endpoint(EndpointName=name)  # noqa: E731
     return until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None)
 
@@ -150,7 +150,7 @@ def model(cloud: Cloud, name: str, colour: str, handlers: str = WHO) -> str:
 
 
 def config(cloud: Cloud, name: str, weights: dict[str, float], **more) -> str:
-    """An endpoint configuration; each variant is named after its model."""
+    """Create an endpoint configuration; each variant is named after its model."""
     variants = [
         {"VariantName": model, "ModelName": model, "InstanceType": "ml.m5.large",
          "InitialInstanceCount": 1, "InitialVariantWeight": weight}
@@ -161,7 +161,7 @@ def config(cloud: Cloud, name: str, weights: dict[str, float], **more) -> str:
 
 
 def invoke(cloud: Cloud, name: str, body: str = "who", **more) -> tuple[str, str]:
-    """The answer, and the variant that gave it."""
+    """Return the answer, and the variant that gave it."""
     answer = cloud.runtime.invoke_endpoint(EndpointName=name, Body=body, **more)
     return answer["Body"].read().decode(), answer["InvokedProductionVariant"]
 

@@ -1,4 +1,4 @@
-"""The object store: a dictionary that survives, whatever the keys and whenever it is killed."""
+"""The object store: a persistent dictionary, for any keys and after any kill."""
 
 import contextlib
 import os
@@ -147,7 +147,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def thirty(tmp_path: Path) -> Path:
-    """The directory of a store with 30 objects, and ``older.sqlite``: its index after 10."""
+    """Directory of a store with 30 objects, and ``older.sqlite``, its index after 10."""
     store = ObjectStore(tmp_path / "s3")
     store.create_bucket("bucket")
     for number in range(30):

@@ -57,7 +57,7 @@ def test_a_record_is_filtered_joined_and_filtered_again(asked, source, record, a
          "Accept"),
         ({"JoinSource": "Input"}, CSV, {"Accept": "text/csv"}, "AssembleWith None"),
         ({"InputFilter": "$[1:]"}, {"ContentType": "image/png"}, {}, "ContentType 'image/png'"),
-        ({"InputFilter": "$..x"}, CSV, {}, "no operator"),
+        ({"InputFilter": "$..x"}, CSV, {}, "not an operator"),
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_have_it_is_refused(asked, source, output, says):
@@ -66,7 +66,7 @@ def test_a_job_that_cannot_have_it_is_refused(asked, source, output, says):
 
 
 def test_a_record_of_another_kind_is_named():
-    with pytest.raises(ValueError, match="no application/jsonlines"):
+    with pytest.raises(ValueError, match="not application/jsonlines"):
         through({"InputFilter": "$.x"}, LINES, b"not json", b"1")
 
 
@@ -108,9 +108,9 @@ def test_what_is_no_path_is_refused(path):
 @pytest.mark.parametrize(
     ("path", "record", "says"),
     [
-        ("$.no", RECORD, "no 'no'"),
+        ("$.no", RECORD, "'no' is missing"),
         ("$[9]", ROW, "outside an array of 4"),
-        ("$[0]", RECORD, "no array"),
+        ("$[0]", RECORD, "not an array"),
     ],
 )
 def test_a_record_that_the_path_does_not_fit_is_named(path, record, says):

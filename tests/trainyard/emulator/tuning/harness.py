@@ -1,4 +1,4 @@
-"""An emulator whose images run a script from the environment, and tuning jobs for it."""
+"""An emulator whose images run a script from the environment, and its tuning jobs."""
 
 import contextlib
 import functools
@@ -24,7 +24,9 @@ PRINT = 'echo "loss=$(hp x);" && echo model > /opt/ml/model/m'
 
 @contextlib.contextmanager
 def tuning_cloud(state: Path, folder: Path) -> Iterator[Cloud]:
-    """``folder``: for the interpreter that stands in for images, and its ``train``."""
+    """Start an emulator. ``folder``: for the interpreter that replaces images, and its
+    ``train``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     python, train = folder / "python3", folder / "train"
     if not python.exists():
@@ -37,7 +39,7 @@ def tuning_cloud(state: Path, folder: Path) -> Iterator[Cloud]:
 
 
 def definition(script: str = PRINT, **more: Any) -> dict[str, Any]:
-    """A training definition that minimises what ``script`` prints as ``loss=…;``."""
+    """Return a training definition that minimises what ``script`` prints as ``loss=…;``."""
     return {
         "AlgorithmSpecification": {
             "TrainingImage": IMAGE,
@@ -54,7 +56,7 @@ def definition(script: str = PRINT, **more: Any) -> dict[str, Any]:
 
 
 def config(strategy: str = "Random", jobs: int | None = 3, **more: Any) -> dict[str, Any]:
-    """HyperParameterTuningJobConfig."""
+    """Return a HyperParameterTuningJobConfig."""
     limits = {"MaxParallelTrainingJobs": 2, "MaxNumberOfTrainingJobs": jobs}
     return {
         "Strategy": strategy,
@@ -67,7 +69,7 @@ def config(strategy: str = "Random", jobs: int | None = 3, **more: Any) -> dict[
 
 
 def request(search: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """CreateHyperParameterTuningJob without a name."""
+    """Return CreateHyperParameterTuningJob's request without a name."""
     found = {"HyperParameterTuningJobConfig": search or config(), **more}
     if "TrainingJobDefinitions" not in found:
         found.setdefault("TrainingJobDefinition", definition())
@@ -75,7 +77,7 @@ def request(search: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]
 
 
 def tune(cloud: Cloud, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Runs a tuning job to its end; its description."""
+    """Run a tuning job to its end; return its description."""
     cloud.sm.create_hyper_parameter_tuning_job(HyperParameterTuningJobName=name, **asked)
     return tuned(cloud, name)
 
@@ -88,7 +90,7 @@ def tuned(cloud: Cloud, name: str) -> dict[str, Any]:
 
 
 def trained(cloud: Cloud, name: str, **more: Any) -> list[dict[str, Any]]:
-    """ListTrainingJobsForHyperParameterTuningJob's summaries."""
+    """Return ListTrainingJobsForHyperParameterTuningJob's summaries."""
     return cloud.sm.list_training_jobs_for_hyper_parameter_tuning_job(
         HyperParameterTuningJobName=name, MaxResults=100, **more
     )["TrainingJobSummaries"]

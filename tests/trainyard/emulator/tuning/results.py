@@ -1,4 +1,4 @@
-"""Results of training jobs, made up."""
+"""Invented results of training jobs."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def result(
     tuning: str = "t",
     **more: Any,
 ) -> Result:
-    """The training job that ended as number ``number``."""
+    """Return the training job that ended as number ``number``."""
     metrics = [] if objective is None else [{"MetricName": "loss", "Value": objective}]
     record = {
         "TrainingJobName": f"{tuning}-{number:03}",

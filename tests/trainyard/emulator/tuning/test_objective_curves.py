@@ -1,4 +1,4 @@
-"""What counts as an emission of the objective, also when several ranks print it."""
+"""Emissions of the objective, also if several ranks print it."""
 
 from pathlib import Path
 

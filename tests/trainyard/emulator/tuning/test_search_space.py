@@ -1,4 +1,4 @@
-"""Ranges: scales, bounds, and the way back from a value."""
+"""Ranges: scales, bounds, and the inverse of the scales."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Strategies: what they suggest, from what, and that a seed gives the same again."""
+"""Strategies: their suggestions, and reproducibility by a seed."""
 
 import sys
 from dataclasses import replace

@@ -1,7 +1,12 @@
-"""The request of each training job."""
+"""Requests of the training jobs."""
 
 from tests.trainyard.emulator.tuning.harness import config, definition, request
-from trainyard.emulator.tuning.trial_jobs import drivers_idle, instances, told, training_request
+from trainyard.emulator.tuning.trial_jobs import (
+    described,
+    drivers_idle,
+    instances,
+    training_request,
+)
 
 
 def test_a_job_gets_static_and_tuned_values_and_the_objective() -> None:
@@ -32,8 +37,8 @@ def test_of_several_kinds_of_instance_the_first_is_taken() -> None:
     trains["HyperParameterTuningResourceConfig"] = {"InstanceConfigs": kinds}
     assert training_request(request(), trains, "n", {})["ResourceConfig"] == kinds[0]
     assert instances(trains) == 2
-    described = told(request(TrainingJobDefinition=trains))["TrainingJobDefinition"]
-    assert described["ResourceConfig"] == kinds[0]  # SDK v2's attach reads it
+    shown = described(request(TrainingJobDefinition=trains))["TrainingJobDefinition"]
+    assert shown["ResourceConfig"] == kinds[0]  # SDK v2's attach reads it
 
 
 def test_drivers_that_nothing_runs_are_noticed() -> None:

@@ -1,4 +1,4 @@
-"""Tuning jobs by boto3: each trains real jobs."""
+"""Tuning jobs through boto3, which train real jobs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_early_stopping_stops_what_is_worse_than_the_median(cloud: Cloud) -> Non
 
 
 def test_hyperband_counts_an_epoch_that_two_ranks_print_once(cloud: Cloud) -> None:
-    """Counted twice, each job would be stopped after half of MaxResource's epochs."""
+    """If epochs counted twice, each job would be stopped after half of MaxResource's epochs."""
     twice = CURVE.replace("sleep", 'echo "epoch $epoch loss=$(hp x)9;"; sleep')
     given = {"HyperbandStrategyConfig": {"MinResource": 2, "MaxResource": 6}}
     limits = {"MaxParallelTrainingJobs": 1, "MaxNumberOfTrainingJobs": 1}
@@ -167,7 +167,7 @@ def test_a_stop_ends_the_jobs_that_run(cloud: Cloud) -> None:
     with pytest.raises(ClientError, match="is in status Stopped"):
         cloud.sm.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName="slow")
     cloud.sm.delete_hyper_parameter_tuning_job(HyperParameterTuningJobName="slow")
-    with pytest.raises(ClientError, match="There is no tuning job 'slow'"):
+    with pytest.raises(ClientError, match="Tuning job 'slow' does not exist"):
         tuned(cloud, "slow")
 
 

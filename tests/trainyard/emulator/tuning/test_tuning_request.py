@@ -1,4 +1,4 @@
-"""What is refused before anything starts, each with what is wrong."""
+"""Refusals before anything starts, each with its reason."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which parents are accepted, and what is learned from them."""
+"""Accepted parents, and the results used from them."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
-"""The rows of a channel: CSV without a header and libsvm as XGBoost's own parser has them, Parquet.
+"""The rows of a channel, from CSV without a header, libsvm or Parquet.
 
-The label comes first; with ``csv_weights`` the weight of the row second.
+CSV and libsvm are read as XGBoost's own parser does. The label is the first column; with
+``csv_weights`` the second is the weight of the row.
 """
 
 import csv
@@ -15,19 +16,23 @@ from scipy import sparse
 from trainyard.emulator.algorithms.xgboost.facts import CSV, LIBSVM
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 
-DEPTH = 3  # folders below a channel that are looked into
+DEPTH = 3  # levels of folders read below a channel
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``features``: n × columns, dense or CSR; ``label``, ``weight``: n, or no weights."""
+    """Rows of a channel. ``features``: n × columns, dense or CSR; ``label``: n; ``weight``: n or
+    None.
+    """
 
     features: Any
     label: np.ndarray
     weight: np.ndarray | None = None
 
     def widened(self, columns: int) -> "Rows":
-        """With ``columns`` columns: a file need not name the last ones."""
+        """Return the rows with at least ``columns`` columns: a sparse file may omit the last
+        ones.
+        """
         if not sparse.issparse(self.features) or self.features.shape[1] >= columns:
             return self
         wide = self.features.copy()
@@ -36,7 +41,7 @@ class Rows:
 
 
 def read(folder: Path, form: str, weighted: bool) -> Rows | None:
-    """All rows of ``folder``, or of that file; None when there are none. Raises UserError."""
+    """Return all rows of ``folder`` (or a file); None if there are no rows. Raises UserError."""
     files = [path for path in _files(folder) if path.stat().st_size]
     if not files:
         return None
@@ -52,7 +57,9 @@ def read(folder: Path, form: str, weighted: bool) -> Rows | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Data files, by path: no hidden ones, nor markers such as ``_SUCCESS``."""
+    """Iterate over the data files, by path, without hidden files and markers such as
+    ``_SUCCESS``.
+    """
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         inner = path.relative_to(folder).parts
         if path.is_file() and len(inner) <= DEPTH and not path.name.startswith((".", "_")):
@@ -60,7 +67,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def delimiter(line: str) -> str:
-    """What separates the columns of a CSV file whose first line this is."""
+    """Return the column separator of a CSV file whose first line is ``line``. Raises UserError."""
     try:
         return csv.Sniffer().sniff(line).delimiter
     except csv.Error as error:
@@ -79,14 +86,14 @@ def _csv_rows(files: list[Path], weighted: bool) -> Rows:
     if np.isnan(label).any():
         row = int(np.flatnonzero(np.isnan(label))[0]) + 1
         raise UserError(
-            f"Failed to load csv data: row {row} has no number as its label. The label is the "
-            "first column, and there is no header line"
+            f"Failed to load csv data: row {row} has no number as its label. The label must be the "
+            "first column, and the file must not have a header line"
         )
     return Rows(table[:, 2 if weighted else 1 :], label, weight)
 
 
 def _csv_table(path: Path, separator: str) -> np.ndarray:
-    """float32; NaN where a cell is empty or no number, as XGBoost's parser has it."""
+    """Return the cells as float32; NaN for an empty or non-numeric cell, as in XGBoost's parser."""
     how: dict[str, Any] = {"dtype": np.float32, "comments": None, "delimiter": separator}
     try:
         return np.loadtxt(path, ndmin=2, **how)
@@ -94,15 +101,15 @@ def _csv_table(path: Path, separator: str) -> np.ndarray:
         pass
     try:
         table = np.genfromtxt(path, ndmin=2, **how)
-    except ValueError as wrong:  # rows of other widths, by their numbers
+    except ValueError as wrong:  # rows of different widths; the error names their line numbers
         text = " ".join(str(wrong).split())
         raise UserError(f"Failed to load csv data: {path.name}: {text}") from None
-    print(f"{path.name}: cells that are empty or no numbers count as missing", flush=True)
+    print(f"{path.name}: cells that are empty or not numbers count as missing", flush=True)
     return table
 
 
 def _libsvm_rows(files: list[Path]) -> Rows:
-    """``label[:weight] index:value …``: indices count from 0, as without ``indexing_mode``."""
+    """Read ``label[:weight] index:value …``; indices count from 0, as without ``indexing_mode``."""
     labels, weights, values, columns, starts = [], [], [], [], [0]
     for path in files:
         for number, line in enumerate(path.read_text().splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""What the emulator and the algorithm in the job both know: names of metrics, versions, formats."""
+"""Facts shared by the emulator and the algorithm in the job: metric names, versions, formats."""
 
 import re
 
@@ -9,7 +9,7 @@ _FIRST_XGBOOST = frozenset(
     "669576153137 680994064768 685385470294 749696950732 765400339828 811284229777 813361260812 "
     "825641698319 855470959533 867004704886 951798379941 991648021394".split()
 )
-"""AWS's accounts with the first XGBoost image, whose repository is plainly ``xgboost``: SDK 3.27,
+"""Accounts of AWS with the first XGBoost image, whose repository is named ``xgboost``: SDK 3.27,
 sagemaker/core/image_uri_config/xgboost.json."""
 SCRIPT = "sagemaker_program"
 """The hyperparameter by which SDK v2 names a script."""
@@ -51,7 +51,7 @@ MINIMIZED = (
     "tweedie-nloglik",
 )
 MODEL = "xgboost-model"
-"""The model's file, below /opt/ml/model."""
+"""File name of the model, below /opt/ml/model."""
 CSV, LIBSVM, PARQUET, RECORDIO = "csv", "libsvm", "parquet", "recordio-protobuf"
 CONTENT_TYPES = {
     CSV: CSV,
@@ -64,28 +64,28 @@ CONTENT_TYPES = {
     RECORDIO: RECORDIO,
     "application/x-recordio-protobuf": RECORDIO,
 }
-"""A channel's ContentType, without its parameters → the format of its files."""
+"""ContentType of a channel, without its parameters → format of its files."""
 _NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 _VERSION = re.compile(r"(\d+)\.(\d+)-")
 
 
 def repository(image: str) -> str:
-    """What stands between the last slash and the tag or digest."""
+    """Return the part of ``image`` between the last slash and the tag or digest."""
     return image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":")[0]
 
 
 def is_xgboost(image: str) -> bool:
-    """Whether it is one of AWS's images of the XGBoost algorithm."""
+    """Return whether ``image`` is one of AWS's images of the XGBoost algorithm."""
     name = repository(image)
     first = name == "xgboost" and image.partition(".dkr.ecr.")[0] in _FIRST_XGBOOST
     return first or name == "sagemaker-xgboost"
 
 
 def metric_definitions() -> list[dict[str, str]]:
-    """The MetricDefinitions that SageMaker itself gives a job of this algorithm.
+    """Return the MetricDefinitions that SageMaker itself gives a job of this algorithm.
 
-    Their form is that of a DescribeTrainingJob answer of AWS's; which metrics are among them
-    differs there with the version, and here all are.
+    Their form is that of AWS's DescribeTrainingJob answer. There the list depends on the version;
+    here it has all metrics.
     """
     return [
         {"Name": f"{data}:{metric}", "Regex": rf".*\[[0-9]+\].*#011{data}-{metric}:{_NUMBER}.*"}
@@ -95,10 +95,10 @@ def metric_definitions() -> list[dict[str, str]]:
 
 
 def version(image: str) -> tuple[int, int]:
-    """Of ``…/sagemaker-xgboost:1.0-1-cpu-py3``: (1, 0).
+    """Return the version of an image: (1, 0) for ``…/sagemaker-xgboost:1.0-1-cpu-py3``.
 
-    Tags without one (``xgboost:1``, ``xgboost:latest``) are the first image's, of XGBoost 0.72; an
-    image named by its digest counts as the newest.
+    A tag without a version (``xgboost:1``, ``xgboost:latest``) means the first image, with XGBoost
+    0.72; an image named by its digest counts as the newest.
     """
     name = image.rsplit("/", 1)[-1]
     if "@" in name:
@@ -108,13 +108,13 @@ def version(image: str) -> tuple[int, int]:
 
 
 def format_of(content_type: str | None) -> str | None:
-    """The format of a channel's files, libsvm without a ContentType; None for an unknown one."""
+    """Return the format of a channel's files: libsvm without a ContentType, None if unknown."""
     if content_type is None:
         return LIBSVM
     return CONTENT_TYPES.get(content_type.lower().partition(";")[0].strip())
 
 
 def label_size(content_type: str) -> str:
-    """``text/csv; label_size=1`` → 1, the only one that the algorithm takes."""
+    """Return label_size: ``text/csv; label_size=1`` → 1, the only value the algorithm accepts."""
     found = re.search(r";\s*label_size\s*=\s*([^;\s]+)", content_type.lower())
     return found[1] if found else "1"

@@ -1,8 +1,8 @@
-"""The algorithm's hyperparameters: types, ranges, what needs what; errors in its own words.
+"""The algorithm's hyperparameters: types, ranges, dependencies; errors in the algorithm's words.
 
-The one table of them: the job validates by it, and so does ``trainyard validate``. It is that of
-sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py; the developer guide,
-xgboost_hyperparameters, documents most of it.
+Both the job and ``trainyard validate`` use this table. Its source is sagemaker-xgboost-container,
+algorithm_mode/hyperparameter_validation.py; the developer guide, xgboost_hyperparameters,
+documents most of it.
 """
 
 import ast
@@ -14,12 +14,12 @@ from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MINIMIZED
 
 
 class UserError(Exception):
-    """The job's request or data are at fault, as ``sagemaker_algorithm_toolkit`` has it."""
+    """Error in the job's request or data, as ``sagemaker_algorithm_toolkit`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """``[0, 1)``: which numbers; the text is what an error shows."""
+    """An interval of numbers such as ``[0, 1)``; ``text`` is shown in errors."""
 
     text: str
 
@@ -125,32 +125,33 @@ TOGETHER = frozenset(
     ("objective", "tree_method", "eval_metric", "updater", "booster", "process_type", "num_class")
     + ("monotone_constraints", "interaction_constraints")
 )
-"""Those that need, or exclude, one another."""
+"""Hyperparameters that require or exclude one another."""
 TUNABLE = frozenset(
     ("alpha", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eta", "gamma")
     + ("lambda", "max_delta_step", "max_depth", "min_child_weight", "num_round", "subsample")
 )
-"""Developer guide, xgboost-tuning; in the container's source, what has ``tunable=True``."""
+"""Tunable hyperparameters: developer guide, xgboost-tuning; ``tunable=True`` in the container's
+source."""
 
 
 def names(version: tuple[int, int]) -> list[str]:
-    """Every hyperparameter of an image of that version, and the aliases."""
+    """Return all hyperparameters, and their aliases, of an image of that version."""
     known = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
     return [name for name in known if name != "silent" or version <= (1, 0)]
 
 
 def own_name(name: str) -> str:
-    """``eta`` of ``learning_rate``."""
+    """Return the name without aliases: ``eta`` for ``learning_rate``."""
     return _ALIASES.get(name, name)
 
 
 def is_whole(name: str) -> bool:
-    """Whether its values are whole numbers."""
+    """Return whether the hyperparameter's values are integers."""
     return own_name(name) in _INTEGERS
 
 
 def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
-    """What the algorithm says of one hyperparameter by itself; None for nothing."""
+    """Return the algorithm's error for a single hyperparameter; None if it is valid."""
     try:
         _check_range(own_name(name), _parse(own_name(name), text, version))
     except UserError as error:
@@ -159,7 +160,7 @@ def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
 
 
 def fault_together(given: Mapping[str, str], version: tuple[int, int]) -> str | None:
-    """What it says of some that need one another, each right by itself; None for nothing."""
+    """Return its error for values that are valid alone but not together; None if there is none."""
     named = {own_name(name): text for name, text in given.items()}
     try:
         _check_together({name: _parse(name, text, version) for name, text in named.items()})
@@ -169,9 +170,9 @@ def fault_together(given: Mapping[str, str], version: tuple[int, int]) -> str | 
 
 
 def validate(given: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
-    """The hyperparameters of an image of that version, typed, with their own names for aliases.
+    """Return the hyperparameters of an image of that version, typed, with aliases replaced.
 
-    Raises :class:`UserError` for what the algorithm refuses, in its words.
+    Raises :class:`UserError`, in the algorithm's words, for what it refuses.
     """
     named = {own_name(name): value for name, value in given.items()}
     if REQUIRED not in named:
@@ -208,7 +209,7 @@ def _check_range(name: str, value: Any) -> None:
     if name in _OTHER:
         try:
             right = all(_OTHER_RANGES[name](part) for part in value)
-        except TypeError:  # no list, or none of lists
+        except TypeError:  # not a list, or not a list of lists
             right = False
         if not right:
             raise UserError(f"Hyperparameter {name}: value {value} not in range")

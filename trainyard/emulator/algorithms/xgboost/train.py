@@ -1,9 +1,9 @@
-"""What the image's ``train`` does: reads the contract's files, trains, writes ``xgboost-model``.
+"""The image's ``train`` command: reads the contract's files, trains, writes ``xgboost-model``.
 
     train.py IMAGE_MAJOR IMAGE_MINOR
 
-Not done: several hosts, Dask on several GPUs and cross validation (``_kfold``), which are refused
-before the job starts.
+Not supported: several hosts, Dask on several GPUs and cross validation (``_kfold``). They are
+refused before the job starts.
 """
 
 import json
@@ -43,16 +43,16 @@ _OURS = (
     *("num_round", "csv_weights", "early_stopping_rounds", "_tuning_objective_metric"),
     *("save_model_on_termination", "use_dask_gpu_training", "_num_cv_round", "silent"),
 )
-"""Hyperparameters of the container, which XGBoost itself does not know."""
+"""Hyperparameters of the container that XGBoost itself does not know."""
 
 
 class AlgorithmError(Exception):
-    """XGBoost failed, and not by the user's doing."""
+    """XGBoost failed, and not because of the user's input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``base`` is /opt/ml; ``version`` the image's."""
+    """A training job. ``base``: /opt/ml; ``version``: the image's version."""
 
     base: Path
     version: tuple[int, int]
@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 
 def run(job: Job) -> None:
-    """Raises UserError, AlgorithmError."""
+    """Train and save the model. Raises UserError, AlgorithmError."""
     say("Running XGBoost Sagemaker in algorithm mode")
     values = validate(job.config("hyperparameters"), job.version)
     say("Single node training.")
@@ -76,7 +76,7 @@ def run(job: Job) -> None:
 
 
 def _matrices(job: Job, weighted: bool) -> dict[str, xgboost.DMatrix]:
-    """Channel → its matrix."""
+    """Return the matrix of each channel."""
     channels = job.config("inputdataconfig")
     _check_channels(channels)
     form = format_of(channels["train"].get("ContentType")) or ""
@@ -138,14 +138,14 @@ def _train(
 
 
 def _metrics(values: dict[str, Any]) -> list[str]:
-    """eval_metric and what a tuning job looks at, the last of which stops early."""
+    """Return eval_metric and the tuning job's objective metric; the last one stops early."""
     objective = values.get("_tuning_objective_metric", ":").split(":")[1]
     given = values.get("eval_metric", [])
     return sorted({*given, objective}) if objective else list(given)
 
 
 def _for_xgboost(parameters: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
-    """As XGBoost takes them on a machine without a GPU."""
+    """Return the parameters as XGBoost takes them on a machine without a GPU."""
     parameters = {k: v for k, v in parameters.items() if k != "eval_metric"}
     if wanted:
         parameters["eval_metric"] = wanted
@@ -162,7 +162,7 @@ def _for_xgboost(parameters: dict[str, Any], wanted: list[str]) -> dict[str, Any
 
 
 def _checkpoint(job: Job) -> tuple[str | None, int]:
-    """The newest checkpoint and how many rounds it has."""
+    """Return the newest checkpoint and its number of rounds."""
     folder = job.config("checkpointconfig").get("LocalPath")
     found = {
         int(match[1]): str(path)
@@ -193,7 +193,7 @@ def _callbacks(
 
 
 def _stopped_by(values: dict[str, Any]) -> str | None:
-    """The metric that stops early: what a tuning job looks at, else the last eval_metric."""
+    """Return the metric that stops early: the tuning objective, else the last eval_metric."""
     objective = values.get("_tuning_objective_metric", ":").split(":")[1]
     return objective or next(iter(reversed(values.get("eval_metric", []))), None)
 
@@ -201,10 +201,13 @@ def _stopped_by(values: dict[str, Any]) -> str | None:
 def _early_stopping(
     job: Job, rounds: int, metric: str | None, valid: bool
 ) -> list[xgboost.callback.TrainingCallback]:
-    """Since 1.3 only with a validation channel and a named metric; then the best round is kept."""
+    """Return the early-stopping callback, if any.
+
+    Since 1.3 it needs a validation channel and a named metric; then the best round is kept.
+    """
     old = job.version <= PICKLED
     if not old and not (metric and valid):
-        say("early_stopping_rounds needs a validation channel and eval_metric: it stops nothing")
+        say("early_stopping_rounds needs a validation channel and eval_metric: it has no effect")
         return []
     return [
         xgboost.callback.EarlyStopping(
@@ -218,9 +221,11 @@ def _early_stopping(
 
 
 class Printed(xgboost.callback.TrainingCallback):
-    """``[0]#011train-rmse:8.1``: CloudWatch has a tab so, and the metrics' expressions ask for it.
+    """Prints scores as ``[0]#011train-rmse:8.1``.
 
-    ``done``: rounds of an earlier run.
+    CloudWatch shows a tab as ``#011``, and the metrics' expressions expect it. ``done``: rounds of
+    an
+    earlier run.
     """
 
     def __init__(self, done: int) -> None:
@@ -249,7 +254,9 @@ class Saved(xgboost.callback.TrainingCallback):
 
 
 def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
-    """A pickle until 1.2, then XGBoost's own format: whole, under its name only when it is."""
+    """Save a pickle until version 1.2, then XGBoost's format. ``path`` appears only when
+    complete.
+    """
     whole = path.with_name(f".{path.name}")
     if version <= PICKLED:
         whole.write_bytes(pickle.dumps(booster, protocol=4))

@@ -1,4 +1,4 @@
-"""Metrics that the container computes itself, because XGBoost has none of them.
+"""Metrics that the container computes itself, because XGBoost does not have them.
 
 Definitions are scikit-learn's (macro: the mean over the classes, without weights).
 """
@@ -16,7 +16,7 @@ def _ratio(part: Values, whole: Values) -> Values:
 
 
 def _counts(truth: Values, found: Values) -> tuple[Values, Values, Values]:
-    """Of each class: true positives, those predicted, those there are."""
+    """Return for each class: true positives, number predicted, number present."""
     classes = np.union1d(truth, found)
     right = [((truth == c) & (found == c)).sum() for c in classes]
     predicted, there = ([(side == c).sum() for c in classes] for side in (found, truth))
@@ -43,7 +43,7 @@ def _macro(name: str) -> Callable[[Values, Values], float]:
 
 
 def _binary(name: str) -> Callable[[Values, Values], float]:
-    """Of class 1 alone; scikit-learn refuses more than two classes there, and so do we."""
+    """Return the score of class 1 alone; like scikit-learn, it refuses more than two classes."""
 
     def score(truth: Values, found: Values) -> float:
         classes = np.union1d(truth, found)
@@ -78,7 +78,7 @@ CUSTOM = _OF_CLASSES.keys() | _OF_NUMBERS.keys()
 
 
 def evaluator(names: list[str], objective: str) -> Callable[[Values, Any], list]:
-    """XGBoost's ``custom_metric``: predictions and a DMatrix to (name, value) pairs."""
+    """Return XGBoost's ``custom_metric``: predictions and a DMatrix to (name, value) pairs."""
 
     def evaluate(predictions: Values, matrix: Any) -> list[tuple[str, float]]:
         truth = matrix.get_label()
@@ -94,7 +94,9 @@ def evaluator(names: list[str], objective: str) -> Callable[[Values, Any], list]
 
 
 def _as_classes(predictions: Values, objective: str) -> Values:
-    """XGBoost hands over what ``predict`` gives: classes, probabilities, or a raw score."""
+    """Return the predicted classes; XGBoost gives what ``predict`` gives: classes, probabilities or
+    a raw score.
+    """
     if predictions.ndim > 1:
         return predictions.argmax(axis=1)
     if objective in ("multi:softmax", "binary:hinge"):

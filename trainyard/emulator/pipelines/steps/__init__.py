@@ -1,6 +1,6 @@
-"""What runs a step: each module registers one type's runner. To add one, write a module.
+"""Runners of steps: each module registers the runner of one type. To add a type, write a module.
 
-A module here is found by being here; ``NOT_RUN`` loses the type's line.
+All modules in this folder are imported; remove the type's line from ``NOT_RUN``.
 """
 
 from trainyard.emulator.pipelines.steps.runner import RUNNERS, Attempt, Runner, Services

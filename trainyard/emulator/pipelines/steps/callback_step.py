@@ -1,4 +1,4 @@
-"""Callback: tells a queue that it waits, and waits for a call with the token that it gave."""
+"""Callback: sends a token to a queue, and waits for the call that answers with this token."""
 
 import logging
 from typing import Any
@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 class CallbackRunner(Runner):
     """Sends token, execution and Arguments to SqsQueueUrl.
 
-    A stop sends a second message, with the status Stopping, and goes on waiting for the call.
+    When stopped, it sends a second message, with the status Stopping, and goes on waiting for the
+    call.
     """
 
     def run(self, attempt: Attempt) -> None:
@@ -39,7 +40,7 @@ class CallbackRunner(Runner):
             raise StepFailed(f"ClientError: Failed to send to {queue}: {error}") from None
         attempt.note(made)
         if not waiting.answered.wait(LONGEST):
-            raise StepTimedOut("ClientError: nobody answered the callback in seven days")
+            raise StepTimedOut("ClientError: the callback was not answered in seven days")
         answer = waiting.answer
         if answer is None:
             raise StepStopped
@@ -57,7 +58,7 @@ class CallbackRunner(Runner):
             try:
                 self._send(made["SqsQueueUrl"], waiting.message("Stopping"))
             except (ClientError, BotoCoreError) as error:
-                log.warning("callback %s: its queue is not told to stop: %s", waiting.token, error)
+                log.warning("callback %s: no stop message sent: %s", waiting.token, error)
 
     def _send(self, queue: str, message: str) -> None:
         self._services.aws.client("sqs").send_message(QueueUrl=queue, MessageBody=message)

@@ -1,4 +1,4 @@
-"""Cleanup: deletes what earlier steps left in S3, and says of which it did."""
+"""Cleanup: deletes outputs of earlier steps from S3, and records which steps it cleaned."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,16 +11,17 @@ from trainyard.language.expressions import ExpressionError
 
 NETWORKS = ("VpcConfig", "NetworkConfig.VpcConfig")
 ROOTS = ("ProcessingOutputConfig", "TransformOutput.S3OutputPath")
-"""Properties that say where a step's job writes, of those types that need S3Uris."""
+"""Properties that name the targets of a step's job, for the types that need S3Uris."""
 
 
 @runs("Cleanup")
 class CleanupRunner(Runner):
-    """One source after another, by the words of SDK 3.27's CleanupStep.
+    """Deletes one source after another, by the description of SDK 3.27's CleanupStep.
 
-    A training's output is found by itself: all below ``<S3OutputPath>/<job>/output/``. Of others
-    exactly the objects that S3Uris names are deleted, which must lie where that step writes. When
-    the outputs of one could not be deleted, the step fails after the rest; AWS does not say.
+    For a training step the output is known: everything below ``<S3OutputPath>/<job>/output/``. For
+    other steps exactly the objects in S3Uris are deleted; they must lie where that step writes. If
+    the outputs of a step could not be deleted, this step fails after the rest is done; AWS does not
+    document this.
     """
 
     resolves = True
@@ -41,7 +42,7 @@ class CleanupRunner(Runner):
             name = source["StepName"]
             try:
                 uris = _objects(name, source.get("S3Uris"), attempt.scope)
-            except ExpressionError:  # it was not run, or made nothing
+            except ExpressionError:  # it was not run, or has no output
                 made["SkippedSteps"].append(name)
                 continue
             try:
@@ -57,7 +58,7 @@ class CleanupRunner(Runner):
             raise StepFailed(f"ClientError: the outputs of {len(failed)} steps remain; {first}")
 
     def _delete(self, uris: list[str]) -> None:
-        """All or none of a source: what is wrong is found before anything goes."""
+        """Delete all objects of a source, or none: errors are found before anything is deleted."""
         for uri in uris:
             bucket, key = split_uri(uri)
             if not uri.endswith("/"):
@@ -68,18 +69,18 @@ class CleanupRunner(Runner):
 
 
 def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
-    """URIs of objects, or of a folder with ``/`` at its end.
+    """Iterate over the URIs of objects, or of folders (with ``/`` at the end).
 
     Raises:
-        ExpressionError: the properties that tell it are not there.
-        ClientFault: raised when it is gone through: not to be deleted.
+        ExpressionError: the properties that name the output are missing.
+        ClientFault: raised during the iteration, for an object that must not be deleted.
     """
     if uris is None and (job := _property(scope, step, "TrainingJobName")):
         root = scope.property(step, "OutputDataConfig.S3OutputPath")
         return _allowed(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
     roots = [root for path in ROOTS for root in _roots(_property(scope, step, path))]
     if not roots:
-        raise ExpressionError(f"step {step!r} has no properties that tell where it writes")
+        raise ExpressionError(f"step {step!r} has no properties that name its output")
     return _allowed(step, None if uris is None else evaluate(uris, scope), roots, scope)
 
 
@@ -87,7 +88,7 @@ def _allowed(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[s
     if any(_property(scope, step, path) for path in NETWORKS):
         raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")
     if uris is None:
-        raise ClientFault(f"step {step!r}: S3Uris are needed for it, the exact objects to delete")
+        raise ClientFault(f"step {step!r}: S3Uris are required for it: the exact objects to delete")
     for uri in uris:
         if not any(str(uri).startswith(f"{root.rstrip('/')}/") for root in roots):
             raise ClientFault(

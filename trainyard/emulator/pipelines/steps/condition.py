@@ -1,4 +1,4 @@
-"""Condition: says which of its branches runs."""
+"""Condition: decides which of its branches runs."""
 
 from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, runs
 from trainyard.language.condition_types import all_hold, check
@@ -7,7 +7,7 @@ from trainyard.language.expressions import ExpressionError
 
 @runs("Condition")
 class ConditionRunner(Runner):
-    """Looks at the conditions in their order; what the outcome does not depend on is not read."""
+    """Evaluates the conditions in order; values that do not affect the outcome are not read."""
 
     resolves = True
 
@@ -24,5 +24,5 @@ class ConditionRunner(Runner):
         attempt.note({"Outcome": str(outcome)})
 
     def describe(self, made: dict) -> dict:
-        """As a property it is a Boolean: Std:Join writes ``false``, where Metadata has False."""
+        """Return the outcome as a Boolean: Std:Join writes ``false``, where Metadata has False."""
         return {"Outcome": made["Outcome"] == "True"}

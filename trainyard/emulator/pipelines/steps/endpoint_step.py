@@ -1,4 +1,4 @@
-"""EndpointConfig and Endpoint: a configuration, and the endpoint that it is put into service at."""
+"""EndpointConfig and Endpoint: create a configuration, and put it into service at an endpoint."""
 
 import time
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from trainyard.emulator.pipelines.steps.runner import (
 )
 from trainyard.emulator.serving import configs
 
-LOOK = 0.1  # seconds between looks at an endpoint that comes up
+LOOK = 0.1  # seconds between checks of an endpoint's status
 UNDER_WAY = ("Creating", "Updating", "RollingBack")
 
 

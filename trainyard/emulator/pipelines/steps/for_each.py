@@ -1,4 +1,4 @@
-"""ForEach: runs its body once for each item, and may pick one iteration by what it gave."""
+"""ForEach: runs its body once for each item, and may select one iteration by its output."""
 
 import json
 import math
@@ -9,16 +9,16 @@ from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import LOOP_OUTPUT, ExpressionError, is_expression, parse_get
 
 MOST = 100
-"""Items that a definition may write down (SDK 3.27: ForEachStep); a JSON list may be longer."""
+"""Most items that a definition may list (SDK 3.27: ForEachStep); a JSON list may be longer."""
 PICKS = {"MaxBy": max, "MinBy": min}
 
 
 @runs("ForEach")
 class ForEachRunner(Runner):
-    """Its children are steps of the execution; here is what goes in and what came out.
+    """Evaluates a loop's items and outputs; the execution itself runs the loop's steps.
 
-    When one fails, those that run go on to their end and no others of the loop start, as in an
-    execution; AWS does not say.
+    When a step fails, running steps go on to their end and no others of the loop start, as in an
+    execution; AWS does not document this.
     """
 
     resolves = True
@@ -59,13 +59,13 @@ class ForEachRunner(Runner):
 
 
 def _items(value: Any) -> list[Any]:
-    """A list, or the text of a JSON list."""
+    """Return the items from a list, or from the text of a JSON list."""
     found = value
     if isinstance(value, str):
         try:
             found = json.loads(value)
         except ValueError as error:
-            raise ExpressionError(f"IterableItems {value[:80]!r} is no JSON: {error}") from None
+            raise ExpressionError(f"IterableItems {value[:80]!r} is not JSON: {error}") from None
     if not isinstance(found, list):
         raise ExpressionError(f"IterableItems {str(value)[:80]!r}: expected a JSON list")
     return found
@@ -84,7 +84,7 @@ def _raise(children: dict[str, dict], statuses: list[str | None]) -> None:
 
 
 def _field(selector: Any) -> tuple[str, str]:
-    """The body step and the property that are compared."""
+    """Return the body step and the property that are compared."""
     field = selector.get("Field") if isinstance(selector, dict) else None
     if not isinstance(field, dict) or "Get" not in field or selector.get("Pick") not in PICKS:
         expected = f"expected Pick, one of {list(PICKS)}, and Field, an IterationOutput"
@@ -96,11 +96,11 @@ def _field(selector: Any) -> tuple[str, str]:
 
 
 def _selected(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
-    """Of equal values the first iteration's."""
+    """Return the selected iteration; among equal values the first."""
     body, path = _field(selector)
     values = [_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]
     if not values:
-        raise StepFailed("ClientError: the Selector has nothing to pick: there are no items")
+        raise StepFailed("ClientError: the Selector has nothing to pick: the loop has no items")
     best = PICKS[selector["Pick"]](values)
     return {"StepName": body, "Index": values.index(best)}
 
@@ -111,6 +111,6 @@ def _number(value: Any, index: int) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number) or isinstance(value, bool):
-        message = f"the Selector's Field of iteration {index} is {value!r}, which is no number"
+        message = f"the Selector's Field of iteration {index} is {value!r}, which is not a number"
         raise StepFailed(f"ClientError: {message}")
     return number

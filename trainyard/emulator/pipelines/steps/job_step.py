@@ -53,9 +53,9 @@ class JobRunner(Runner):
 
 
 def see_through(job: Job) -> None:
-    """Wait for the job's end. Raises StepFailed, StepStopped as it ended.
+    """Wait for the job's end. Raises StepFailed or StepStopped if it failed or was stopped.
 
-    A step calls what its script did wrong a ClientError: AlgorithmError, as AWS's own integration
+    A failure of the script is reported as "ClientError: AlgorithmError", as AWS's own integration
     tests of the SDK expect (tests/integ/sagemaker/workflow/test_step_decorator.py).
     """
     job.wait()

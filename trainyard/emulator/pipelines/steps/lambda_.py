@@ -15,15 +15,16 @@ from trainyard.emulator.pipelines.steps.runner import (
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.services.functions.function_invocation import Result
 
-LEAST, MOST = 120, 600  # seconds: the default time-out of a Lambda step, and the longest
+LEAST, MOST = 120, 600  # default and longest time-out of a Lambda step, in seconds
 
 
 @runs("Lambda")
 class LambdaRunner(Runner):
     """Invokes FunctionArn with the Arguments as the event.
 
-    The step waits as long as the function may run, at least 120 and at most 600 seconds; the
-    function goes on then. A stop of the execution does not end a function: it waits for it.
+    The step waits as long as the function may run, at least 120 and at most 600 seconds. Then it
+    fails, but the function goes on. Stopping the execution does not end a function: the step waits
+    for it.
     """
 
     def run(self, attempt: Attempt) -> None:
@@ -41,7 +42,7 @@ class LambdaRunner(Runner):
         return described(made)
 
     def _call(self, name: str, event: dict) -> Result:
-        """In a thread of its own, which outlives the step's time-out."""
+        """Call the function in a separate thread, which outlives the step's time-out."""
         found: list[Result | ApiError] = []
 
         def call() -> None:

@@ -1,4 +1,4 @@
-"""Model: makes a model, which an endpoint or a transform job can then use."""
+"""Model: creates a model, which an endpoint or a transform job can then use."""
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs

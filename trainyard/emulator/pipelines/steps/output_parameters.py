@@ -11,26 +11,27 @@ LONGEST = 1024  # characters of a value in a step's Metadata
 
 
 def noted(declared: Iterable[dict], given: Any, giver: str) -> list[dict[str, str]]:
-    """What of ``given`` is declared, as Metadata have it: ``[{"Name": ..., "Value": text}]``.
+    """Return the declared parts of ``given`` as Metadata have them: ``[{"Name": ..., "Value":
+    text}]``.
 
     Raises:
-        StepFailed: ``given`` is no object, lacks an output, or has one of another type.
+        StepFailed: ``given`` is not an object, lacks an output, or has one of another type.
     """
     if not isinstance(given, dict):
         if not declared:
             return []
-        raise StepFailed(f"ClientError: {giver} returned no JSON object, but {_short(given)}")
+        raise StepFailed(f"ClientError: {giver} returned {_short(given)}, expected a JSON object")
     return [{"Name": each["OutputName"], "Value": _value(each, given, giver)} for each in declared]
 
 
 def described(made: dict[str, Any]) -> dict[str, Any]:
-    """The step's properties; values are text until :func:`typed` reads them."""
+    """Return the step's properties; values are text until :func:`typed` reads them."""
     outputs = made.get("OutputParameters", [])
     return made | {"OutputParameters": {each["Name"]: each["Value"] for each in outputs}}
 
 
 def typed(declared: Iterable[dict], properties: dict[str, Any]) -> dict[str, Any]:
-    """``properties`` with each output parameter in the type that the step declares."""
+    """Return ``properties`` with each output parameter in the type that the step declares."""
     types = {each["OutputName"]: each.get("OutputType", "String") for each in declared}
     outputs = properties["OutputParameters"].items()
     read = {name: parse(text, types.get(name, "String")) for name, text in outputs}
@@ -47,7 +48,9 @@ def _value(declared: dict, given: dict, giver: str) -> str:
     try:
         parse(text, kind)
     except ValueError:
-        message = f"{giver} returned {_short(value)} as output {name!r}, which is no {kind}"
+        message = (
+            f"{giver} returned {_short(value)} as output {name!r}, which is not of type {kind}"
+        )
         raise StepFailed(f"ClientError: {message}") from None
     if len(text) > LONGEST:
         message = f"output {name!r} of {giver} has {len(text)} characters; {LONGEST} are allowed"

@@ -1,8 +1,8 @@
-"""QualityCheck: a baseline of the data or the model, and whether it keeps an earlier one's limits.
+"""QualityCheck: computes a baseline of data or model, and checks it against an earlier one.
 
-The baselines' life is the developer guide's ("Baseline calculation, drift detection and lifecycle
-with ClarifyCheck and QualityCheck steps"): a check is against the supplied baseline, else against
-that of the group's newest approved package.
+The life cycle of baselines is the developer guide's ("Baseline calculation, drift detection and
+lifecycle with ClarifyCheck and QualityCheck steps"): a check is against the supplied baseline, or
+else against the baseline of the group's newest approved package.
 """
 
 import json
@@ -87,13 +87,15 @@ class QualityCheckRunner(Runner):
         if _true(attempt.fields, "FailOnViolation", default=True):
             shown = "; ".join(_line(violation) for violation in violations[:_SHOWN])
             raise StepFailed(
-                # AWS's words up to the address, which its SDK's tests hold; then what was found
+                # AWS's words up to the address, which its SDK's tests expect; then the violations
                 f"ClientError: Quality check failed. See violation report {report}: "
                 f"{len(violations)} violations: {shown}"
             )
 
     def _baseline(self, fields: dict[str, Any]) -> dict[str, str]:
-        """What the check is against: Statistics, Constraints → S3 URI; those that there are."""
+        """Return the earlier baseline to check against: Statistics, Constraints → S3 URI, where
+        present.
+        """
         supplied = {part: fields.get(f"SuppliedBaseline{part}") for part in PARTS}
         if any(supplied.values()) or not fields.get("ModelPackageGroupName"):
             return {part: uri for part, uri in supplied.items() if uri}
@@ -102,7 +104,7 @@ class QualityCheckRunner(Runner):
         return {part: drift[part]["S3Uri"] for part in PARTS if part in (drift or {})}
 
     def _approved(self, group: str) -> dict[str, Any]:
-        """The newest approved package of the group; empty where there is none."""
+        """Return the newest approved package of the group; empty if there is none."""
         asked = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Approved"}
         newest = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 1}
         try:
@@ -110,7 +112,7 @@ class QualityCheckRunner(Runner):
         except ApiError as error:
             if error.status >= 500:
                 raise
-            return {}  # the group is made by the first registration
+            return {}  # the group is created by the first registration
         for package in found["ModelPackageSummaryList"]:
             name = {"ModelPackageName": package["ModelPackageArn"]}
             return self._services.forward("DescribeModelPackage", name)
@@ -119,7 +121,7 @@ class QualityCheckRunner(Runner):
 
 def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
     value = fields.get(name)
-    if value is None:  # the SDK writes null for what was not given
+    if value is None:  # the SDK writes null for a missing value
         return default
     return value.lower() == "true" if isinstance(value, str) else bool(value)
 
@@ -137,13 +139,13 @@ def _nothing_to_compare(fields: dict[str, Any]) -> str:
         else " and no ModelPackageGroupName"
     )
     return (
-        "the step is to check, and there is no baseline: it has no SuppliedBaselineConstraints"
+        "the step must check, but has no baseline: it has no SuppliedBaselineConstraints"
         f"{of_group}. Set SkipCheck for the first run"
     )
 
 
 def _output(arguments: dict[str, Any]) -> str:
-    """Where the analyser's output goes to in S3."""
+    """Return the S3 URI of the analyser's output. Raises StepFailed."""
     local = arguments.get("Environment", {}).get("output_path", "")
     for entry in arguments.get("ProcessingOutputConfig", {}).get("Outputs", []):
         if (place := entry.get("S3Output")) and place.get("LocalPath") == local:
@@ -158,7 +160,7 @@ def _output(arguments: dict[str, Any]) -> str:
 
 
 def _compared(arguments: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
-    """The request with the earlier baseline as inputs, and the environment that names them."""
+    """Return the request with the earlier baseline as inputs, and variables that name them."""
     inputs, environment = list(arguments.get("ProcessingInputs", [])), {}
     for part, uri in before.items():
         name = f"baseline_{part.lower()}"

@@ -6,14 +6,14 @@ from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, 
 
 @runs("RegisterModel")
 class RegisterModelRunner(Runner):
-    """Calls CreateModelPackage; as on AWS the step makes a missing group itself."""
+    """Calls CreateModelPackage; as on AWS the step creates a missing group itself."""
 
     def run(self, attempt: Attempt) -> None:
         request = attempt.arguments
         try:
             if group := request.get("ModelPackageGroupName"):
                 self._make_group(group.rpartition("/")[2])
-            else:  # the SDK takes a name out of the definition, as it does for jobs
+            else:  # the SDK removes a name from the definition, as it does for jobs
                 request = {"ModelPackageName": attempt.name} | request
             answer = self._services.forward("CreateModelPackage", request)
         except ApiError as error:

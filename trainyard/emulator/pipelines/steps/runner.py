@@ -1,4 +1,4 @@
-"""What a runner of a step type is, and the table of them."""
+"""The base class of step runners, and the table of all runners."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class StepFailed(Exception):
 
 
 class StepTimedOut(StepFailed):
-    """The step took longer than it may: its execution fails even when it is being stopped."""
+    """The step exceeded its time limit: its execution fails even while it is being stopped."""
 
 
 class StepStopped(Exception):
@@ -34,7 +34,7 @@ class StepStopped(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What of the emulator runners use."""
+    """Parts of the emulator that runners use."""
 
     jobs: Jobs
     tunings: Tunings
@@ -44,38 +44,38 @@ class Services:
     objects: ObjectStore
     logs: LogStore
     aws: Aws
-    """This emulator as its own client, for the services that are not SageMaker's."""
+    """Clients of this emulator, for services other than SageMaker."""
     experiments: Experiments
     forward: Callable[[str, dict], dict]
-    """Answers an operation of SageMaker's that runs nothing. Raises :class:`ApiError`."""
+    """Answers a SageMaker operation that runs nothing. Raises :class:`ApiError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt of one step."""
+    """An attempt of one step."""
 
     arguments: dict[str, Any]
-    """Resolved, unless the runner resolves them itself."""
+    """The step's Arguments, resolved unless the runner resolves them itself."""
 
     fields: dict[str, Any]
-    """The fields of its type beside Arguments, resolved: FunctionArn, CheckType, …"""
+    """The type's fields beside Arguments, resolved: FunctionArn, CheckType, …"""
 
     name: str
-    """A new name, for what the step makes."""
+    """A new name, for the resource that the step creates."""
 
     scope: Scope
     note: Callable[[dict[str, Any]], None]
-    """Takes what the step's Metadata are to say of what it made, as soon as that is known."""
+    """Stores a resource in the step's Metadata; called as soon as it has been created."""
 
     iterate: Callable[[list[Any]], dict[str, dict[str, Any]]]
-    """Runs the steps of the body of a loop for each item: the name of each → its record."""
+    """Runs the steps of a loop's body for each item: step name → its record."""
 
 
 class Runner:
-    """Does the steps of a type. ``made`` is what was noted of a step: ``{"Arn": …}``."""
+    """Runs the steps of a type. ``made`` is the noted Metadata of a step: ``{"Arn": …}``."""
 
     resolves: ClassVar[bool] = False
-    """Whether it resolves the step's Arguments itself."""
+    """True if the runner resolves the step's Arguments itself."""
 
     def __init__(self, services: Services, step_type: str) -> None:
         self._services = services
@@ -83,11 +83,11 @@ class Runner:
 
     @staticmethod
     def check(arguments: dict[str, Any]) -> None:
-        """Raises :class:`ExpressionError` for Arguments that CreatePipeline refuses."""
+        """Raise :class:`ExpressionError` for Arguments that CreatePipeline refuses."""
 
     @staticmethod
     def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
-        """What it could never run, where that can be told from Arguments with unknown values."""
+        """Return checks for what it can never run, given Arguments with unknown values."""
         return ()
 
     def run(self, attempt: Attempt) -> None:
@@ -100,26 +100,26 @@ class Runner:
         raise NotImplementedError
 
     def describe(self, made: dict[str, Any]) -> dict[str, Any]:
-        """The step's properties."""
+        """Return the step's properties."""
         return made
 
     def outputs(self, made: dict[str, Any]) -> list[str]:
-        """URIs that it wrote to: a cache hit needs them to be there, unchanged."""
+        """Return the URIs that the step wrote to; a cache hit needs them to exist, unchanged."""
         return []
 
     def stop(self, made: dict[str, Any]) -> None:
-        """Stop the work that is under way; nothing where it takes no time."""
+        """Stop the running work. Does nothing for steps that take no time."""
 
 
 RUNNERS: dict[str, type[Runner]] = {}
-"""Step type → what runs it."""
+"""Step type → its runner."""
 
 
 def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
     """Register a runner for step types.
 
     Raises:
-        ValueError: there is no such type, or it has a runner already.
+        ValueError: the type does not exist, or has a runner already.
     """
 
     def register(runner: type[Runner]) -> type[Runner]:
@@ -134,7 +134,7 @@ def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
 
 
 def refused(operation: str, error: ApiError) -> StepFailed:
-    """AWS's words for an API call that a step could not make."""
+    """Return the failure, in AWS's words, of an API call that a step could not make."""
     kind = "InternalServerError" if error.status >= 500 else "ClientError"
     details = f"Failed to invoke sagemaker:{operation}. Error Details: {error.message}"
     return StepFailed(f"{kind}: {details}")

@@ -29,8 +29,8 @@ OPERATION = "CreateHyperParameterTuningJob"
 class TuningRunner(Runner):
     """Creates the tuning job that the Arguments ask for.
 
-    A step that is tried again in the same execution goes on with its own tuning job, where a kill
-    of the emulator or a stop ended that: what has been trained is not trained anew.
+    A retried step continues its own tuning job if a stop or a kill of the emulator ended it:
+    finished training jobs are not repeated.
     """
 
     @staticmethod
@@ -77,8 +77,9 @@ class TuningRunner(Runner):
 
 
 def _name(attempt: Attempt) -> str:
-    """``<execution>-<step, 7>-<10 random>`` of ``pipelines-<execution>-<step>-<10 random>``: a
-    tuning job's name has at most 32 characters.
+    """Return a tuning job's name, ``<execution>-<step, 7>-<10 random>``, of at most 32 characters.
+
+    It is made from ``attempt.name``, ``pipelines-<execution>-<step>-<10 random>``.
     """
     _, execution, rest = attempt.name.split("-", 2)
     step, _, chance = rest.rpartition("-")

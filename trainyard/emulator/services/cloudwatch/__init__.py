@@ -1,1 +1,1 @@
-"""CloudWatch: metrics of what runs here and of its users, and alarms that are evaluated."""
+"""CloudWatch: metrics of the emulator and of its users, and alarms on them."""

@@ -1,7 +1,7 @@
-"""Metric alarms: kept on disk, evaluated twice a second, and their actions done.
+"""Metric alarms: kept on disk, evaluated twice a second, with their actions.
 
-A period is looked at up to the present moment, and not by the clock's minutes as AWS does: an
-alarm goes off as soon as its data say so, and is as quiet as on AWS a period later.
+A period ends at the present moment, not at a full minute as on AWS: an alarm goes off as soon as
+its data require it, and a period later it is as quiet as on AWS.
 """
 
 import json
@@ -35,23 +35,23 @@ _TRIGGER = (
 
 
 def check_actions(alarm: dict) -> None:
-    """Raises ``ValidationError`` for an action that nobody here does."""
+    """Raise ``ValidationError`` for an action that is not supported here."""
     for member in LISTS.values():
         for arn in alarm.get(member, []):
             if not str(arn).startswith("arn:aws:sns:"):
-                message = f"{member}: {arn}: only SNS topics are told here"
+                message = f"{member}: {arn}: only SNS topics are notified here"
                 raise ApiError("ValidationError", message)
 
 
 def perform(aws: Aws, alarm: dict, before: str) -> None:
-    """The actions of the state that ``alarm`` has now; one that fails is said, and no more."""
+    """Perform the actions of the alarm's current state. A failed action is only logged."""
     if not alarm.get("ActionsEnabled", True):
         return
     for arn in alarm.get(LISTS[alarm["StateValue"]], []):
         try:
             _notify(aws, arn, alarm, before)
         except (ClientError, BotoCoreError) as failure:
-            log.warning("alarm %s: %s was not called: %s", alarm["AlarmName"], arn, failure)
+            log.warning("alarm %s: %s was not notified: %s", alarm["AlarmName"], arn, failure)
 
 
 def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
@@ -62,7 +62,7 @@ def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
 
 
 def _message(alarm: dict, before: str) -> dict:
-    """The JSON that CloudWatch sends to a topic."""
+    """Return the JSON that CloudWatch sends to a topic."""
     trigger = {key: alarm.get(key) for key in _TRIGGER if alarm.get(key) is not None}
     dimensions = [{"name": d["Name"], "value": d["Value"]} for d in alarm.get("Dimensions", [])]
     return {
@@ -82,7 +82,7 @@ def _message(alarm: dict, before: str) -> dict:
 
 
 def _place() -> str:
-    """The region as people call it: ``US East (N. Virginia)``."""
+    """Return the region's common name: ``US East (N. Virginia)``."""
     regions = Loader().load_data("endpoints")["partitions"][0]["regions"]
     return regions.get(region(), {}).get("description", region())
 
@@ -92,7 +92,7 @@ def _time(seconds: float) -> str:
 
 
 BEYOND = 2
-"""How many periods more than EvaluationPeriods are looked at for data: the guide's example has
+"""Number of periods beyond EvaluationPeriods that are searched for data: the guide's example has
 five for three."""
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -107,10 +107,10 @@ MISSING = ("missing", "breaching", "notBreaching", "ignore")
 def evaluated(
     breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
 ) -> str:
-    """The alarm's state after these data.
+    """Return the alarm's state for these data.
 
     ``breaches``: for each period of the evaluation range, the latest first, whether its data point
-    breaches; None where there is none. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
+    breaches; None without data. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
     DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
     """
     real = [breach for breach in breaches if breach is not None][:periods]
@@ -127,7 +127,7 @@ def evaluated(
     if missing == "ignore":
         return now
     oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
-    return "ALARM" if oldest >= to_alarm else now  # not prematurely, on the newest alone
+    return "ALARM" if oldest >= to_alarm else now  # the newest data alone are no alarm
 
 
 TICK = 0.5  # seconds between evaluations
@@ -137,7 +137,7 @@ NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmU
 
 
 class Alarms:
-    """All metric alarms. Every method may be called from any thread."""
+    """The metric alarms. Its methods are thread-safe."""
 
     def __init__(self, path: Path, metrics: Metrics, aws: Aws) -> None:
         self._path, self._metrics, self._aws = path, metrics, aws
@@ -147,7 +147,7 @@ class Alarms:
         self._thread = Thread(target=self._watch, name="alarms", daemon=True)
 
     def begin(self) -> None:
-        """Evaluate from now on."""
+        """Start evaluating the alarms."""
         self._thread.start()
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Alarms:
             self._thread.join()
 
     def put(self, request: dict) -> dict:
-        """PutMetricAlarm. An alarm that is changed keeps its state until it is evaluated."""
+        """Answer PutMetricAlarm. A changed alarm keeps its state until it is evaluated."""
         check(request)
         name, now = request["AlarmName"], time.time()
         with self._lock:
@@ -178,7 +178,7 @@ class Alarms:
         return {}
 
     def describe(self, request: dict) -> list[dict]:
-        """Those that DescribeAlarms asks for, by name."""
+        """Return the alarms that DescribeAlarms asks for, sorted by name."""
         names, prefix = request.get("AlarmNames"), request.get("AlarmNamePrefix", "")
         with self._lock:
             return [
@@ -190,12 +190,12 @@ class Alarms:
             ]
 
     def states(self, names: Iterable[str]) -> dict[str, str]:
-        """Name → state of those that are there."""
+        """Return name → state of those alarms that exist."""
         with self._lock:
             return {n: self._all[n]["StateValue"] for n in names if n in self._all}
 
     def delete(self, request: dict) -> dict:
-        """DeleteAlarms."""
+        """Answer DeleteAlarms."""
         with self._lock:
             for name in request["AlarmNames"]:
                 self._all.pop(name, None)
@@ -203,7 +203,9 @@ class Alarms:
         return {}
 
     def set_state(self, request: dict) -> dict:
-        """SetAlarmState: until the next evaluation, as on AWS. Raises ``ResourceNotFound``."""
+        """Answer SetAlarmState; it holds until the next evaluation, as on AWS. Raises
+        ``ResourceNotFound``.
+        """
         name, state = request["AlarmName"], request["StateValue"]
         if state not in STATES:
             raise _invalid(f"StateValue {state!r}: expected one of {', '.join(STATES)}")
@@ -221,7 +223,7 @@ class Alarms:
             for alarm in list(self._all.values()):
                 try:
                     self._evaluate(alarm)
-                except OSError as failure:  # a full disk: the state is known, and not kept
+                except OSError as failure:  # a full disk: the state is known, but not written
                     log.warning("alarm %s: %s", alarm["AlarmName"], failure)
 
     def _evaluate(self, alarm: dict) -> None:
@@ -240,7 +242,7 @@ class Alarms:
             self._become(alarm, state, _reason(alarm, values, state))
 
     def _values(self, alarm: dict) -> list[float | None]:
-        """The statistic of each period of the evaluation range, the latest first."""
+        """Return the statistic of each period of the evaluation range, the latest first."""
         metric = metric_of(alarm)
         statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
         period, now = alarm["Period"], time.time()
@@ -272,13 +274,13 @@ class Alarms:
 
 
 def metric_of(document: dict) -> Metric:
-    """That of a document with Namespace, MetricName and Dimensions."""
+    """Return the metric of a document with Namespace, MetricName and Dimensions."""
     dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
     return Metric.of(document["Namespace"], document["MetricName"], dimensions)
 
 
 def check(request: dict) -> None:
-    """Raises ``ValidationError`` for an alarm that AWS would refuse, or that is not evaluated."""
+    """Raise ``ValidationError`` for an alarm that AWS refuses, or that is not evaluated here."""
     if request.get("Metrics"):
         raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
     for member in NOT_RUN:
@@ -300,7 +302,7 @@ def check(request: dict) -> None:
     if period not in (10, 20, 30) and (period <= 0 or period % 60):
         raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
     if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
-        raise _invalid(f"EvaluationPeriods {periods}: expected 1 or more, and no less to alarm")
+        raise _invalid(f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more")
     check_actions(request)
 
 
@@ -310,7 +312,7 @@ def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
 
 
 def _reason(alarm: dict, values: list[float | None], state: str) -> str:
-    """In AWS's words."""
+    """Return the reason of the state in AWS's words."""
     found = [f"{value:g}" for value in values if value is not None][: alarm["EvaluationPeriods"]]
     if not found:
         return f"Insufficient Data: {alarm['EvaluationPeriods']} datapoints were unknown."

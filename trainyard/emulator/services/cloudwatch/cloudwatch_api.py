@@ -1,7 +1,7 @@
-"""CloudWatch's operations, in the two protocols that clients speak: JSON and the query protocol.
+"""CloudWatch's operations, in both protocols of its clients: JSON and the query protocol.
 
-Dashboards are moto's: it only stores them. What would have to be done and is not (composite
-alarms, anomaly detectors, insight rules, metric streams) is refused by name.
+Dashboards are moto's, which only stores them. Composite alarms, anomaly detectors, insight rules
+and metric streams would have to do something, and are refused by name.
 """
 
 import functools
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class CloudWatch:
-    """``answer`` a request; ``begin`` to evaluate alarms. From any thread."""
+    """CloudWatch. ``answer`` a request; ``begin`` to evaluate alarms. Both from any thread."""
 
     def __init__(self, root: Path, aws: Aws) -> None:
         self.metrics = Metrics(root / "metrics.sqlite")
@@ -58,7 +58,7 @@ class CloudWatch:
         self.metrics.close()
 
     def answer(self, request: Request) -> Response | None:
-        """None for what moto only stores."""
+        """Return the answer, or None for operations of moto, which only stores."""
         if request.headers.get("Smithy-Protocol", "").startswith("rpc-v2-cbor"):
             return Response("CloudWatch speaks JSON and the query protocol here, not CBOR", 501)
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
@@ -141,7 +141,9 @@ MOST = 1440  # data points of an answer to GetMetricStatistics: its documentatio
 
 
 class Queries:
-    """Times in requests are numbers, ISO 8601 or datetimes; in answers seconds since the epoch."""
+    """Operations on metric data. Request times are numbers, ISO 8601 or datetimes; answers have
+    seconds since the epoch.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -155,7 +157,7 @@ class Queries:
         }
 
     def put(self, request: dict) -> dict:
-        """Raises ``InvalidParameterValue`` for data that AWS would refuse; then none is kept."""
+        """Raise ``InvalidParameterValue`` for data that AWS refuses; then none of it is stored."""
         if request.get("EntityMetricData"):
             raise _invalid("EntityMetricData is not kept here: use MetricData")
         found = [
@@ -183,11 +185,11 @@ class Queries:
     def statistics(self, request: dict) -> dict:
         plain, extended = request.get("Statistics", []), request.get("ExtendedStatistics", [])
         if not plain and not extended:
-            raise _invalid("Statistics or ExtendedStatistics: name one at least")
+            raise _invalid("Statistics or ExtendedStatistics: name at least one")
         _check([*plain, *extended])
         start, end, period = _span(request)
         if (end - start) / period > MOST:
-            raise _invalid(f"that would be more than {MOST} data points: ask for a longer Period")
+            raise _invalid(f"more than {MOST} data points would result: use a longer Period")
         points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
         datapoints = []
         for t, found in _periods(points, start, period):
@@ -226,7 +228,7 @@ class Queries:
 
 
 def seconds(value: Any) -> float:
-    """A time of a request, as seconds since the epoch."""
+    """Return a request's time as seconds since the epoch."""
     return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
 
 
@@ -249,7 +251,7 @@ def _points(datum: dict) -> Iterator[Point]:
 
 
 def _span(request: dict) -> tuple[float, float, int]:
-    """From the start of a period to the end, and the period, all in seconds."""
+    """Return (start, end, period), in seconds; ``start`` is the start of a period."""
     start, end, period = (
         seconds(request["StartTime"]),
         seconds(request["EndTime"]),
@@ -263,7 +265,7 @@ def _span(request: dict) -> tuple[float, float, int]:
 
 
 def _periods(points: list[Point], start: float, period: int) -> list[tuple[float, list[Point]]]:
-    """The start of each period that has data, and these."""
+    """Return (start, points) of each period that has data."""
     found: dict[float, list[Point]] = defaultdict(list)
     for point in points:
         found[start + (point.t - start) // period * period].append(point)
@@ -272,7 +274,9 @@ def _periods(points: list[Point], start: float, period: int) -> list[tuple[float
 
 def _check(statistics: list[str]) -> None:
     if unknown := [name for name in statistics if not known(name)]:
-        raise _invalid(f"statistic {unknown[0]!r} is not computed here: the plain five, and p99")
+        raise _invalid(
+            f"statistic {unknown[0]!r} is not computed here: use one of the plain five, or p99"
+        )
 
 
 def _shown(metric: Metric) -> list[dict]:

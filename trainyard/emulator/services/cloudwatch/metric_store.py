@@ -1,4 +1,4 @@
-"""The store of metric data: one SQLite file, whose rows are values or sets of statistics."""
+"""The store of metric data: an SQLite file, whose rows are values or sets of statistics."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-KEPT = 15 * 86400  # seconds that data stay: CloudWatch's retention for periods of a minute
+KEPT = 15 * 86400  # seconds that data are kept: CloudWatch's retention for one-minute periods
 log = logging.getLogger(__name__)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS series (
@@ -27,7 +27,9 @@ CREATE INDEX IF NOT EXISTS points_by_time ON points (series, t);
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """``count`` values at a time (seconds since the epoch); all alike where least is most."""
+    """``count`` values at one time (seconds since the epoch); all are equal if ``least ==
+    most``.
+    """
 
     t: float
     count: float
@@ -45,12 +47,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What AWS calls a metric: the same name with other dimensions is another one."""
+    """A metric in AWS's sense: the same name with other dimensions is another metric."""
 
     namespace: str
     name: str
     dimensions: tuple[tuple[str, str], ...] = ()
-    """Sorted by name."""
+    """(name, value) pairs, sorted by name."""
 
     @classmethod
     def of(cls, namespace: str, name: str, dimensions: Mapping[str, str]) -> "Metric":
@@ -58,7 +60,7 @@ class Metric:
 
 
 class Metrics:
-    """Every method may be called from any thread."""
+    """The metric data in an SQLite file. Its methods are thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +73,10 @@ class Metrics:
             aside = path.with_suffix(".damaged")
             path.replace(aside)
             log.error(
-                "%s cannot be read: %s; the metrics are lost, and lie in %s", path, damage, aside
+                "%s cannot be read: %s; the metrics are lost, and were moved to %s",
+                path,
+                damage,
+                aside,
             )
             self._db = _opened(path)
         self._known: dict[Metric, int] = {}
@@ -81,7 +86,7 @@ class Metrics:
             self._db.close()
 
     def put(self, found: Iterable[tuple[Metric, Point]]) -> None:
-        """All of them at once."""
+        """Store all points in one transaction."""
         with self._lock:
             rows = [
                 (self._id(metric), p.t, p.count, p.sum, p.least, p.most, p.unit)
@@ -92,14 +97,14 @@ class Metrics:
             self._db.execute("COMMIT")
 
     def points(self, metric: Metric, start: float, end: float, unit: str = "") -> list[Point]:
-        """Those with start <= t < end, by time; of a unit, where one is given."""
+        """Return the points with start <= t < end, by time; only those of ``unit``, if given."""
         sql = "SELECT t, count, sum, least, most, unit FROM points WHERE series=? AND t>=? AND t<?"
         with self._lock:
             rows = self._db.execute(f"{sql} ORDER BY t", (self._id(metric), start, end)).fetchall()
         return [Point(*row) for row in rows if unit in ("", row[5])]
 
     def totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
-        """Metric → (how many values it has, their sum), of these namespaces."""
+        """Return metric → (number of values, their sum) for these namespaces."""
         asked = ",".join("?" * len(namespaces))
         sql = (
             "SELECT namespace, name, dimensions, TOTAL(count), TOTAL(sum) FROM series "
@@ -114,7 +119,7 @@ class Metrics:
         }
 
     def known(self) -> list[Metric]:
-        """Every metric that has data, sorted."""
+        """Return every metric that has data, sorted."""
         sql = (
             "SELECT namespace, name, dimensions FROM series WHERE id IN (SELECT series FROM points)"
         )
@@ -133,7 +138,7 @@ class Metrics:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The store, without what is too old; raises :class:`sqlite3.DatabaseError` for none."""
+    """Open the store and delete data older than KEPT. Raises :class:`sqlite3.DatabaseError`."""
     found = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     found.execute("PRAGMA journal_mode=WAL")
     found.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
@@ -153,13 +158,13 @@ _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,10})?|100)")
 
 
 def known(statistic: str) -> bool:
-    """Whether :func:`computed` has it: the plain five, and percentiles (``p99``, ``p99.9``)."""
+    """Return whether :func:`computed` supports it: the plain five, and percentiles (``p99.9``)."""
     return statistic in PLAIN or bool(_PERCENTILE.fullmatch(statistic))
 
 
 def computed(statistic: str, points: Sequence[Point]) -> float | None:
-    """The statistic of a period's data; None without data, as for a percentile of sets of
-    statistics, whose single values are not known.
+    """Return the statistic of a period's data; None without data, and for a percentile of sets of
+    statistics, whose single values are unknown.
     """
     found = [point for point in points if point.count > 0]
     if not found:
@@ -174,7 +179,7 @@ def computed(statistic: str, points: Sequence[Point]) -> float | None:
 
 
 def _percentile(share: float, values: list[tuple[float, float]]) -> float:
-    """The least value that at least ``share`` of all are no greater than."""
+    """Return the smallest value that at least ``share`` of all values do not exceed."""
     wanted, seen = share * sum(count for _, count in values), 0.0
     for value, count in values:
         seen += count

@@ -1,4 +1,4 @@
-"""What the emulator measures of its own work, under AWS's names.
+"""Metrics that the emulator records about its own work, under AWS's names.
 
 Namespaces, names, dimensions and units are those of the developer guide, "Metrics for monitoring
 Amazon SageMaker AI with Amazon CloudWatch".
@@ -23,11 +23,11 @@ def invocation(
     times: tuple[float, float],
     count: int,
 ) -> None:
-    """One InvokeEndpoint.
+    """Record one InvokeEndpoint.
 
-    ``names``: endpoint, variant, and the configuration that served it, so that an alarm can look at
-    one fleet alone. ``status``: the container's answer. ``times``: seconds that it took, and those
-    beside it. ``count``: the variant's instances.
+    ``names``: endpoint, variant, and the configuration that served it, so that an alarm can examine
+    a single fleet. ``status``: status of the container's answer. ``times``: seconds that the
+    container took, and the additional seconds. ``count``: the variant's instances.
     """
     now, (model, overhead) = time.time(), times
     found = {
@@ -48,13 +48,13 @@ def invocation(
 
 
 def training(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> None:
-    """What MetricDefinitions found in a line of a training job's log."""
+    """Record the values that MetricDefinitions found in a line of a training job's log."""
     dimensions = {"TrainingJobName": job}
     metrics.put((Metric.of(TRAINING, name, dimensions), Point.of(value)) for name, value in values)
 
 
 def execution(metrics: Metrics, record: dict, step: str | None) -> None:
-    """A change of an execution's status, or of that of its step of that name."""
+    """Record a change of an execution's status, or of the status of its step ``step``."""
     dimensions = {"PipelineName": record["pipeline"]}
     if step is None:
         answer = record["answer"]

@@ -1,7 +1,7 @@
-"""What the emulator measures, in Prometheus' text: GET /metrics with the token of its secret.
+"""The emulator's metrics in Prometheus' format: GET /metrics with a token made from the secret.
 
-The samples are what CloudWatch's store holds, so both say the same, a restart included. What is
-older than the store keeps is gone, and a counter falls: Prometheus takes that for a restart.
+The samples come from CloudWatch's store, so both agree, also after a restart. Data older than the
+store's retention are gone, and then a counter falls: Prometheus takes that for a restart.
 """
 
 import hashlib
@@ -18,18 +18,20 @@ PATH = "/metrics"
 
 
 def token_of(secret: str) -> str:
-    """What Prometheus shows: it is made of the secret, and opens nothing but the metrics."""
+    """Return Prometheus' token: it is derived from the secret, and gives access only to the
+    metrics.
+    """
     return hmac.new(secret.encode(), b"trainyard metrics", hashlib.sha256).hexdigest()
 
 
 def wanted(request: Request) -> bool:
-    """Whether this is asked for; a bucket called metrics is asked for with a signature."""
+    """Return whether it is a request for metrics; one for a bucket called metrics is signed."""
     scheme = request.headers.get("Authorization", "").partition(" ")[0]
     return request.path == PATH and request.method == "GET" and scheme.lower() == "bearer"
 
 
 def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
-    """The metrics of all regions' stores; 401 for another token."""
+    """Return the metrics of all regions' stores; 401 for a wrong token."""
     shown = request.headers["Authorization"].partition(" ")[2].strip()
     if not hmac.compare_digest(shown.encode(), token_of(secret).encode()):
         challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
@@ -43,7 +45,7 @@ _NAMESPACES = sorted({source.namespace for measure in OF_SERVICE for source in m
 
 
 def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
-    """One for each value of the labels; regions are added up."""
+    """Iterate over a sample for each combination of labels; regions are added up."""
     sums: defaultdict[tuple[tuple[str, str], ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for source in measure.sources:
         for metric, (count, total) in totals.items():
@@ -55,7 +57,7 @@ def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Ite
 
 
 def _labels(measure: Measure, source: Source, metric: Metric) -> dict[str, str] | None:
-    """The labels of a metric; None where it is not the source's."""
+    """Return the labels of a metric; None if it is not the source's."""
     dimensions = dict(metric.dimensions)
     if (metric.namespace, metric.name) != (source.namespace, source.name):
         return None

@@ -1,1 +1,1 @@
-"""EventBridge and its Scheduler: what changes becomes an event, and rules and clocks deliver it."""
+"""EventBridge and its Scheduler: changes become events, which rules and schedules deliver."""

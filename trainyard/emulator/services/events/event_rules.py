@@ -1,7 +1,8 @@
-"""EventBridge: rules on the default bus, by pattern or by a clock, their targets, and PutEvents.
+"""EventBridge: rules on the default bus, by pattern or schedule, their targets, and PutEvents.
 
-A rule is kept as DescribeRule shows it, with its targets and the time when it fires next. Patterns
-are matched by moto. Refused by name: other buses, archives and replays, connections, pipes.
+A rule is stored as DescribeRule shows it, with its targets and the time when it fires next.
+Patterns are matched by moto. Refused by name: other buses, archives and replays, connections,
+pipes.
 """
 
 import json
@@ -39,9 +40,9 @@ Send = Callable[[event_targets.Target, str], None]
 
 
 class Rules:
-    """All rules of a state directory. Every method may be called from any thread.
+    """The rules of a state directory. Its methods are thread-safe.
 
-    ``send(target, text)`` delivers, and may take its time elsewhere. Raises ApiError as AWS does.
+    ``send(target, text)`` queues a delivery, so it returns quickly. Raises ApiError as AWS does.
     """
 
     def __init__(self, folder: Path, send: Send) -> None:
@@ -66,7 +67,7 @@ class Rules:
         }
 
     def emit(self, event: Event) -> None:
-        """Delivers the event to the targets of each enabled rule whose pattern it matches."""
+        """Deliver the event to the targets of each enabled rule whose pattern it matches."""
         with self._lock:
             rules = [
                 rule for rule in self._kept.all.values() if _on(rule) and _matches(rule, event)
@@ -75,7 +76,7 @@ class Rules:
                 self._deliver(rule, event)
 
     def fire(self, now: float) -> None:
-        """Rules by a clock whose time has come; those that it missed while it slept are one."""
+        """Fire the due scheduled rules; occurrences missed while the machine slept count as one."""
         with self._lock:
             for rule in list(self._kept.all.values()):
                 if rule.get("next") is not None and rule["next"] <= now:
@@ -85,11 +86,14 @@ class Rules:
                     self._kept.put(rule)
 
     def begin(self, now: float) -> None:
-        """Nothing is made up for that was due while no emulator ran."""
+        """Schedule the next times; occurrences that were due while no emulator ran are skipped."""
         with self._lock:
             for rule in self._kept.all.values():
                 if rule.get("next") is not None and rule["next"] < now:
-                    log.warning("rule %s was due while no emulator ran; it waits on", rule["name"])
+                    log.warning(
+                        "rule %s was due while no emulator ran; that is skipped",
+                        rule["name"],
+                    )
                     rule["next"] = _next(rule, now)
 
     # operations
@@ -233,7 +237,7 @@ class Rules:
 
 
 def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
-    """An event as EventBridge hands it over, of now."""
+    """Return an event in EventBridge's form, with the present time."""
     return {
         "version": "0",
         "id": str(uuid.uuid4()),
@@ -260,7 +264,7 @@ def _matches(rule: dict, event: Event) -> bool:
     try:
         return bool(pattern) and EventPattern.load(pattern).matches_event(event)
     except Exception:
-        # what happened, such as a job's end, must not fail because moto cannot read a pattern
+        # a job's end, for example, must not fail because moto cannot read a pattern
         log.exception("the pattern of rule %s cannot be matched", rule["name"])
         return False
 
@@ -270,7 +274,7 @@ def _next(rule: dict, now: float) -> float | None:
         return None
     try:
         if text.startswith("at("):
-            raise WrongExpression("a rule takes rate(...) or cron(...)")
+            raise WrongExpression("a rule accepts rate(...) or cron(...)")
         return parse(text).next(now, rule["made"])
     except WrongExpression as wrong:
         raise _invalid(f"Parameter ScheduleExpression is not valid. {wrong}") from None
@@ -288,7 +292,7 @@ def _pattern(text: str) -> EventPattern:
 
 
 def _filters(pattern: Any) -> Iterator[str]:
-    """Names of the filters, such as ``prefix``, wherever they stand in the pattern."""
+    """Iterate over names of the filters, such as ``prefix``, anywhere in the pattern."""
     if isinstance(pattern, dict):
         for value in pattern.values():
             if isinstance(value, dict):
@@ -305,7 +309,7 @@ def _bus_of(request: dict) -> dict:
 def _own_bus(request: dict) -> None:
     name = request.get("EventBusName", BUS).rpartition("/")[2]
     if name != BUS:
-        text = f"Event bus {name} does not exist: there is the default bus alone here."
+        text = f"Event bus {name} does not exist: only the default bus exists here."
         raise ApiError("ResourceNotFoundException", text)
 
 

@@ -1,6 +1,6 @@
-"""Where an event goes: queues, topics, functions, pipelines, log groups.
+"""Targets of events: queues, topics, functions, pipelines, log groups.
 
-Another kind of target is refused by name when it is put: an event that nobody gets is worse.
+Other kinds of target are refused by name when they are added; otherwise their events would be lost.
 """
 
 import json
@@ -19,7 +19,9 @@ Target = dict[str, Any]
 
 
 def kind(arn: str) -> str:
-    """``sqs``, ``sns``, ``lambda``, ``pipeline``, ``logs``; empty for another."""
+    """Return the target's kind: ``sqs``, ``sns``, ``lambda``, ``pipeline``, ``logs``; else
+    empty.
+    """
     parts = arn.split(":", 5)
     if len(parts) < 6 or parts[0] != "arn":
         return ""
@@ -34,7 +36,7 @@ def kind(arn: str) -> str:
 
 
 def refusal(arn: str) -> str | None:
-    """Why nothing is delivered to ``arn`` here; None when it is."""
+    """Return why events cannot be delivered to ``arn`` here; None if they can."""
     if kind(arn):
         return None
     return (
@@ -44,7 +46,7 @@ def refusal(arn: str) -> str | None:
 
 
 class Deliverer:
-    """Delivers through the emulator's own services, as any client of theirs."""
+    """Delivers events as a client of the emulator's own services."""
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
@@ -57,7 +59,9 @@ class Deliverer:
         }
 
     def deliver(self, target: Target, text: str) -> None:
-        """A failure goes to the target's dead-letter queue, and to the emulator's log."""
+        """Deliver an event. After a failure it goes to the dead-letter queue, and the failure to
+        the log.
+        """
         try:
             self._ways[kind(target["Arn"])](target, text)
         except (BotoCoreError, ClientError) as error:
@@ -84,7 +88,7 @@ class Deliverer:
             url = self._queue_url(arn)
             self._client("sqs").send_message(QueueUrl=url, MessageBody=text)
         except (BotoCoreError, ClientError) as error:
-            log.warning("nor did it reach the dead-letter queue %s: %s", arn, error)
+            log.warning("the event did not reach the dead-letter queue %s either: %s", arn, error)
 
     def _function(self, target: Target, text: str) -> None:
         name = target["Arn"].partition(":function:")[2]
@@ -93,7 +97,7 @@ class Deliverer:
         )
 
     def _pipeline(self, target: Target, text: str) -> None:
-        """With the target's own parameters; the event is none of them."""
+        """Start the pipeline with the target's own parameters; the event is not passed to it."""
         given = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
         self._client("sagemaker").start_pipeline_execution(
             PipelineName=target["Arn"].rpartition("/")[2],
@@ -111,7 +115,9 @@ class Deliverer:
 
 
 def body(target: Target, event: dict[str, Any]) -> str:
-    """What the target gets: the event, a part of it, a constant, or a text made of it."""
+    """Return the text for the target: the event, a part of it, a constant, or a text made from
+    it.
+    """
     if "Input" in target:
         return target["Input"]
     if "InputPath" in target:
@@ -122,7 +128,7 @@ def body(target: Target, event: dict[str, Any]) -> str:
 
 
 def _at(event: Any, path: str) -> Any:
-    """``$.detail.status``; None where there is nothing."""
+    """Return the value at a path such as ``$.detail.status``; None if there is none."""
     for name in path.removeprefix("$").strip(".").split("."):
         if name:
             event = event.get(name) if isinstance(event, dict) else None
@@ -130,9 +136,9 @@ def _at(event: Any, path: str) -> Any:
 
 
 def _transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
-    """``<name>`` is the value at its path: text as it is, all else as JSON.
+    """Replace each ``<name>`` by the value at its path: text as it is, other values as JSON.
 
-    In a template that is JSON, and outside of its quotes, a text gets quotes of its own.
+    In a JSON template, outside of quotes, a text value gets quotes.
     """
     template: str = transformer["InputTemplate"]
     values = {name: _at(event, path) for name, path in transformer.get("InputPathsMap", {}).items()}

@@ -1,5 +1,5 @@
-"""EventBridge as a whole: what answers its requests, one thread that delivers, one that watches
-the clock.
+"""EventBridge as a whole: the answers to its requests, a thread that delivers events, and a thread
+for rules and schedules that are due.
 """
 
 import functools
@@ -26,13 +26,15 @@ from trainyard.emulator.services.events.schedule_expressions import iso
 from trainyard.emulator.services.events.schedules import Schedules
 from trainyard.language.statuses import ENDED
 
-TICK = 0.5  # seconds between looks at the clock
+TICK = 0.5  # seconds between checks for due rules and schedules
 SERVICES = ("events", "scheduler")
 log = logging.getLogger(__name__)
 
 
 class Events:
-    """``changes`` takes what happens. ``begin`` it when the endpoint serves; ``close`` it."""
+    """EventBridge. ``changes`` turns changes into events. ``begin`` it when the endpoint serves;
+    ``close`` it.
+    """
 
     def __init__(self, root: Path, aws: Aws) -> None:
         self._deliverer = Deliverer(aws)
@@ -55,7 +57,7 @@ class Events:
             thread.start()
 
     def close(self) -> None:
-        """What has been emitted is delivered first."""
+        """Stop the threads; emitted events are delivered first."""
         self._closed.set()
         self._waiting.put(None)
         for thread in self._threads:
@@ -63,7 +65,7 @@ class Events:
                 thread.join()
 
     def answer(self, service: str, request: Request) -> Response:
-        """The answer to a request to ``events`` or ``scheduler``."""
+        """Return the answer to a request to ``events`` or ``scheduler``."""
         return self._scheduler(request) if service == "scheduler" else self._events(request)
 
     def _events(self, request: Request) -> Response:
@@ -107,8 +109,8 @@ class Events:
                 self._rules.fire(now)
                 self._schedules.fire(now)
             except Exception:
-                # a full disk, say: the clock goes on, and tries again
-                log.exception("the clock's rules and schedules could not be seen to")
+                # for example a full disk: the next check tries again
+                log.exception("due rules and schedules could not be fired")
 
 
 _JSON = "application/x-amz-json-1.1"
@@ -120,7 +122,7 @@ def _model() -> ServiceModel:
 
 
 # Developer guide, "Events that Amazon SageMaker sends to Amazon EventBridge". An event is sent
-# for each status that is new, in the order in which they are told.
+# for each new status, in the order in which they are reported.
 
 
 SOURCE = "aws.sagemaker"
@@ -133,20 +135,20 @@ JOBS = {
     "Transform": "SageMaker Transform Job State Change",
 }
 _AHEAD = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
-"""Secondary statuses that are set a moment before the status itself."""
+"""Secondary statuses that are set shortly before the status itself."""
 
 
 class Changes:
-    """Tells ``emit`` of what is new. Every method may be called from any thread, and is quick."""
+    """Passes events of new statuses to ``emit``. Its methods are thread-safe, and quick."""
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
         self._known: dict[str, tuple[str, ...]] = {}
-        """What was told of: an ARN, or an execution's and a step's name → its status."""
+        """Last reported status by key: an ARN, or an execution's ARN and a step's name."""
         self._lock = threading.Lock()
 
     def of_job(self, kind: str, record: dict[str, Any]) -> None:
-        """``record``: the job's description; SecondaryStatus counts as a change, too."""
+        """Report a job, also when only SecondaryStatus changes. ``record``: its description."""
         arn, own = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
         second = record.get("SecondaryStatus", "")
         if own == "InProgress" and second in _AHEAD:
@@ -157,13 +159,13 @@ class Changes:
             self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
 
     def of_package(self, package: dict[str, Any]) -> None:
-        """``package``: as DescribeModelPackage shows it."""
+        """Report a package. ``package``: DescribeModelPackage's answer."""
         arn = package["ModelPackageArn"]
         detail = {name: _milliseconds(name, value) for name, value in package.items()}
         self._emit(make(SOURCE, PACKAGE, detail, [arn]))
 
     def of_execution(self, record: dict[str, Any]) -> None:
-        """``record``: the execution's answer and its steps."""
+        """Report an execution and its steps. ``record``: its answer and its steps."""
         answer = record["answer"]
         arn = answer["PipelineExecutionArn"]
         common = {
@@ -173,7 +175,7 @@ class Changes:
         resources = list(common.values())
         status, before = answer["PipelineExecutionStatus"], self._status(arn)
         if status in ENDED and before in (None, status):
-            return  # of an earlier emulator, or long told
+            return  # of an earlier emulator, or already reported
         if status not in ENDED and self._is_new(arn, (status,)):
             self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
         for name, step in record["steps"].items():
@@ -225,14 +227,14 @@ def _of_step(step: dict[str, Any], before: str | None) -> dict[str, Any]:
 
 
 def _camel(value: Any) -> Any:
-    """``{"TrainingJob": {"Arn": …}}`` → ``{"trainingJob": {"arn": …}}``."""
+    """Return a copy with keys in camel case: ``{"TrainingJob": …}`` → ``{"trainingJob": …}``."""
     if isinstance(value, dict):
         return {name[:1].lower() + name[1:]: _camel(inner) for name, inner in value.items()}
     return value
 
 
 def _milliseconds(name: str, value: Any) -> Any:
-    """The times of a job's event are milliseconds since the epoch."""
+    """Return the value with times of a job's event as milliseconds since the epoch."""
     if isinstance(value, dict):
         return {inner: _milliseconds(inner, found) for inner, found in value.items()}
     if isinstance(value, list):

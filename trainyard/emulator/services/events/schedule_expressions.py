@@ -1,7 +1,7 @@
 """Schedule expressions: ``at(…)``, ``rate(…)`` and ``cron(…)`` as EventBridge reads them.
 
-Our own, because EventBridge's cron is Quartz's: six fields with a year, ``?``, ``L``, ``W`` and
-``#``, and days of the week that begin with Sunday = 1. The libraries for crontab read another one.
+The parser is our own, because EventBridge's cron is Quartz's: six fields with a year, ``?``, ``L``,
+``W`` and ``#``, and weekdays from Sunday = 1. Libraries for crontab read another syntax.
 Sources: EventBridge user guide, "Cron expressions reference" and "Rate expressions"; EventBridge
 Scheduler user guide, "Schedule types".
 """
@@ -22,21 +22,21 @@ _DAYS = ["", "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
 class WrongExpression(Exception):
-    """The expression cannot be read; the message says why."""
+    """The expression cannot be parsed; the message says why."""
 
 
 class Expression(Protocol):
-    """When something is to happen."""
+    """The times at which a rule or schedule fires."""
 
     def next(self, after: float, anchor: float) -> float | None:
-        """The first time later than ``after``; None when there is none.
+        """Return the first time later than ``after``; None when there is none.
 
-        Times are seconds since the epoch; ``anchor`` is where a rate counts from.
+        Times are seconds since the epoch; ``anchor`` is the start of a rate.
         """
 
 
 def parse(text: str, timezone: str = "UTC") -> Expression:
-    """Raises :class:`WrongExpression`."""
+    """Return the parsed expression. Raises :class:`WrongExpression`."""
     found = re.fullmatch(r"(at|rate|cron)\((.*)\)", text.strip())
     if not found:
         raise WrongExpression(f"{text!r} is not at(...), rate(...) or cron(...)")
@@ -52,7 +52,7 @@ def parse(text: str, timezone: str = "UTC") -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Once."""
+    """A single time, ``at(…)``."""
 
     time: float
 
@@ -71,7 +71,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Every so many seconds from the anchor on."""
+    """A fixed interval in seconds, counted from the anchor, ``rate(…)``."""
 
     seconds: int
 
@@ -79,7 +79,7 @@ class Rate:
     def of(cls, text: str) -> "Rate":
         found = re.fullmatch(r"([1-9]\d*) (minute|hour|day)(s?)", text)
         if not found or (found[1] == "1") == bool(found[3]):
-            raise WrongExpression(f"rate({text}): expected such as rate(1 minute), rate(5 hours)")
+            raise WrongExpression(f"rate({text}): expected e.g. rate(1 minute), rate(5 hours)")
         return cls(int(found[1]) * UNITS[found[2]])
 
     def next(self, after: float, anchor: float) -> float | None:
@@ -90,7 +90,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """``minutes hours day-of-month month day-of-week year``."""
+    """``cron(minutes hours day-of-month month day-of-week year)``."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -118,7 +118,7 @@ class Cron:
             _numbers(years, YEARS, "year"),
             zone,
         )
-        for month in range(1, 13):  # reads the days once: an error is for now, not for later
+        for month in range(1, 13):  # parse the days once, so that an error is raised now
             found._days(2024, month)
         return found
 
@@ -135,7 +135,7 @@ class Cron:
         return None
 
     def _times(self, day: date) -> Iterator[float]:
-        """A time that the clock leaps over in spring does not happen."""
+        """Iterate over the day's times, without those that daylight saving time skips in spring."""
         for hour in sorted(self.hours):
             for minute in sorted(self.minutes):
                 local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone)
@@ -153,7 +153,7 @@ class Cron:
 def _numbers(
     text: str, allowed: range, field: str, names: list[str] | None = None
 ) -> frozenset[int]:
-    """``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, and lists of these."""
+    """Return the numbers of ``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, and lists of these."""
     found: set[int] = set()
     for part in text.split(","):
         start, slash, step = part.partition("/")
@@ -178,7 +178,7 @@ def _number(text: str, names: list[str] | None) -> int:
 def _month_days(text: str, year: int, month: int, last: int) -> set[int]:
     if text == "L":
         return {last}
-    if text.endswith("W"):  # the weekday nearest to it, in the same month
+    if text.endswith("W"):  # the nearest weekday in the same month
         wanted = last if text == "LW" else min(*_numbers(text[:-1], range(1, 32), "day"), last)
         return {_nearest_weekday(year, month, wanted, last)}
     return {day for day in _numbers(text, range(1, 32), "day-of-month") if day <= last}
@@ -211,11 +211,11 @@ def _week_days(text: str, year: int, month: int, last: int) -> set[int]:
 
 
 def _dates(year: int, month: int, last: int, weekday: int) -> list[int]:
-    """The month's days that are this day of the week, Sunday being 1."""
+    """Return the month's days that fall on this day of the week (Sunday is 1)."""
     first = (calendar.weekday(year, month, 1) + 1) % 7 + 1
     return list(range(1 + (weekday - first) % 7, last + 1, 7))
 
 
 def iso(time: float) -> str:
-    """``2026-11-22T10:00:00Z``."""
+    """Return the time as ``2026-11-22T10:00:00Z``."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
 """EventBridge Scheduler: schedules in the default group, one target each.
 
-A schedule is kept as GetSchedule shows it, with the time when it fires next. Within a flexible
-window it fires at the window's begin. Refused by name: targets of other kinds than a rule's, and
-the universal ones (``aws-sdk``).
+A schedule is stored as GetSchedule shows it, with the time when it fires next. In a flexible window
+it fires at the window's start. Refused by name: target kinds that a rule does not have, and
+universal targets (``aws-sdk``).
 """
 
 import json
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class Schedules:
-    """All schedules of a state directory. Every method may be called from any thread.
+    """The schedules of a state directory. Its methods are thread-safe.
 
-    ``send(target, text)`` delivers. Raises ApiError as AWS does.
+    ``send(target, text)`` delivers an event. Raises ApiError as AWS does.
     """
 
     def __init__(self, folder: Path, send: event_rules.Send) -> None:
@@ -50,20 +50,25 @@ class Schedules:
         }
 
     def fire(self, now: float) -> None:
-        """Schedules whose time has come."""
+        """Fire the due schedules."""
         with self._lock:
             for schedule in list(self._kept.all.values()):
                 if schedule["next"] is not None and schedule["next"] <= now:
                     self._fire(schedule, now)
 
     def begin(self, now: float) -> None:
-        """What was due once while no emulator ran is done now; what recurs waits on."""
+        """Fire one-time schedules that were due while no emulator ran; recurring ones skip that
+        time.
+        """
         with self._lock:
             for schedule in self._kept.all.values():
                 once = schedule["ScheduleExpression"].startswith("at(")
                 if schedule["next"] is not None and schedule["next"] < now and not once:
                     name = schedule["name"]
-                    log.warning("schedule %s was due while no emulator ran; it waits on", name)
+                    log.warning(
+                        "schedule %s was due while no emulator ran; that is skipped",
+                        name,
+                    )
                     schedule["next"] = _next(schedule, now)
 
     # operations
@@ -102,7 +107,7 @@ class Schedules:
     def _put(self, request: dict, created: float | None = None) -> dict:
         name, group = _valid(request["Name"]), request.get("GroupName", DEFAULT)
         if group != DEFAULT:
-            text = f"Schedule group {group} does not exist: there is {DEFAULT} alone here."
+            text = f"Schedule group {group} does not exist: only {DEFAULT} exists here."
             raise ApiError("ResourceNotFoundException", text, 404)
         if why := event_targets.refusal(request["Target"]["Arn"]):
             raise _invalid(why)
@@ -162,7 +167,7 @@ def _next(schedule: dict, now: float) -> float | None:
     except WrongExpression as wrong:
         raise _invalid(f"Invalid Schedule Expression {text}. {wrong}") from None
     anchor = start or schedule["LastModificationDate"]
-    if text.startswith("at("):  # the dates are not for it
+    if text.startswith("at("):  # StartDate and EndDate do not apply to it
         return expression.next(now, anchor)
     found = expression.next(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
@@ -170,15 +175,17 @@ def _next(schedule: dict, now: float) -> float | None:
 
 
 def _at_once(schedule: dict, now: float) -> bool:
-    """Whether it fires as soon as it is made: a rate whose StartDate, its first occurrence, is not
-    to come or not there ("Schedule types" in EventBridge Scheduler's user guide).
+    """Return whether the schedule fires as soon as it is created.
+
+    That is a rate whose StartDate, its first occurrence, is past or missing ("Schedule types" in
+    EventBridge Scheduler's user guide).
     """
     begun = schedule.get("StartDate", now) <= now
     return begun and schedule["ScheduleExpression"].startswith("rate(")
 
 
 def _plain(value: Any) -> Any:
-    """Times as seconds: a client sends them so."""
+    """Return a time as a float; clients send times as integers of seconds."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -1,1 +1,1 @@
-"""AWS Lambda: python functions that really run, in the runtime that jobs have."""
+"""AWS Lambda: Python functions that really run, in the same runtime as jobs."""

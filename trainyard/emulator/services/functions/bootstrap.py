@@ -1,6 +1,6 @@
 """``python bootstrap.py``: calls one handler once, inside a function's namespaces.
 
-It stands in for AWS's own runtime interface client and makes the same errors. The event is read
+It replaces AWS's own runtime interface client and reports the same errors. The event is read
 from ``$HOME/event.json`` and the answer written to ``$HOME/answer.json``: ``{"result": ...,
 "error": {...} or null, "milliseconds": ..., "memory": MB}``. Standard library only.
 """
@@ -20,7 +20,7 @@ HOME = Path(os.environ["HOME"])
 
 
 class Fault(Exception):
-    """What the runtime itself finds wrong with a function: its type and sentence."""
+    """An error that the runtime itself finds in a function: its type and sentence."""
 
     def __init__(self, kind: str, message: str, trace: list[str] | None = None) -> None:
         super().__init__(message)
@@ -28,38 +28,38 @@ class Fault(Exception):
 
 
 class Context:
-    """The handler's second argument, with the names that AWS's has."""
+    """The handler's second argument, with the attributes of AWS's."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.aws_request_id: str = told["request"]
+    def __init__(self, call: dict[str, Any]) -> None:
+        self.aws_request_id: str = call["request"]
         self.function_name = os.environ["AWS_LAMBDA_FUNCTION_NAME"]
         self.function_version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
-        self.invoked_function_arn: str = told["arn"]
+        self.invoked_function_arn: str = call["arn"]
         self.memory_limit_in_mb = os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"]
         self.log_group_name = os.environ["AWS_LAMBDA_LOG_GROUP_NAME"]
         self.log_stream_name = os.environ["AWS_LAMBDA_LOG_STREAM_NAME"]
         self.identity = SimpleNamespace(cognito_identity_id=None, cognito_identity_pool_id=None)
-        self.client_context = told["client_context"]
-        self._deadline = time.monotonic() + told["seconds"]
+        self.client_context = call["client_context"]
+        self._deadline = time.monotonic() + call["seconds"]
 
     def get_remaining_time_in_millis(self) -> int:
         return max(0, int(1000 * (self._deadline - time.monotonic())))
 
 
 def main() -> None:
-    told = json.loads((HOME / "event.json").read_text())
+    call = json.loads((HOME / "event.json").read_text())
     sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     answer: dict[str, Any] = {"result": None, "error": None}
     begun, version = time.monotonic(), os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
     own, asked = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
     if asked != f"AWS_Lambda_{own}":
-        print(f"[emulator] {asked}: {own} stands in for it")
+        print(f"[emulator] {asked}: {own} replaces it")
     try:
         handler = find(os.environ["_HANDLER"])
-        print(f"START RequestId: {told['request']} Version: {version}", flush=True)
+        print(f"START RequestId: {call['request']} Version: {version}", flush=True)
         begun = time.monotonic()
-        answer["result"] = marshal(handler(told["event"], Context(told)))
+        answer["result"] = marshal(handler(call["event"], Context(call)))
     except Fault as fault:
         answer["error"] = error(fault.kind, str(fault), fault.trace)
     except Exception as failure:  # noqa: BLE001 - the function's own, whatever it is
@@ -67,7 +67,7 @@ def main() -> None:
         theirs = [frame for frame in frames if frame.filename != __file__]
         answer["error"] = error(type(failure).__name__, str(failure), traceback.format_list(theirs))
     if answer["error"]:
-        answer["error"]["requestId"] = told["request"]
+        answer["error"]["requestId"] = call["request"]
         say(answer["error"])
     answer["milliseconds"] = 1000 * (time.monotonic() - begun)
     answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -1,4 +1,4 @@
-"""What a function's configuration may be: what cannot run here is refused by name."""
+"""The configuration of a function; settings that cannot run here are refused by name."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ MOST = 262144000  # bytes of all files, unzipped
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """``folder`` is the name of the folder that it is unzipped in."""
+    """The unzipped code of a function. ``folder``: name of its folder."""
 
     sha256: str
     size: int
@@ -27,7 +27,7 @@ class Code:
 
 
 def read_zip(request: dict, objects: ObjectStore) -> bytes:
-    """The zip of a request that has ``ZipFile``, or ``S3Bucket`` and ``S3Key``."""
+    """Return the zip of a request that has ``ZipFile``, or ``S3Bucket`` and ``S3Key``."""
     if "ZipFile" in request:
         return request["ZipFile"]
     if "S3Bucket" not in request or "S3Key" not in request:
@@ -43,7 +43,7 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
 
 
 def unzip(data: bytes, root: Path) -> Code:
-    """Unzips into a new folder under ``root``. Raises ``InvalidParameterValueException``."""
+    """Unzip into a new folder under ``root``. Raises ``InvalidParameterValueException``."""
     folder = root / f"code-{secrets.token_hex(6)}"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -76,10 +76,10 @@ DEFAULTS = {
 LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
 NOT_RUN = {
     "Layers": "layers are not mounted: put their content into the function's zip",
-    "FileSystemConfigs": "there is no EFS",
-    "DeadLetterConfig": "failed events are not sent on",
+    "FileSystemConfigs": "the emulator has no EFS",
+    "DeadLetterConfig": "failed events are not forwarded",
     "ImageConfig": "container images are not run",
-    "CapacityProviderConfig": "there are no capacity providers",
+    "CapacityProviderConfig": "the emulator has no capacity providers",
     "DurableConfig": "durable executions are not run",
     "CodeSigningConfigArn": "code signing is not checked",
 }
@@ -89,8 +89,8 @@ KEPT = (
     *("Environment", "VpcConfig", "TracingConfig", "KMSKeyArn", "EphemeralStorage"),
     *("LoggingConfig", "SnapStart"),
 )
-"""Members of a request that are part of the configuration. Of these MemorySize, EphemeralStorage,
-Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart change nothing here."""
+"""Members of a request that belong to the configuration. MemorySize, EphemeralStorage,
+Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart have no effect here."""
 RESERVED = re.compile(
     r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
     r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
@@ -98,7 +98,7 @@ RESERVED = re.compile(
 
 
 def checked(request: dict) -> dict[str, Any]:
-    """The part of a create or update request that is configuration.
+    """Return the part of a create or update request that is configuration.
 
     Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
     """
@@ -107,7 +107,7 @@ def checked(request: dict) -> dict[str, Any]:
             raise invalid(f"{member} is not run by this emulator: {why}")
     if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
         message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
-        raise invalid(f"{message} Python alone: expected python3.x")
+        raise invalid(f"{message} only Python: expected python3.x")
     for member, (least, most) in LIMITS.items():
         if not least <= request.get(member, least) <= most:
             raise invalid(f"{member} {request[member]}: expected {least} to {most}")

@@ -1,4 +1,4 @@
-"""One run of a function: a process of its own in the runtime that jobs have, for one event."""
+"""A run of a function: a separate process in the runtime of jobs, for one event."""
 
 import json
 import shutil
@@ -18,14 +18,16 @@ from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment
 from trainyard.emulator.runtime.relocation import remove_scratch
 
-INIT = 60.0  # seconds to import the handler's module; AWS gives 10, on a machine of its own
+INIT = 60.0  # seconds to import the handler's module; AWS allows 10, on a dedicated machine
 LARGEST = 6 * 1024 * 1024  # bytes of an event or an answer
-TAIL = 4096  # bytes of the log that LogType=Tail answers
+TAIL = 4096  # bytes of the log that LogType=Tail returns
 
 
 @dataclass(slots=True)
 class Result:
-    """``payload`` is JSON; of a failure it is AWS's errorMessage, errorType, stackTrace."""
+    """The result of a run. ``payload`` is JSON; after a failure AWS's errorMessage, errorType,
+    stackTrace.
+    """
 
     payload: bytes
     failed: bool
@@ -33,14 +35,16 @@ class Result:
 
     @property
     def failure(self) -> str:
-        """``KeyError: 'x'``."""
+        """The error as text, ``KeyError: 'x'``."""
         error = json.loads(self.payload)
         return f"{error['errorType']}: {error['errorMessage']}"
 
 
 @dataclass(slots=True, eq=False)
 class Invocation:
-    """``configuration`` is the function's; ``code`` its unzipped folder, which is not changed."""
+    """A run. ``configuration``: the function's; ``code``: its unzipped folder, which is not
+    changed.
+    """
 
     place: Place
     configuration: dict
@@ -56,7 +60,7 @@ class Invocation:
     _stream: str = ""
 
     def run(self, event: Any) -> Result:
-        """Call the handler and waits for its answer. Raises ``EmulatorError``, ``OSError``."""
+        """Call the handler and wait for its answer. Raises ``EmulatorError``, ``OSError``."""
         node = Node("function", self.directory / "function", python=self.place.python)
         try:
             self._stage(node, event)
@@ -71,7 +75,7 @@ class Invocation:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def stop(self) -> None:
-        """Kills it: the emulator ends."""
+        """Kill the run, because the emulator ends."""
         self._ended = True
         if self._cluster:
             self._cluster.stop(0)
@@ -82,14 +86,14 @@ class Invocation:
             node.ml.symlink_to(self.code)  # seen as /opt/ml
         else:
             shutil.copytree(self.code, node.ml)
-        told = {
+        values = {
             "event": event,
             "request": self.request,
             "arn": self.configuration["FunctionArn"],
             "seconds": self.configuration["Timeout"],
             "client_context": self.client_context,
         }
-        write_json(node.home / "event.json", told)
+        write_json(node.home / "event.json", values)
         now = time.strftime("%Y/%m/%d", time.gmtime())
         self._stream = f"{now}/[$LATEST]{uuid.uuid4().hex}"
         node.environment = base_environment(region(), 1, node.python) | self._environment()

@@ -1,8 +1,8 @@
-"""Functions: Lambda's operations on them, and their calls.
+"""Lambda's operations on functions, and calls of functions.
 
 <state>/functions/<name>/function.json   configuration, tags, the name of the code's folder
 <state>/functions/<name>/code-.../       the code, unzipped
-<state>/functions/<name>/events/<id>     an event that was accepted and whose call has not ended
+<state>/functions/<name>/events/<id>     an accepted event whose call has not ended
 """
 
 import base64
@@ -37,12 +37,12 @@ from trainyard.emulator.services.functions.function_configuration import (
 )
 from trainyard.emulator.services.functions.function_invocation import LARGEST, Invocation, Result
 
-RETRIES = (60.0, 120.0)  # seconds before an asynchronous event is tried again
+RETRIES = (60.0, 120.0)  # seconds before each retry of an asynchronous event
 log = logging.getLogger(__name__)
 
 
 class Functions:
-    """All functions of a state directory. Every method may be called from any thread."""
+    """The functions of a state directory. Its methods are thread-safe."""
 
     def __init__(self, root: Path, place: Place) -> None:
         self._root, self._place = root, place
@@ -68,12 +68,12 @@ class Functions:
         shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
 
     def resume(self) -> None:
-        """Call again for the events that an emulator that was killed had accepted."""
+        """Call again for the events that a killed emulator had accepted."""
         for path in sorted(self._root.glob("*/events/*.json")):
             self._later(path)
 
     def close(self) -> None:
-        """End every call; returns when no process of theirs is left."""
+        """End every call; return when none of their processes is left."""
         self._closing.set()
         for invocation in list(self._running):
             invocation.stop()
@@ -81,7 +81,7 @@ class Functions:
             time.sleep(0.01)
 
     def answer(self, request: Request) -> Response:
-        """The answer to a request to Lambda."""
+        """Return the answer to a request to Lambda."""
         try:
             operation, parameters = self._rest.read(request)
             if operation not in self._operations:
@@ -208,7 +208,9 @@ class Functions:
     # for the other rooms
 
     def configuration(self, name: str) -> dict:
-        """GetFunctionConfiguration's answer; by name or ARN. Raises ``ResourceNotFound…``."""
+        """Return GetFunctionConfiguration's answer, by name or ARN. Raises
+        ``ResourceNotFound…``.
+        """
         return self._find({"FunctionName": name})["configuration"]
 
     def call(self, name: str, event: Any) -> Result:
@@ -233,7 +235,9 @@ class Functions:
     # events
 
     def _accept(self, name: str, event: Any) -> None:
-        """On disk before it is acknowledged: a kill loses none, though it may be called twice."""
+        """Write the event to disk, then start its call: a kill loses no event, but may repeat its
+        call.
+        """
         path = self._path(name).parent / "events" / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
         write_json(path, event)
         self._later(path)
@@ -242,7 +246,7 @@ class Functions:
         Thread(target=self._deliver, args=(path,), daemon=True).start()
 
     def _deliver(self, path: Path) -> None:
-        """At most three calls, as AWS has it; after the last the event is dropped."""
+        """Call at most three times, as AWS does; then drop the event."""
         name, event = path.parents[1].name, read_json(path)
         for wait in (0.0, *RETRIES):
             if self._closing.wait(wait):
@@ -258,7 +262,7 @@ class Functions:
             if not result.failed:
                 break
         else:
-            log.warning("function %s: an event is dropped after three failures", name)
+            log.warning("function %s: an event was dropped after three failures", name)
         path.unlink(missing_ok=True)
 
     # inside
@@ -267,7 +271,7 @@ class Functions:
         return self._root / name / "function.json"
 
     def _find(self, request: dict, key: str = "FunctionName") -> dict:
-        """Its record. Raises ``ResourceNotFoundException``."""
+        """Return the function's record. Raises ``ResourceNotFoundException``."""
         name = _name(request[key])
         qualifier = request.get("Qualifier") or _qualifier(request[key])
         if qualifier not in ("", "$LATEST") or not self._path(name).exists():
@@ -276,7 +280,7 @@ class Functions:
         return read_json(self._path(name))
 
     def _store(self, record: dict, code: Code | None = None) -> dict:
-        """The record with a new revision; what nothing refers to any more goes."""
+        """Store the record with a new revision; delete code that is no longer used."""
         configuration = record["configuration"]
         configuration["LastModified"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
         configuration["LastModified"] += "+0000"
@@ -297,7 +301,7 @@ class Functions:
 
 
 def _name(given: str) -> str:
-    """``name`` of ``name``, ``name:qualifier``, a partial or a whole ARN."""
+    """Return ``name`` from ``name``, ``name:qualifier``, or a partial or whole ARN."""
     _, arn, rest = given.rpartition("function:")
     name = (rest if arn else given).partition(":")[0]
     if not NAME.fullmatch(name):
@@ -311,7 +315,7 @@ def _qualifier(given: str) -> str:
 
 def _check_unpublished(request: dict) -> None:
     if request.get("Publish"):
-        raise invalid("Publish: versions are not kept by this emulator, which has $LATEST alone")
+        raise invalid("Publish: versions are not kept by this emulator, which has only $LATEST")
 
 
 def _event(payload: bytes) -> Any:

@@ -1,1 +1,1 @@
-"""What stands in for a container's ``serve``: scripts that run as a container, none as a module."""
+"""Scripts that replace a container's ``serve``; they run as containers, not as modules."""

@@ -1,7 +1,7 @@
 """The front end of a model server: the two paths of the hosting contract, on a Unix socket.
 
-A script beside this one loads a model and calls :func:`serve`. It listens on a socket because the
-container has a network of its own.
+A script in this folder loads a model and calls :func:`serve`. It listens on a socket because the
+container has its own network.
 """
 
 import os
@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 MODEL = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "model"
 Answer = tuple[int, bytes, str]
-"""Status, body, content type."""
+"""Status, body, content type of an answer."""
 CAUSE = "X-Trainyard-Cause"
-"""Header that tells the emulator of the exception behind a 500; it goes no further."""
+"""Header that tells the emulator the exception behind a 500; clients do not get it."""
 CAUSE_LENGTH = 2000
 EXPLAINED = {
     413: "The data value transmitted exceeds the capacity limit.",
@@ -31,7 +31,7 @@ EXPLAINED = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """``GET /ping``, ``POST /invocations``: one request at a time, one worker."""
+    """Answers ``GET /ping``, ``POST /invocations``: one request at a time, one worker."""
 
     protocol_version = "HTTP/1.1"
     answer: Callable[[bytes, dict[str, str]], Answer]
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.one_at_a_time:
             try:
                 status, data, content_type = type(self).answer(body, dict(self.headers))
-            except Exception as error:  # noqa: BLE001 - a script's, which may be any
+            except Exception as error:  # noqa: BLE001 - the script may raise any exception
                 traceback.print_exc()
                 status, data, content_type = page(500)
                 cause = f"{type(error).__name__}: {error}"
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def page(status: int) -> Answer:
-    """The page that flask answers with."""
+    """Return the page that flask answers with."""
     phrase = HTTPStatus(status).phrase
     text = (
         f"<!doctype html>\n<html lang=en>\n<title>{status} {phrase}</title>\n"
@@ -87,8 +87,9 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def prepare(code: Path) -> None:
-    """Installs the requirements.txt of the user's folder ``code``, as AWS's toolkits do. It is
-    first on the path, and the folder of the script that runs is on it no more.
+    """Install the requirements.txt of the user's folder ``code``, as AWS's toolkits do.
+
+    The folder is put first on sys.path, in place of the running script's folder.
     """
     requirements = code / "requirements.txt"
     if requirements.is_file():  # as sagemaker_inference.model_server does
@@ -98,8 +99,9 @@ def prepare(code: Path) -> None:
 
 
 def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
-    """Answers requests with ``answer(body, headers)`` on the socket that is the script's argument:
-    only now, when the model is loaded, does /ping answer.
+    """Answer requests with ``answer(body, headers)`` on the socket in the script's argument.
+
+    It is called when the model is loaded; only then does /ping answer.
     """
     Handler.answer = staticmethod(answer)
     with Server(sys.argv[1], Handler) as server:

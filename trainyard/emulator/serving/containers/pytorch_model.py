@@ -1,9 +1,9 @@
-"""``python pytorch_model.py SOCKET``: what ``serve`` is in AWS's PyTorch images, but one part.
+"""``python pytorch_model.py SOCKET``: replaces ``serve`` of AWS's PyTorch images.
 
-There ``serve`` installs ``code/requirements.txt`` and starts TorchServe, whose Java front end hands
-every request to AWS's inference toolkit. Here the toolkit is AWS's own
-(``sagemaker-pytorch-inference``, the very handler that TorchServe is told to load), and
-``http_front`` stands in for the front end.
+There ``serve`` installs ``code/requirements.txt`` and starts TorchServe, whose Java front end
+passes every request to AWS's inference toolkit. Here the toolkit is also AWS's own
+(``sagemaker-pytorch-inference``, the very handler that TorchServe loads), and ``http_front``
+replaces the front end.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import http_front  # type: ignore[import-not-found]
 
 
 class Context:
-    """The model server's context, as far as the toolkit asks it; also its own request processor."""
+    """The parts of the model server's context that the toolkit uses; also its request processor."""
 
     model_name = "model"
 

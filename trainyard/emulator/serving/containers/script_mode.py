@@ -2,7 +2,7 @@
 
 It behaves as github.com/aws/sagemaker-containers does (Apache-2.0; ``_transformer.py``,
 ``_worker.py``): the script's ``model_fn``, and either its ``transform_fn`` or ``input_fn``,
-``predict_fn`` and ``output_fn`` with the image's defaults for those that it lacks.
+``predict_fn`` and ``output_fn``, with the image's defaults for missing ones.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 )
 
 CODE = Path(http_front.MODEL).parent / "code"
-"""Where the container unpacks SAGEMAKER_SUBMIT_DIRECTORY; else the code is in the model."""
+"""Folder for SAGEMAKER_SUBMIT_DIRECTORY's contents; without it the code is in the model."""
 PARTS = ("input_fn", "predict_fn", "output_fn")
 
 
@@ -50,7 +50,7 @@ def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
 def answerer(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
 ) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
-    """Load the model; returns what answers a request's body and headers."""
+    """Load the model; return the function that answers a request's body and headers."""
     transform = _transform(module, defaults)
     if not hasattr(module, "model_fn"):
         raise NotImplementedError(
@@ -72,7 +72,7 @@ def answerer(
 
 
 def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """``transform(model, content, content type, accept)``. Raises ValueError."""
+    """Return ``transform(model, content, content type, accept)``. Raises ValueError."""
     own = [name for name in PARTS if hasattr(module, name)]
     if whole := getattr(module, "transform_fn", None):
         if own:
@@ -89,7 +89,7 @@ def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> C
 
 
 def _sent(result: Any) -> http_front.Answer:
-    """What flask sends for what a script returns. Raises TypeError."""
+    """Return flask's answer for a script's return value. Raises TypeError."""
     if isinstance(result, tuple):
         result = worker.Response(response=result[0], mimetype=result[1])
     if isinstance(result, str | bytes | bytearray):

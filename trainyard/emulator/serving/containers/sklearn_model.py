@@ -1,4 +1,4 @@
-"""``python sklearn_model.py SOCKET``: what ``serve`` is in AWS's scikit-learn images.
+"""``python sklearn_model.py SOCKET``: replaces ``serve`` of AWS's scikit-learn images.
 
 The defaults are those of github.com/aws/sagemaker-scikit-learn-container (Apache-2.0),
 ``src/sagemaker_sklearn_container/serving.py``.
@@ -15,13 +15,13 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 
 
 def default_input_fn(input_data: Any, content_type: str) -> np.ndarray:
-    """The array of a body: float32 from CSV and JSON, its own type from NPY."""
+    """Return the array of a body: float32 from CSV and JSON, its own type from NPY."""
     array = encoders.decode(input_data, content_type)
     return array.astype(np.float32) if content_type in content_types.UTF8_TYPES else array
 
 
 def default_predict_fn(input_data: Any, model: Any) -> Any:
-    """The model's own ``predict``."""
+    """Return the result of the model's own ``predict``."""
     return model.predict(input_data)
 
 

@@ -1,9 +1,9 @@
-"""``python xgboost_model.py SOCKET``: what ``serve`` is in AWS's XGBoost images.
+"""``python xgboost_model.py SOCKET``: replaces ``serve`` of AWS's XGBoost images.
 
-Without a script it is the algorithm's own server, by github.com/aws/sagemaker-xgboost-container
+Without a script it is the algorithm's own server, after github.com/aws/sagemaker-xgboost-container
 (Apache-2.0; ``algorithm_mode/serve.py`` and ``serve_utils.py``), at the version of the image's tag:
-CSV and libsvm in, CSV and JSON out. With SAGEMAKER_PROGRAM it is the user's script. Refused:
-recordio-protobuf.
+CSV and libsvm in, CSV and JSON out. With SAGEMAKER_PROGRAM it runs the user's
+script. recordio-protobuf is refused.
 """
 
 import csv
@@ -40,9 +40,9 @@ JSON, LINES = "application/json", "application/jsonlines"
 RECORDS = "application/x-recordio-protobuf"
 ACCEPTED = [JSON, LINES, RECORDS, "text/csv"]
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-"""What flask takes out of the body before the server looks at it."""
+"""Content types of forms, which flask removes from the body before the server reads it."""
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", 6 << 20))
-"""Bytes of a body."""
+"""Most bytes of a body."""
 
 
 class Refused(Exception):
@@ -54,7 +54,9 @@ class Refused(Exception):
 
 
 class Model:
-    """The boosters of /opt/ml/model: of several, as cross validation writes, the mean."""
+    """The boosters in /opt/ml/model; predicts the mean if there are several, as from cross
+    validation.
+    """
 
     def __init__(self, folder: Path, image: str) -> None:
         files = [p for p in sorted(folder.iterdir()) if p.is_file() and p.name[0] != "."]
@@ -70,11 +72,12 @@ class Model:
         self.objective: str = learner["objective"]["name"]
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
-        """Raises ValueError, or XGBoostError, for rows of another width than the model's.
+        """Return the predictions. Raises ValueError, or XGBoostError, for rows of another width
+        than the model's.
 
-        The container itself compares widths for a pickled model alone, which its versions up to
-        1.2 save. Beyond that XGBoost refuses more columns than the model has and takes fewer; up to
-        1.0 it ignored what was too much (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
+        The container itself compares widths only for a pickled model, which its versions up to 1.2
+        save. Otherwise XGBoost refuses more columns than the model has and accepts fewer; up to 1.0
+        it ignored extra columns (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
         """
         trained, given = self.boosters[0].num_features(), rows.shape[1]
         if self.pickled and form == LIBSVM and given > trained + 1:
@@ -91,14 +94,17 @@ class Model:
         found = [booster.predict(matrix, validate_features=False) for booster in self.boosters]
         if len(found) == 1:
             return found[0]
-        if self.objective in ("multi:softmax", "binary:hinge"):  # a vote; the smaller of equals
+        if self.objective in (
+            "multi:softmax",
+            "binary:hinge",
+        ):  # a vote; ties: the smaller
             votes = np.stack(found).astype(int)
             return np.array([np.bincount(column).argmax() for column in votes.T], np.float32)
         return np.mean(found, axis=0)
 
 
 def _load(path: Path) -> tuple[xgboost.Booster, bool]:
-    """The booster, and whether it is a pickle rather than a file in XGBoost's own format.
+    """Return the booster, and whether it is a pickle rather than a file in XGBoost's own format.
 
     Raises ValueError for what this XGBoost cannot read.
     """
@@ -106,7 +112,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
     for read in (pickle.loads, _of_an_old_pickle):
         try:
             return read(data), True
-        except Exception:  # noqa: BLE001, S112 - it fails with whatever its first bytes mean
+        except Exception:  # noqa: BLE001, S112 - unpickling may raise any exception
             continue
     try:
         with warnings.catch_warnings():  # that the name has no suffix
@@ -121,7 +127,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
 
 
 class _OldBooster:
-    """The state of a booster that a version before 1.0 has pickled: the model in its format."""
+    """The state of a booster pickled by a version before 1.0: the model in XGBoost's format."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.raw = state["handle"]
@@ -138,7 +144,7 @@ def _of_an_old_pickle(data: bytes) -> xgboost.Booster:
 
 
 def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
-    """The rows and their format. Raises Refused with 415."""
+    """Return the rows and their format. Raises Refused with 415."""
     form = _format(content_type)
     try:
         if form == CSV:
@@ -159,7 +165,7 @@ def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
 
 
 def _format(content_type: str | None) -> str:
-    """``csv``, ``libsvm`` and others. Raises Refused with 415."""
+    """Return the format, ``csv``, ``libsvm`` or another. Raises Refused with 415."""
     form = format_of(content_type)
     kind = (content_type or "").lower()
     if form is None:
@@ -175,7 +181,7 @@ def _format(content_type: str | None) -> str:
 
 
 def accepted(header: str) -> str:
-    """Raises Refused with 406."""
+    """Return the content type for an Accept header. Raises Refused with 406."""
     kind = header.partition(";")[0].strip()
     if not kind or kind == "*/*":
         return os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "text/csv")
@@ -186,7 +192,7 @@ def accepted(header: str) -> str:
 
 
 def encode(found: np.ndarray, accept: str) -> str | bytes:
-    """Rows of predictions. Raises UnsupportedFormatError, as for JSON Lines."""
+    """Encode predictions. Raises UnsupportedFormatError, e.g. for JSON Lines."""
     values = found.tolist()
     if os.environ.get("SAGEMAKER_BATCH"):
         return "\n".join(map(str, values)) + "\n"
@@ -196,7 +202,7 @@ def encode(found: np.ndarray, accept: str) -> str | bytes:
 
 
 def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
-    """What answers a request's body and headers with status, body, content type."""
+    """Return a function from a request's body and headers to status, body, content type."""
     one_line = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
     batch = os.environ.get("SAGEMAKER_BATCH")
 
@@ -234,7 +240,7 @@ def _predict(model: Model, rows: Any, form: str) -> np.ndarray:
 
 
 def default_predict_fn(input_data: xgboost.DMatrix, model: Any) -> Any:
-    """The booster's ``predict``."""
+    """Return the result of the booster's ``predict``."""
     return model.predict(input_data, validate_features=False)
 
 

@@ -1,4 +1,4 @@
-"""QualityCheck steps through their baselines' life: skipped, supplied, registered, broken."""
+"""QualityCheck steps over the life of baselines: skipped, supplied, registered, violated."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
 
 
 def analysis(data: str, name: str) -> dict[str, Any]:
-    """CreateProcessingJob as the SDK's QualityCheckStep compiles it."""
+    """Return CreateProcessingJob's request as the SDK's QualityCheckStep compiles it."""
     source = s3_input("baseline_dataset_input", f"s3://bkt/{data}")
     output = {
         "OutputName": "monitoring_output",
@@ -62,13 +62,13 @@ def step(name: str, data: str, **fields: Any) -> dict[str, Any]:
 
 
 def run(aws: Cloud, one: dict[str, Any]) -> dict[str, Any]:
-    """The step's entry in its execution."""
+    """Run the step; return its entry in the execution."""
     aws.create(one["Name"], [one])
     return aws.run(one["Name"])[1][one["Name"]]
 
 
 def of(name: str) -> dict[str, str]:
-    """A supplied baseline: what the step of that name calculated."""
+    """Return a supplied baseline: the one that the step of that name calculated."""
     parts = ("Statistics", "Constraints")
     return {f"SuppliedBaseline{p}": f"s3://bkt/{name}/{p.lower()}.json" for p in parts}
 
@@ -112,7 +112,7 @@ def test_a_first_baseline_then_checks_against_it(aws: Cloud) -> None:
 
 def test_what_the_analyser_does_not_do_is_refused_before_it_starts(aws: Cloud) -> None:
     for more, expected in (
-        ({"record_preprocessor_script": "/opt/ml/processing/x.py"}, "runs no scripts"),
+        ({"record_preprocessor_script": "/opt/ml/processing/x.py"}, "does not run user scripts"),
         ({"dataset_format": json.dumps({"parquet": {}})}, "neither Parquet"),
     ):
         request = analysis("good", "x")

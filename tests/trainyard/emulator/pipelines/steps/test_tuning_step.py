@@ -1,4 +1,4 @@
-"""The Tuning step: properties, cache, stop, and what a kill leaves of it."""
+"""The Tuning step: properties, cache, stop, and the state after a kill."""
 
 import functools
 import json
@@ -139,7 +139,7 @@ SLOW_FROM_THE_SECOND = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "los
 
 
 def begin(state: Path) -> None:
-    """An emulator whose tuning job trains its second job when it is killed."""
+    """Start an emulator that is killed while its tuning job trains its second job."""
     with tuning_cloud(state, state.with_name("image")) as cloud:
         asked = grid(SLOW_FROM_THE_SECOND)
         asked["TrainingJobDefinition"]["Environment"]["GO"] = str(state.with_name("go"))
@@ -166,7 +166,7 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
         )
         lost = describe()
         assert lost["HyperParameterTuningJobStatus"] == "Failed"
-        assert "what its training jobs finished is kept" in lost["FailureReason"]
+        assert "finished training jobs are kept" in lost["FailureReason"]
         assert lost["TrainingJobStatusCounters"]["Completed"] == 1
         assert lost["TrainingJobStatusCounters"]["RetryableError"] == 1
         assert lost["BestTrainingJob"]["TunedHyperParameters"] == {"x": "3"}
@@ -179,6 +179,6 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
 
 
 def _tuning(cloud: Cloud, arn: str) -> str:
-    """The name of the execution's tuning job; empty as long as there is none."""
+    """Return the name of the execution's tuning job; empty before it exists."""
     made = cloud.steps(arn).get("Tune", {}).get("Metadata", {})
     return made["TuningJob"]["Arn"].rpartition("/")[2] if made else ""

@@ -1,4 +1,4 @@
-"""What state an alarm's data say: AWS's own tables, the oldest period first as they have it."""
+"""States of an alarm: AWS's own tables, with the oldest period first as there."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ TWO_OF_THREE = {
     "- - - - 0": ("OK", "OK", "ALARM", "OK"),
     "- - - X -": ("ALARM", RETAIN, "ALARM", "OK"),
 }
-"""The data → the state by TreatMissingData missing, ignore, breaching, notBreaching."""
+"""Data → states by TreatMissingData missing, ignore, breaching, notBreaching."""
 KINDS = ("missing", "ignore", "breaching", "notBreaching")
 
 

@@ -1,4 +1,4 @@
-"""CloudWatch through boto3 and the query protocol; alarms that go off, and what they call."""
+"""CloudWatch through boto3 and the query protocol; alarms that go off, and their notifications."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def state(aws, name: str) -> str:
 
 
 def form(aws, **fields: str) -> str:
-    """The answer to a request in the query protocol, as older clients make it."""
+    """Return the answer to a request in the query protocol, as older clients make it."""
     body = urllib.parse.urlencode({"Version": "2010-08-01", **fields}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     headers = signed(aws.endpoint, "monitoring", "POST", "/", headers, body)
@@ -106,7 +106,7 @@ def test_an_alarm_goes_off_and_calls_its_topic(aws):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:stop"]}, "only SNS topics are told"),
+        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:stop"]}, "only SNS topics are notified"),
         ({"Period": 45}, "Period 45"),
         ({"DatapointsToAlarm": 2}, "EvaluationPeriods 1"),
         ({"Statistic": "SampleCount", "ExtendedStatistic": "p9"}, "Statistic or ExtendedStatistic"),

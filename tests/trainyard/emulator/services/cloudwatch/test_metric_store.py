@@ -1,4 +1,4 @@
-"""Statistics: of values, of values that came several times, and of sets of statistics."""
+"""Statistics of single values, of repeated values, and of sets of statistics."""
 
 import pytest
 from hypothesis import given

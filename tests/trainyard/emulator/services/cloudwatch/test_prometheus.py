@@ -1,4 +1,4 @@
-"""/metrics of an emulator that has run something, for who has the token, and dashboards of it."""
+"""/metrics of an emulator after some runs, for owners of the token, and its dashboards."""
 
 import re
 import urllib.error
@@ -29,7 +29,7 @@ def asked(cloud: Cloud, token: str | None) -> tuple[int, str]:
 
 
 def samples(text: str) -> list[tuple[str, float]]:
-    """Name and value of each line that is no comment; every line has to be of the format."""
+    """Return name and value of each line except comments; every line must match the format."""
     lines = [line for line in text.splitlines() if not line.startswith("# ")]
     found = [SAMPLE.fullmatch(line) for line in lines]
     assert all(found), lines
@@ -51,9 +51,10 @@ def cloud(tmp_path_factory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def told(cloud: Cloud) -> str:
-    """After one execution that succeeded and one that failed, and requests to two variants: as they
-    are measured, since a model server takes seconds to begin.
+def exposition(cloud: Cloud) -> str:
+    """The metrics after one successful and one failed execution, and requests to two variants.
+
+    They are read while measured, since a model server takes seconds to start.
     """
     [store] = cloud.endpoint.app.worlds.metrics
     for variant, status, count in (("A", 200, 2), ("A", 400, 2), ("B", 500, 1)):
@@ -66,23 +67,23 @@ def told(cloud: Cloud) -> str:
     return text
 
 
-def test_each_line_is_of_the_format_and_each_family_is_told_once(told):
-    families = re.findall(r"^# TYPE (\S+) (\S+)$", told, re.MULTILINE)
+def test_each_line_is_of_the_format_and_each_family_appears_once(exposition):
+    families = re.findall(r"^# TYPE (\S+) (\S+)$", exposition, re.MULTILINE)
     assert len({name for name, _ in families}) == len(families) > 0
-    assert all(value >= 0 for _, value in samples(told))
+    assert all(value >= 0 for _, value in samples(exposition))
 
 
-def test_executions_and_steps_are_counted_by_their_outcome(told):
-    assert 'trainyard_executions_total{pipeline="good",outcome="succeeded"} 1.0' in told
-    assert 'trainyard_executions_total{pipeline="bad",outcome="failed"} 1.0' in told
-    assert 'trainyard_steps_total{pipeline="bad",step="Only",outcome="failed"} 1.0' in told
-    assert 'trainyard_step_duration_seconds_count{pipeline="good",step="Only"} 1.0' in told
+def test_executions_and_steps_are_counted_by_their_outcome(exposition):
+    assert 'trainyard_executions_total{pipeline="good",outcome="succeeded"} 1.0' in exposition
+    assert 'trainyard_executions_total{pipeline="bad",outcome="failed"} 1.0' in exposition
+    assert 'trainyard_steps_total{pipeline="bad",step="Only",outcome="failed"} 1.0' in exposition
+    assert 'trainyard_step_duration_seconds_count{pipeline="good",step="Only"} 1.0' in exposition
 
 
-def test_each_variant_of_an_endpoint_has_its_requests_errors_times_and_instances(told):
+def test_each_variant_of_an_endpoint_has_its_requests_errors_times_and_instances(exposition):
     def of(variant: str) -> dict[str, float]:
         named = f'endpoint="shop",variant="{variant}"'
-        found = (SAMPLE.fullmatch(line) for line in told.splitlines() if named in line)
+        found = (SAMPLE.fullmatch(line) for line in exposition.splitlines() if named in line)
         return {
             m["name"].removeprefix("trainyard_endpoint_") + m["labels"].removeprefix(named): float(
                 m["value"]
@@ -100,8 +101,8 @@ def test_each_variant_of_an_endpoint_has_its_requests_errors_times_and_instances
     assert of("B")['errors_total,class="5xx"'] == 1 == of("B")["invocations_per_instance_total"]
 
 
-def test_the_dashboards_ask_for_what_is_there(told):
-    given = {name for name, _ in samples(told)}
+def test_the_dashboards_ask_for_what_is_there(exposition):
+    given = {name for name, _ in samples(exposition)}
     wanted = {
         n
         for e in grafana_dashboard.expressions(grafana_dashboard.dashboard())
@@ -111,7 +112,7 @@ def test_the_dashboards_ask_for_what_is_there(told):
     assert wanted & service == service <= given
 
 
-def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, told):
+def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, exposition):
     [store] = cloud.endpoint.app.worlds.metrics
     known = {(metric.namespace, metric.name) for metric in store.known()}
     named = {

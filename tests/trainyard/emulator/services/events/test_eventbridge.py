@@ -36,20 +36,20 @@ class Bus:
         )
 
     def queue(self, name: str) -> str:
-        """Its ARN."""
+        """Create a queue; return its ARN."""
         url = self.sqs.create_queue(QueueName=name)["QueueUrl"]
         asked = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
         return asked["Attributes"]["QueueArn"]
 
     def rule(self, name: str, pattern: dict, target: dict | None = None) -> str:
-        """A rule that delivers to a queue of its name."""
+        """Create a rule that delivers to a queue of its name."""
         self.events.put_rule(Name=name, EventPattern=json.dumps(pattern))
         one = {"Id": "1", "Arn": self.queue(name), **(target or {})}
         self.events.put_targets(Rule=name, Targets=[one])
         return name
 
     def bodies(self, name: str, count: int) -> list[Any]:
-        """So many messages of the queue, as JSON, in their order."""
+        """Return ``count`` messages of the queue, as JSON, in order."""
         url, found = self.sqs.get_queue_url(QueueName=name)["QueueUrl"], []
 
         def enough() -> bool:

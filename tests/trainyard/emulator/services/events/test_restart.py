@@ -1,4 +1,4 @@
-"""Rules and schedules of an emulator that ended are those of the next one."""
+"""Rules and schedules survive the end of an emulator."""
 
 import json
 import time
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 
 def failing() -> list[dict]:
-    """Steps without jobs."""
+    """Return steps without jobs."""
     return [condition_step("Check", [compare("Equals", 1, 1)], [fail_step("Stop", "no")], [])]
 
 
@@ -42,7 +42,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def started(aws: Cloud, name: str) -> int:
-    """How many executions the pipeline has, when it has one."""
+    """Wait until the pipeline has an execution; return their number."""
     ask = lambda: aws.sm.list_pipeline_executions(PipelineName=name)  # noqa: E731
     return len(until(lambda: ask()["PipelineExecutionSummaries"]))
 

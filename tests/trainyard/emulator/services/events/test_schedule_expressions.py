@@ -1,4 +1,4 @@
-"""at, rate and cron as EventBridge reads them; the examples are those of its user guide."""
+"""Expressions with at, rate and cron as EventBridge reads them; examples from its user guide."""
 
 import calendar
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 
 def after(text: str, moment: str, timezone: str = "UTC", anchor: float = 0) -> str:
-    """The next time in UTC, as ``2026-11-22T10:00``."""
+    """Return the next time in UTC, as ``2026-11-22T10:00``."""
     start = datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
     found = parse(text, timezone).next(start, anchor)
     return datetime.fromtimestamp(found, UTC).strftime("%Y-%m-%dT%H:%M") if found else "never"

@@ -1,4 +1,4 @@
-"""The table of default handlers: container, request, and what AWS's container answers.
+"""A table of default handlers: container, request, and the answer of AWS's container.
 
 The sources, with the paths that decide each part:
 
@@ -21,7 +21,7 @@ import numpy as np
 
 NAN = float("nan")
 PAGE = "<h1>Internal Server Error</h1>"
-"""flask's answer to an exception."""
+"""Answer of flask to an exception."""
 UNSUPPORTED = "is not supported by this framework"
 CSV, JSON, NPY = "text/csv", "application/json", "application/x-npy"
 TEXT = "text/csv; charset=utf-8"
@@ -35,7 +35,7 @@ def npy(values: Any, dtype: str = "float64") -> bytes:
 
 @dataclass(frozen=True)
 class Row:
-    """One request and its answer."""
+    """A request and its answer."""
 
     container: str
     content_type: str | None
@@ -43,10 +43,10 @@ class Row:
     body: bytes
     status: int
     answer: Any
-    """Part of the text of a refusal; else the array that the model is asked about."""
+    """Part of a refusal's text; otherwise the array that the model gets."""
 
     sent: str = ""
-    """The answer's content type, where it is a prediction."""
+    """Content type of the answer, if it is a prediction."""
 
     @property
     def name(self) -> str:

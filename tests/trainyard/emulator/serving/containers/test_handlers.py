@@ -1,4 +1,4 @@
-"""Every default handler that is stood in for, against the table of what AWS's containers answer.
+"""Every replaced default handler, against the table of answers of AWS's containers.
 
 Each container's server is one real process; the rows are requests to it.
 """
@@ -71,7 +71,7 @@ def start(folder: Path, script: str, image: str, program: str = "") -> subproces
 def servers(
     tmp_path_factory: pytest.TempPathFactory, booster: xgboost.Booster
 ) -> Iterator[dict[str, Path]]:
-    """The sockets of all containers, whose processes start side by side."""
+    """Sockets of all containers, whose processes start in parallel."""
     names = {row.container: f"c{number}" for number, row in enumerate(ROWS)}
     folders = {name: tmp_path_factory.mktemp(short) for name, short in names.items()}
     for name, data in {

@@ -1,4 +1,4 @@
-"""What AWS's XGBoost and scikit-learn images serve: answers by themselves, and two endpoints."""
+"""Servers of AWS's XGBoost and scikit-learn images: their answers alone, and two endpoints."""
 
 import importlib
 import io

@@ -1,8 +1,8 @@
-"""What users' scripts import in AWS's XGBoost images, under the names it has there.
+"""Replacement for the package that users' scripts import in AWS's XGBoost images.
 
-By github.com/aws/sagemaker-xgboost-container (Apache-2.0), of which only these modules are there
-that scripts use: ``data_utils`` and ``distributed`` for training, ``encoder`` for ``input_fn``. The
-folder around it stands on the path of jobs and servers of those images.
+It follows github.com/aws/sagemaker-xgboost-container (Apache-2.0) and has only the modules that
+scripts use: ``data_utils`` and ``distributed`` for training, ``encoder`` for ``input_fn``. Its
+parent folder is on PYTHONPATH in jobs and servers of those images.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def _is_missing() -> bool:
-    """The job's interpreter need not have it, nor a ``trainyard`` of a part of it."""
+    """Return whether ``trainyard`` is missing in the job's interpreter, or lacks this room."""
     try:
         return importlib.util.find_spec("trainyard.emulator.algorithms") is None
     except ModuleNotFoundError:

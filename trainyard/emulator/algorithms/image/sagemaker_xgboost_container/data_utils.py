@@ -12,7 +12,7 @@ from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 def get_dmatrix(
     data_path: str, content_type: str, csv_weights: int = 0, is_pipe: bool = False
 ) -> xgboost.DMatrix | None:
-    """The labelled rows of ``data_path``, a file or folder; None when it holds none.
+    """Return the labelled rows of ``data_path``, a file or folder; None when it holds none.
 
     ``content_type``: ``csv``, ``libsvm``, ``parquet`` or their media types; ``csv_weights`` 1: the
     second column of CSV is the weight. Raises UserError, also for Pipe mode.

@@ -1,4 +1,4 @@
-"""``rabit_run``: a function on all hosts of a job, of which there is one here."""
+"""``rabit_run``: calls a function on all hosts of a job; here a job has one host."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +15,11 @@ def rabit_run(
     update_rabit_args: bool = False,
     **ports_and_attempts: int | None,
 ) -> None:
-    """Call ``exec_fun(**args)``; with ``update_rabit_args`` args say that the host ``is_master``.
+    """Call ``exec_fun(**args)``; ``update_rabit_args`` adds ``is_master=True`` to ``args``.
 
-    Raises UserError for several hosts, and where this one has no data.
+    Raises UserError for several hosts, and if this host has no data.
     """
     if len(hosts) > 1 or not include_in_training:
         what = f"{len(hosts)} hosts" if len(hosts) > 1 else f"{current_host} has no data"
-        raise UserError(f"rabit_run: {what}: expected one instance, with data; take one")
+        raise UserError(f"rabit_run: {what}: expected one instance, with data; use one instance")
     exec_fun(**args | ({"is_master": True} if update_rabit_args else {}))

@@ -1,4 +1,4 @@
-"""Bodies of requests as matrices, from CSV and libsvm, by the functions that AWS's image has.
+"""Request bodies (CSV and libsvm) as matrices, by the functions that AWS's image has.
 
 The behaviour is that of github.com/aws/sagemaker-xgboost-container (Apache-2.0),
 ``src/sagemaker_xgboost_container/encoder.py``, at the version that the image's tag names.
@@ -20,10 +20,10 @@ LIBSVM = ("text/libsvm", "text/x-libsvm")
 
 
 def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: A002
-    """Rows without a label; an empty cell is missing.
+    """Return rows without a label; an empty cell is missing.
 
     Raises ValueError, and csv.Error when no separator is found. An empty line is an error, also at
-    the end: the algorithm's server takes off blank ends before, a script's ``input_fn`` has to.
+    the end: the algorithm's server strips blank ends first, a script's ``input_fn`` has to do so.
     """
     text = input if isinstance(input, str) else bytes(input).decode()
     lines = text.split("\n")
@@ -33,12 +33,12 @@ def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: 
 
 
 def csv_to_dmatrix(input: str | bytes, dtype: Any = None) -> xgboost.DMatrix:  # noqa: A002
-    """The matrix of ``csv_to_array``."""
+    """Return the matrix of ``csv_to_array``."""
     return xgboost.DMatrix(csv_to_array(input, dtype))
 
 
 def libsvm_to_csr(text: str) -> sparse.csr_matrix:
-    """What the algorithm's server reads. Labels are passed over. Raises ValueError.
+    """Return the matrix that the algorithm's server reads; labels are skipped. Raises ValueError.
 
     Indices count from 0, as in training; from 3.0 on, those that count from 1 are shifted.
     """
@@ -56,7 +56,7 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
 
 
 def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:
-    """The matrix of a script's request. Raises ValueError.
+    """Return the matrix of a script's request. Raises ValueError.
 
     Up to 1.7 XGBoost's own parser reads it: the first item of a line is the label, whatever it is.
     From 3.0 on labels are passed over, and a feature that a line does not name is 0, not missing.
@@ -77,7 +77,7 @@ _DECODERS = {"text/csv": csv_to_dmatrix} | dict.fromkeys(LIBSVM, libsvm_to_dmatr
 
 
 def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
-    """The matrix of a request of that type. Raises UnsupportedFormatError, ValueError."""
+    """Return the matrix of a request of that type. Raises UnsupportedFormatError, ValueError."""
     kind = content_type.partition(";")[0].strip()
     if kind not in _DECODERS:
         raise errors.UnsupportedFormatError(kind)
@@ -85,6 +85,6 @@ def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
 
 
 def _shifts() -> bool:
-    """Whether the server's image is of 3.0 or newer; outside a server it counts as older."""
+    """Return whether the server's image is version 3.0 or newer; False outside a server."""
     image = os.environ.get("TRAINYARD_IMAGE", "")
     return bool(image) and version(image) >= (3, 0)

@@ -1,6 +1,6 @@
-"""What the toolkit's ``train`` does in these images: it runs the user's module, not a file.
+"""The toolkit's ``train`` command of AWS's XGBoost images: runs the user's module, not a file.
 
-``entry_point="abalone"`` is ``python -m abalone`` there, and so is ``abalone.py``.
+``entry_point="abalone"`` means ``python -m abalone`` there, and so does ``abalone.py``.
 """
 
 from pathlib import PurePath

@@ -14,7 +14,7 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 
 
 def csv_to_numpy(string_like: str, dtype: Any = None) -> np.ndarray:
-    """The cells, without axes of length one: as float64 where all are numbers, else as text.
+    """Return the cells, without axes of length one: as float64 if all are numbers, else as text.
 
     Raises ClientError for what is not CSV, or not of ``dtype``.
     """
@@ -34,7 +34,7 @@ def csv_to_numpy(string_like: str, dtype: Any = None) -> np.ndarray:
 
 
 def array_to_csv(array_like: Any) -> str:
-    """Lines of cells; a vector is a column."""
+    """Return lines of CSV cells; a vector becomes a column."""
     array = np.array(array_like)
     text = io.StringIO()
     try:
@@ -46,12 +46,12 @@ def array_to_csv(array_like: Any) -> str:
 
 
 def json_to_numpy(string_like: str | bytes, dtype: Any = None) -> np.ndarray:
-    """The array of a JSON document."""
+    """Return the array of a JSON document."""
     return np.array(json.loads(string_like), dtype=dtype)
 
 
 def array_to_json(array_like: Any) -> str:
-    """A JSON document, in which arrays are lists."""
+    """Return a JSON document in which arrays are lists."""
     return json.dumps(array_like, default=_listed)
 
 
@@ -60,19 +60,19 @@ def _listed(value: Any) -> Any:
 
 
 def npy_to_numpy(npy_array: bytes) -> np.ndarray:
-    """The array of an NPY file. A pickle in it runs code, as in AWS's image."""
+    """Return the array of an NPY file. A pickle in it runs code, as in AWS's image."""
     return np.load(io.BytesIO(npy_array), allow_pickle=True)
 
 
 def array_to_npy(array_like: Any) -> bytes:
-    """An NPY file."""
+    """Return the array as an NPY file."""
     file = io.BytesIO()
     np.save(file, array_like)
     return file.getvalue()
 
 
 def array_to_recordio_protobuf(array_like: Any, labels: Any = None) -> bytes:
-    """Not provided: raises NotImplementedError."""
+    """Raise NotImplementedError: recordio-protobuf is not provided here."""
     raise NotImplementedError(
         "array_to_recordio_protobuf is not provided outside AWS's image: use CSV, JSON or NPY"
     )
@@ -91,14 +91,14 @@ _ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
 
 
 def decode(obj: Any, content_type: str) -> np.ndarray:
-    """The array of a body of exactly that type. Raises UnsupportedFormatError."""
+    """Return the array of a body of exactly that type. Raises UnsupportedFormatError."""
     if content_type not in _DECODERS:
         raise errors.UnsupportedFormatError(content_type)
     return _DECODERS[content_type](obj)
 
 
 def encode(array_like: Any, content_type: str) -> str | bytes:
-    """The array in exactly that type. Raises UnsupportedFormatError."""
+    """Return the array encoded as exactly that type. Raises UnsupportedFormatError."""
     if content_type not in _ENCODERS:
         raise errors.UnsupportedFormatError(content_type)
     return _ENCODERS[content_type](array_like)

@@ -33,7 +33,7 @@ class Response:
             self.content_type = given
 
     def get_data(self) -> bytes:
-        """The body. Raises TypeError for one that is neither text nor bytes, nor parts of these."""
+        """Return the body. Raises TypeError if it is neither text nor bytes, nor parts of these."""
         if self.response is None:
             return b""
         whole = isinstance(self.response, str | bytes | bytearray)
@@ -42,7 +42,7 @@ class Response:
 
 
 def content_type(mimetype: str) -> str:
-    """The Content-Type header: werkzeug names the character set of text."""
+    """Return the Content-Type header; as in werkzeug, text types get a character set."""
     is_text = mimetype.startswith("text/") and "charset" not in mimetype
     return f"{mimetype}; charset=utf-8" if is_text else mimetype
 
