@@ -43,10 +43,10 @@ class StepContext:
     """VPC security groups of every job; empty for none."""
 
     network_isolation: bool
-    """Whether containers are cut off from the network."""
+    """True if containers are cut off from the network."""
 
     encrypt_traffic: bool
-    """Whether traffic between a job's instances is encrypted."""
+    """True if traffic between a job's instances is encrypted."""
 
     tags: dict[str, str]
     """Tags of every job and of the model package group."""

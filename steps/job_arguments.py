@@ -76,7 +76,7 @@ def read(options: argparse.Namespace, kind: type[Kind], what: str = "argument") 
 
 
 def _several(annotation: Any) -> bool:
-    """Whether values of this type are tuples, or None."""
+    """Return whether values of this type are tuples, or None."""
     return any(get_origin(t) is tuple for t in (annotation, *getattr(annotation, "__args__", ())))
 
 

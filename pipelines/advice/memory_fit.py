@@ -58,7 +58,7 @@ def _in_recipe(found: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
 
 
 def _is_possible(ours: Ours, change: Mapping[str, Any]) -> bool:
-    """Whether the loop takes the change, and has as many samples for each rank."""
+    """Return whether the loop takes the change, and has as many samples for each rank."""
     if ours.setting.lora_rank and "tensor_parallel" in change:
         return False
     try:

@@ -181,8 +181,8 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
 
 
 def _resharding(setting: Setting) -> str:
-    """Whether weights that were gathered are kept until the backward pass: in a pipeline they are
-    unless it is said, else the other way round.
+    """Return whether weights that were gathered are kept until the backward pass: in a pipeline
+    they are unless it is said, else the other way round.
     """
     if setting.shard == "gradients":
         return "default" if setting.pipeline > 1 else "never"

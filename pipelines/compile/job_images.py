@@ -101,5 +101,5 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
 
 
 def _runs_jobs(python: str) -> bool:
-    """Whether it is Python 3.11 or newer, as the jobs need: ``py312`` is."""
+    """Return whether it is Python 3.11 or newer, as the jobs need: ``py312`` is."""
     return python.startswith("py3") and int(python.removeprefix("py3") or 0) >= 11

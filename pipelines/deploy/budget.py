@@ -56,7 +56,7 @@ def ahead(
 
 
 def verdict(run: Ahead, budget: Budget) -> Verdict:
-    """Whether the run keeps the budget.
+    """Return whether the run keeps the budget.
 
     Of a run with other parameters than the recipe's, what earlier runs took does not count: twice
     the steps take longer. What ``start`` finds out changes no step's time.

@@ -124,8 +124,8 @@ class Lock:
             ) from None
 
     def _write(self, **condition: str) -> bool:
-        """Whether it is ours now. A retry of botocore's may be refused because of the attempt
-        before it, which S3 had carried out: then the object is ours.
+        """Return whether it is ours now. A retry of botocore's may be refused because of the
+        attempt before it, which S3 had carried out: then the object is ours.
         """
         body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
         try:
@@ -148,8 +148,8 @@ class Lock:
         return True
 
     def _is_late(self, error: ClientError) -> bool:
-        """Whether somebody was faster. A role that may list some prefixes only is told 403 of an
-        object that is not there (GetObject's page: 404 needs s3:ListBucket).
+        """Return whether somebody was faster. A role that may list some prefixes only is told 403
+        of an object that is not there (GetObject's page: 404 needs s3:ListBucket).
         """
         if error_code(error) in LOST_RACE:
             return True

@@ -51,7 +51,7 @@ class Records:
     """Fingerprint → when it was recorded last."""
 
     locked: bool
-    """Whether an upsert is under way, or was interrupted."""
+    """True if an upsert is under way, or was interrupted."""
 
     @property
     def last(self) -> str | None:

@@ -319,7 +319,7 @@ class Recipe(Section):
 
     @property
     def begins_with_model(self) -> bool:
-        """Whether the training begins with a model, which is a baseline then."""
+        """Return whether the training begins with a model, which is a baseline then."""
         return self.train.start_from is not None and self.train.start_from.checkpoint is None
 
     @model_validator(mode="after")

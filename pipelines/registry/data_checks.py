@@ -107,7 +107,7 @@ TRAIN = "train"
 
 
 def scripted(evidence: Evidence) -> bool:
-    """Whether a script of the user's own was scored."""
+    """Return whether a script of the user's own was scored."""
     return "channels" in evidence.json(evidence.source("Statistics")["S3Uri"]).get("dataset", {})
 
 

@@ -176,7 +176,7 @@ class Look:
 
     number: int
     counted: bool
-    """Whether the ledger holds it already."""
+    """True if the ledger holds it already."""
     champion: str
     alpha: float
     """What the recipe allows: 1 - confidence."""
@@ -256,7 +256,7 @@ class _Page:
         )
 
     def written(self, s3: Any, number: int) -> bool:
-        """Whether the number is ours now; False when somebody else was faster."""
+        """Return whether the number is ours now; False when somebody else was faster."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         body = {**self.about, "training": self.training, "by": whoami(), "at": at}
         try:

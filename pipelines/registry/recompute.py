@@ -71,7 +71,7 @@ def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
-    """Whether the gate's code is the same here; the ``code`` check has hashed that in S3.
+    """Return whether the gate's code is the same here; the ``code`` check has hashed that in S3.
 
     Which packages it asks for follows from the recipe: requirements.txt is left out.
     """

@@ -116,7 +116,7 @@ def _check_script(evidence: Evidence, parts: Parts) -> None:
 
 
 def is_script(evidence: Evidence) -> bool:
-    """Whether the model is a script's of one's own."""
+    """Return whether the model is a script's of one's own."""
     return evidence.provenance["workload"] == NAME
 
 

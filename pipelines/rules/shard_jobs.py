@@ -14,7 +14,8 @@ SHARD_MEMORY = 12
 
 @divides_work
 def shards(job: Job) -> bool:
-    """Whether it is our shard step: its instances read the same data, and pack parts of it."""
+    """Return whether it is our shard step: its instances read the same data, and pack parts of it.
+    """
     return as_list(job.get("AppSpecification.ContainerEntrypoint"))[-2:] == ENTRY
 
 

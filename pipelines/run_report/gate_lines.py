@@ -50,7 +50,7 @@ def checks_table(gate: Gate) -> Table:
 
 
 def baselines_table(execution: Execution, steps: Steps) -> Table | None:
-    """Whether the model beats each baseline on the same rows; None where nobody can tell."""
+    """Return whether the model beats each baseline on the same rows; None where nobody can tell."""
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     gate = read_gate(execution, steps)

@@ -50,7 +50,7 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
 
 
 def is_ours(metrics: Iterable[str]) -> bool:
-    """Whether a training job with such metrics runs Trainyard's loop."""
+    """Return whether a training job with such metrics runs Trainyard's loop."""
     return "train:step" in metrics
 
 
@@ -102,7 +102,8 @@ def limits(row: Row) -> str:
 
 
 def against(row: Row) -> str:
-    """Whether the model beats a baseline, as far as the rows can tell (``AgainstBaseline``)."""
+    """Return whether the model beats a baseline, as far as the rows can tell (``AgainstBaseline``).
+    """
     if row["low"] is not None and row["low"] > 0:
         return "yes"
     return "no, it is worse" if row["high"] is not None and row["high"] < 0 else "not shown"

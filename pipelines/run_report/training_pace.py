@@ -69,7 +69,8 @@ class Paces:
 
 
 def _warms_up(job: Mapping[str, Any]) -> bool:
-    """Whether its latest metric line is the first one, in which kernels are chosen and compiled."""
+    """Return whether its latest metric line is the first one, in which kernels are chosen and
+    compiled."""
     interval = job.get("HyperParameters", {}).get("log_interval", "")
     return interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval)
 

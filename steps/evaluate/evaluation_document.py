@@ -96,7 +96,7 @@ class Latency(TypedDict):
     waited_share: float | None
     """Part of the time in which the process wanted a core and had none; null: nobody can tell."""
     busy: bool
-    """Whether that disturbed it: then the figures are upper limits."""
+    """True if that disturbed it: then the figures are upper limits."""
     rounds: int
 
 

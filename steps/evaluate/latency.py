@@ -21,7 +21,7 @@ class Round:
 
     @property
     def busy(self) -> bool:
-        """Whether something else had the cores."""
+        """Return whether something else had the cores."""
         return self.waited is not None and self.waited > BUSY
 
 

@@ -105,7 +105,7 @@ class Scored:
     means: tuple[str, ...]
     """The metrics that its rows have."""
     grouped: bool
-    """Whether its rows have groups of their own."""
+    """True if its rows have groups of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

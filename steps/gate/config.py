@@ -53,7 +53,7 @@ class GateConfig(Declared):
     __pydantic_extra__: dict[str, FiniteFloat] = Setting(init=False)
 
     visible_checks: bool = False
-    """Whether the Verdict step shows one condition for each kind of check, beside the verdict."""
+    """True if the Verdict step shows one condition for each kind of check, beside the verdict."""
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -81,12 +81,12 @@ class GateConfig(Declared):
 
     @property
     def absolute(self) -> bool:
-        """Whether any declared check needs no champion."""
+        """Return whether any declared check needs no champion."""
         return any("champion" not in check.needs for check in declared(self.values))
 
     @property
     def reads_scores(self) -> bool:
-        """Whether any check needs the scores of single examples."""
+        """Return whether any check needs the scores of single examples."""
         return "scores" in self.needs
 
     @property

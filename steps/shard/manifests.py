@@ -81,7 +81,7 @@ def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[P
 
 
 def stand(expected: Mapping[Path, bytes]) -> bool:
-    """Whether all these files are there, byte for byte."""
+    """Return whether all these files are there, byte for byte."""
     return all(path.is_file() and path.read_bytes() == body for path, body in expected.items())
 
 

@@ -37,7 +37,7 @@ class RawObject:
     unit: str
     """16 hex digits of its name and the settings; the names of its runs and records begin so."""
     own: bool = True
-    """Whether this instance writes down what is bad in it: every instance reads every object."""
+    """True if this instance writes down what is bad in it: every instance reads every object."""
     files: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Several files by their names below ``path``, or none."""
 

@@ -35,7 +35,7 @@ class ShardSettings(Settings):
     the workload says. []: duplicates stay, but of a file under two names one is read."""
 
     by_folder: bool = False
-    """Whether the first folder below data.input is a part of a record, so that no sample holds
+    """True if the first folder below data.input is a part of a record, so that no sample holds
     records of two of them: an evaluation can be sliced by ``source``. False: it does not matter
     where a record lies."""
 

@@ -35,9 +35,9 @@ class Plan:
     unique: tuple[str, ...] | None
     by_folder: bool
     inputs: bool = False
-    """Whether the first folder is an input of several, so that labels are the folders below it."""
+    """True if the first folder is an input of several, so that labels are the folders below it."""
     summary: bool = False
-    """Whether a summary of the train split is written, too."""
+    """True if a summary of the train split is written, too."""
     output: Path
     host: str
 

@@ -211,7 +211,7 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
 
 
 def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> bool:
-    """Whether a required column has a null."""
+    """Return whether a required column has a null."""
     return any(column.required and records[name].null_count for name, column in columns.items())
 
 

@@ -208,7 +208,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_content(kind: pa.DataType) -> bool:
-    """Whether it is an Image or Audio of Hugging Face's datasets: ``bytes`` and ``path``."""
+    """Return whether it is an Image or Audio of Hugging Face's datasets: ``bytes`` and ``path``."""
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
     return kind.field("bytes").type in TEXTS[3:]
@@ -287,8 +287,8 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
 
 
 def _stays(values: pa.StringArray, rows: int) -> bool:
-    """Whether a dictionary is that of these rows, more or less: a row group's may be much larger,
-    or hold a bad value of a row elsewhere.
+    """Return whether a dictionary is that of these rows, more or less: a row group's may be much
+    larger, or hold a bad value of a row elsewhere.
     """
     return len(values) <= rows and not values.null_count and not _bad_texts("", values)
 

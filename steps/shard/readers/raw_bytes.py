@@ -53,7 +53,7 @@ class Window:
 
     stop: int = 0
     last: bool = False
-    """Whether the file ends at ``stop``."""
+    """True if the file ends at ``stop``."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -150,7 +150,7 @@ class Block:
         return pa.py_buffer(memoryview(self.data)[self.start : self.stop])
 
     def is_text(self) -> bool:
-        """Whether it is UTF-8 throughout, without NUL bytes."""
+        """Return whether it is UTF-8 throughout, without NUL bytes."""
         if self.data.find(b"\0", self.start, self.stop) >= 0:
             return False
         bounds = pa.py_buffer(np.array([0, len(self.codes)], np.int32))

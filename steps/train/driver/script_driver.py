@@ -279,7 +279,7 @@ def processes(config: dict[str, Any]) -> int:
 
 
 def is_first() -> bool:
-    """Whether this is the node whose artifact is described."""
+    """Return whether this is the node whose artifact is described."""
     return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
 
 
