@@ -1,8 +1,8 @@
 """The shapes of traced models, kept beside the recipes: plan, validate, budget and watch read them.
 
 ``python -m pipelines.advise --recipe R --trace`` writes a file for the recipe's workload, its
-settings and the precision; whoever foresees a training looks for the file of just these. A file
-whose code has changed since is refused, so that none speaks for another model than its own.
+settings and the precision; an estimate of a training uses the file of exactly these. A file
+whose code has changed since is refused, so that none is used for another model than its own.
 """
 
 import hashlib
@@ -19,22 +19,23 @@ from trainyard.foresight import model_shapes as shapes_of
 from trainyard.foresight.model_shapes import Shapes
 
 FOLDER = Path("recipes/shapes")
-"""Below the working directory; to be committed with the recipes."""
+"""Folder of the files, below the working directory; to be committed with the recipes."""
 
 WRITTEN = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
 SHIPPED = "training.workloads"
-NAMED = 3  # settings that a message names
+NAMED = 3  # maximum number of settings named in a message
 
 
 class StaleShapes(ForesightError):
-    """There is a file of just this workload's shapes, and it may not be used: its code is another
-    one by now, or it is damaged.
+    """The shapes of exactly this workload are on file but may not be used: the code has changed
+    since, or the file is damaged.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Of:
-    """What was traced, as a job's hyperparameters and a recipe say it alike."""
+    """Key of traced shapes: the workload, its settings and the precision, alike for jobs and
+    recipes."""
 
     workload: str
     config: Mapping[str, Any]
@@ -45,21 +46,21 @@ class Of:
 
     @property
     def place(self) -> Path:
-        """The file that has its shapes."""
+        """Return the file that holds the shapes."""
         digest = hashlib.sha256(json.dumps(self.told, sort_keys=True).encode()).hexdigest()
         return FOLDER / f"{self.workload}-{digest[:12]}.json"
 
     @property
     def told(self) -> dict[str, Any]:
-        """As the file says it."""
+        """Return the key as the file holds it."""
         return {"workload": self.workload, "config": self.config, "precision": self.precision}
 
 
 def keep(of: Of, tree: Mapping[str, Any]) -> Path:
-    """Write the shapes that were traced, and of what they are; the file.
+    """Write the traced shapes with their key; return the file.
 
     Args:
-        tree: as ``python -m training.shapes`` prints it.
+        tree: the shapes as ``python -m training.shapes`` prints them.
 
     Raises:
         ForesightError: the file cannot be written.
@@ -74,11 +75,11 @@ def keep(of: Of, tree: Mapping[str, Any]) -> Path:
 
 
 def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
-    """The shapes of just this workload, and what was assumed of them.
+    """Return the shapes of exactly this workload, and the assumptions made about them.
 
     Raises:
-        ForesightError: there are none; says how they are written.
-        StaleShapes: there are, and of other code, or damaged.
+        ForesightError: there is no such file; says how to write one.
+        StaleShapes: the file is of other code, or damaged.
     """
     place = of.place
     if not place.exists():
@@ -90,7 +91,7 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
     told = tree.get("of")
     code = code_sha256(of.workload)
     if not isinstance(told, dict) or {**told, "code": None} != {**of.told, "code": None}:
-        raise StaleShapes(f"{place}: is of other settings than its name says; {_anew()}")
+        raise StaleShapes(f"{place}: holds other settings than its name says; {_anew()}")
     if code is not None and code != told.get("code"):
         raise StaleShapes(
             f"{place}: the code of workload {of.workload} has changed since its model was traced; "
@@ -100,14 +101,14 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
         found = shapes_of.read(tree)
     except TrainingError as error:
         raise StaleShapes(f"{place}: {error}; {_anew()}") from None
-    unseen = f"the code of workload {of.workload}, not here, to be what was traced in {place}"
+    unseen = f"that the code of workload {of.workload}, which is not here, is what {place} traced"
     return found, () if code is not None else (unseen,)
 
 
 def code_sha256(workload: str) -> str | None:
-    """What tells the workload's code from other code: of all modules in its package's folder.
+    """Return a hash of all modules in the workload's package folder, which identifies its code.
 
-    None where it is not on Python's path.
+    None where the workload is not on Python's path.
     """
     try:
         found = find_spec(workload if "." in workload else f"{SHIPPED}.{workload}")
@@ -137,7 +138,7 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 def _others(of: Of) -> str:
-    """Which settings differ from those of the nearest file of the workload, if there is one."""
+    """Return, in words, the settings that differ from those of the workload's most similar file."""
     found = sorted(((sorted(_differing(of, one)), one) for one in _same(of)), key=_count)
     if not found:
         return ""

@@ -1,6 +1,6 @@
-"""Whether Trainyard's loop fits into the memory of the devices that it is given.
+"""Rules on whether Trainyard's loop fits into the memory of its devices.
 
-What is foreseen can be wrong, so nobody is kept from trying: these rules warn.
+Estimates can be wrong, so these rules only warn.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from trainyard.foresight.memory import foresee
 from trainyard.validate.rules.job_view import Job, member
 from trainyard.validate.rules.rule import Violation, rule
 
-SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: how far it is from what was measured"
+SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: its error against measurements"
 
 
 @rule(
@@ -53,14 +53,14 @@ def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
         of_request(job)
     except StaleShapes as error:
         yield job.at(member(job.hyperparameters_at, "workload"), str(error))
-    except ForesightError:  # nothing was traced of it
+    except ForesightError:  # it was not traced
         return
 
 
 def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
     try:
         ours = of_request(job)
-    except ForesightError:  # nothing is claimed of it
+    except ForesightError:  # no estimate
         return
     memory = foresee(ours.setting, ours.shapes)
     if memory.fits == fits:
