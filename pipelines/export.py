@@ -72,7 +72,9 @@ SCHEMAS = Path(__file__).with_name("kubernetes") / "schemas.json"
 
 
 def problems(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Yield ``spec.trainer.numNode: …`` for each field that the kind lacks, or has in another type."""
+    """Yield ``spec.trainer.numNode: …`` for each field that the kind lacks, or has in
+    another type.
+    """
     validator = _validator(str(manifest.get("kind")))
     if validator is None:
         yield f"kind: {manifest.get('kind')!r} is unknown; known are {', '.join(kinds())}"

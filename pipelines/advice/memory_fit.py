@@ -25,7 +25,9 @@ SAME = {
 
 
 def needed(ours: Ours, memory: Memory) -> str:
-    """Return how much of its devices' memory it needs, and in which part of a step it needs most."""
+    """Return how much of its devices' memory it needs, and in which part of a step
+    it needs most.
+    """
     device, peak = ours.setting.device, memory.peak
     return (
         f"needs {peak.p50:.1f} GiB (8 of 10 times {peak.p10:.1f} – {peak.p90:.1f}) of the "

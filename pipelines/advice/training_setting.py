@@ -218,7 +218,9 @@ def _ours(
 def _found(
     trained: _Traced, tuning: Tuning, precision: str
 ) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
-    """Return the fields that a traced model's layouts depend on, its shapes, and the assumptions."""
+    """Return the fields that a traced model's layouts depend on, its shapes, and the
+    assumptions.
+    """
     refuse_traced(trained.workload, tuning, precision)
     shapes, assumed = trained.shapes, ()
     if shapes is None:

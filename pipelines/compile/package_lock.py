@@ -37,7 +37,9 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """Return the line for pip, without the comments: they may change when the package does not."""
+        """Return the line for pip, without the comments: they may change when the
+        package does not.
+        """
         hashes = "".join(f" \\\n    --hash={value}" for value in self.hashes)
         return f"{self.requirement}{hashes}\n"
 
@@ -98,8 +100,9 @@ def _entry(block: str, where: str) -> Entry:
         version = ""
     if not version or not hashes or not all(map(_HASH.fullmatch, hashes)):
         raise DefinitionError(
-            f"{where}: {wanted!r} is not name==version with --hash=sha256:…"
-            ", so it is unclear what a job would install; write the file with `uv pip compile --universal --generate-hashes`"
+            f"{where}: {wanted!r} is not name==version with --hash=sha256:…, so it is unclear what "
+            "a job would install; write the file with "
+            "`uv pip compile --universal --generate-hashes`"
         )
     words = set(re.findall(r"[\w.-]+", comments)) - {"via", "pyproject.toml"}
     parents = {canonicalize_name(word) for word in words}

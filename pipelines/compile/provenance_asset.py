@@ -158,7 +158,9 @@ def _images(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seed(train: TrainStepConfig) -> int | None:
-    """Return the seed of the loop, or a script's argument ``seed``; None where it cannot be known."""
+    """Return the seed of the loop, or a script's argument ``seed``; None where it
+    cannot be known.
+    """
     found = train.loop.seed if train.loop else train.arguments.get("seed")
     return found if isinstance(found, int) else None
 

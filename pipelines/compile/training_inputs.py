@@ -52,7 +52,9 @@ def start_of(recipe: Recipe) -> dict[str, Any] | None:
 
 
 def base_of(recipe: Recipe) -> dict[str, str]:
-    """Return the registry's metadata on the model that the training begins with; empty without one."""
+    """Return the registry's metadata on the model that the training begins with; empty
+    without one.
+    """
     start = recipe.train.start_from
     if start is None or recipe.train.base is None:
         return {}
@@ -73,7 +75,9 @@ def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
 
 
 def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (step, the model that its weights begin with, in words) of each training that has one."""
+    """Yield (step, the model that its weights begin with, in words) of each training
+    that has one.
+    """
     for step in steps_of(document["Steps"]):
         given = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(given, str) and (start := _read(given)):

@@ -189,7 +189,9 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
 
 
 def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Project | None:
-    """Return the folder of the script that the recipe's section ``name`` names; None without one."""
+    """Return the folder of the script that the recipe's section ``name`` names; None
+    without one.
+    """
     if section.script is None:
         return None
     folder = _folder(section, home)
@@ -207,7 +209,9 @@ def _folder(section: TrainStepConfig | EvaluateConfig, home: Path) -> Path:
 
 
 def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
-    """Return the file's name in the folder; a file from elsewhere is added under a name of its own."""
+    """Return the file's name in the folder; a file from elsewhere is added under a
+    name of its own.
+    """
     if path.resolve().is_relative_to(folder.resolve()):
         return name_in(folder, files, path, field)
     if not path.is_file():

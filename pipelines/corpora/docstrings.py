@@ -45,7 +45,9 @@ def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (signature, docstring) of a source's functions; none for a source that does not parse."""
+    """Yield (signature, docstring) of a source's functions; none for a source that
+    does not parse.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes that older Pythons allowed

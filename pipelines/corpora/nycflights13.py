@@ -84,7 +84,9 @@ def joined(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -
 
 
 def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
-    """Return calendar and clock of each flight; times of day in minutes since midnight, local time."""
+    """Return calendar and clock of each flight; times of day in minutes since
+    midnight, local time.
+    """
     day = pd.to_datetime(flights[["year", "month", "day"]])
     departure, arrival = (_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr"))
     together = flights.groupby(["origin", "time_hour"])["flight"]

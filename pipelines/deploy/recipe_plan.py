@@ -65,7 +65,9 @@ def make(definition: CompiledPipeline) -> Plan:
 
 
 def ours(definition: CompiledPipeline, plan: Plan) -> Plan:
-    """Return the plan with what the definition itself says: the recipe's budget, and how it begins."""
+    """Return the plan with what the definition itself says: the recipe's budget, and
+    how it begins.
+    """
     budget = check_budget(definition.budget, plan.costs, plan.prices)
     return replace(plan, begins=dict(told(plan.wanted.document)), budget=budget)
 

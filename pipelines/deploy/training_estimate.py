@@ -23,11 +23,13 @@ from trainyard.validate.outer_form import read
 from trainyard.validate.rules.job_view import Job, training
 
 LONGEST = 28 * 24 * 60
-"""Most minutes that a training job may run (service quotas: "longest run time for a training job").
+"""Most minutes that a training job may run (service quotas: "longest run time for a
+training job").
 """
 
 GIVEN_UP = 50
-"""Multiple of its undisturbed duration after which a training that never ends is assumed stopped.
+"""Multiple of its undisturbed duration after which a training that never ends is
+assumed stopped.
 """
 
 

@@ -87,7 +87,9 @@ def _trainer(training: Training, cluster: Cluster, name: str, command: list[str]
 
 
 def scraped(training: Training) -> Fields:
-    """Return the pod template's annotations by which Prometheus finds /metrics, where it is served."""
+    """Return the pod template's annotations by which Prometheus finds /metrics, where
+    it is served.
+    """
     if not training.metrics_port:
         return {}
     said = {"scrape": "true", "port": str(training.metrics_port), "path": "/metrics"}
@@ -129,7 +131,9 @@ def _install(requirements: str | None) -> list[str]:
 
 
 def _resources(training: Training, cluster: Cluster) -> Fields:
-    """Return GPUs and EFA interfaces: the only way in Kubernetes to give a whole node to one pod."""
+    """Return GPUs and EFA interfaces: the only way in Kubernetes to give a whole
+    node to one pod.
+    """
     machine, wanted = training.machine, {}
     if machine.accelerators:
         wanted["nvidia.com/gpu"] = machine.accelerators

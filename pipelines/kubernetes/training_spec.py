@@ -188,5 +188,7 @@ def _machine(name: Any) -> Machine:
 
 
 def _named(pipeline: str) -> str:
-    """Return a DNS label: lower-case letters, digits and dashes, 50 at most (operators add to it)."""
+    """Return a DNS label: lower-case letters, digits and dashes, 50 at most
+    (operators add to it).
+    """
     return re.sub("[^a-z0-9-]", "-", pipeline.lower())[:44].strip("-") + "-train"

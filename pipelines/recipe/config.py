@@ -68,7 +68,8 @@ class Aws(Section):
     """ARN of the role that the pipeline assumes; default: SAGEMAKER_PIPELINE_ROLE_ARN."""
 
     job_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
-    """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, else the pipeline's.
+    """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, else
+    the pipeline's.
     """
 
     bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
@@ -131,7 +132,8 @@ class Workload(Section):
     """S3 prefix of a Hugging Face ``tokenizer.json``, for workloads that use a tokenizer."""
 
     source: str | None = None
-    """Folder, relative to the recipe, with your own workload's package; sent along with the code.
+    """Folder, relative to the recipe, with your own workload's package; sent along
+    with the code.
     """
 
 

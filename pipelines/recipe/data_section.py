@@ -10,7 +10,8 @@ from training.input_shares import Change, Mixture, check, check_steps
 
 S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
-"""Pattern of the name of a folder, a job's input, and a slice; readers skip other names (_x, .x).
+"""Pattern of the name of a folder, a job's input, and a slice; readers skip other
+names (_x, .x).
 """
 MOST = 8
 """Most inputs: a processing job takes ten (API, ProcessingInputs), two of which are the code and a
@@ -26,7 +27,8 @@ class Input(Section):
     """S3 prefix of its raw objects."""
 
     name: str | None = Field(default=None, pattern=NAME)
-    """Name in weights, logs, and the slices of the evaluation. None: the last folder of its prefix.
+    """Name in weights, logs, and the slices of the evaluation. None: the last folder
+    of its prefix.
     """
 
     weight: FiniteFloat | None = Field(default=None, gt=0)

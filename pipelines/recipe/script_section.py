@@ -60,8 +60,8 @@ def check(
         )
     if not data and not {*evaluate.channels} - {"train"}:
         raise ValueError(
-            "evaluate.channels: is missing; without a data section name the place of the test data, "
-            "as in {test: s3://bucket/prefix}"
+            "evaluate.channels: is missing; without a data section say where the test data lie, as "
+            "in {test: s3://bucket/prefix}"
         )
     if not evaluate.metrics:
         raise ValueError(

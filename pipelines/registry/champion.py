@@ -157,7 +157,9 @@ NOBODY = (NONE, UNRESOLVED, None)
 
 
 def compared_with(evidence: Evidence) -> str | None:
-    """Return the champion that the verdict rests on: an ARN or ``none``; None without a comparison."""
+    """Return the champion that the verdict rests on: an ARN or ``none``; None without
+    a comparison.
+    """
     try:
         gate = evidence.json(evidence.source("Constraints")["S3Uri"])
         evaluation = evidence.json(evidence.source("Statistics")["S3Uri"])

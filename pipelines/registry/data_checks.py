@@ -17,7 +17,9 @@ SUMMARY = ("examples", "sample")
 
 
 def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
-    """Return a check of split ``train`` or ``test``: fingerprint and sizes; ``deep``: every byte."""
+    """Return a check of split ``train`` or ``test``: fingerprint and sizes;
+    ``deep``: every byte.
+    """
 
     def check(evidence: Evidence) -> str:
         from training.data.merged_manifests import (

@@ -24,7 +24,9 @@ ML = "/opt/ml/"
 
 
 def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
-    """Return the checks that need ``checkout``; ``named``: the user says that it is the right one."""
+    """Return the checks that need ``checkout``; ``named``: the user says that it is
+    the right one.
+    """
     return {
         "verdict": lambda evidence: verdict(evidence, checkout),
         "recipe": lambda evidence: recipe(evidence, checkout),

@@ -114,7 +114,9 @@ def gate(evidence: Evidence) -> str:
 
 
 def metrics(evidence: Evidence) -> str:
-    """Check that the metrics in gate.json, customer metadata and model card are evaluation.json's."""
+    """Check that the metrics in gate.json, customer metadata and model card are
+    evaluation.json's.
+    """
     measured = evidence.json(evidence.source("Statistics")["S3Uri"])
     judged = evidence.json(evidence.source("Constraints")["S3Uri"])
     fingerprint = measured.get("dataset", {}).get("fingerprint")

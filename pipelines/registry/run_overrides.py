@@ -15,7 +15,8 @@ from pipelines.registry.package_evidence import Evidence
 from trainyard.plan.step_fields import flat
 
 PLACES = "aws."
-"""Prefix of the recipe's settings that say where it runs, not what: CI gives them at every upsert.
+"""Prefix of the recipe's settings that say where it runs, not what: CI gives them at
+every upsert.
 """
 
 

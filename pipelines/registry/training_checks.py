@@ -26,7 +26,9 @@ DESCRIPTION = "code/trainyard.json"
 
 
 def history(evidence: Evidence) -> str:
-    """Check that every step used the recorded code and data, or those of the training it continues."""
+    """Check that every step used the recorded code and data, or those of the training
+    it continues.
+    """
     told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
     same("identity of the training", told["identity"], evidence.provenance.get("identity"),
          "provenance.json")  # fmt: skip
@@ -137,7 +139,9 @@ def _sent(evidence: Evidence) -> dict[str, str]:
 
 
 def begun_with(evidence: Evidence) -> str:
-    """Check that the base is the recipe's in the evaluation, the record and the customer metadata."""
+    """Check that the base is the recipe's in the evaluation, the record and the
+    customer metadata.
+    """
     start, found = _asked(evidence), _evaluated(evidence)
     if start is None:
         same("the base", found, None, "recipe.json")

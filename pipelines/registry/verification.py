@@ -29,7 +29,8 @@ BY_SERVICE = (
 BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
 """Fields that record an approval."""
 OF_CONTAINER = ("ImageDigest", "ModelDataETag", "IsCheckpoint")
-"""Fields that the service adds to a container: the digest of an image's tag, the artifact's ETag.
+"""Fields that the service adds to a container: the digest of an image's tag, the
+artifact's ETag.
 """
 
 

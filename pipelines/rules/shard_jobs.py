@@ -14,7 +14,9 @@ SHARD_MEMORY = 12
 
 @divides_work
 def shards(job: Job) -> bool:
-    """Return whether it is our shard step: its instances read the same data, and each packs a part."""
+    """Return whether it is our shard step: its instances read the same data, and each
+    packs a part.
+    """
     return as_list(job.get("AppSpecification.ContainerEntrypoint"))[-2:] == ENTRY
 
 

@@ -13,7 +13,9 @@ MARKS = ("workload", "strategy", "global_batch", "micro_batch")
 
 
 def our_training(document: Document) -> list[Job]:
-    """Return, for ``over``, the training jobs with our hyperparameters, all known before the run."""
+    """Return, for ``over``, the training jobs with our hyperparameters, all known
+    before the run.
+    """
     return [job for job in training(document) if _is_ours(job.hyperparameters)]
 
 

@@ -79,7 +79,9 @@ def script_table(execution: Execution, steps: Steps) -> Table | None:
 
 
 def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return (optimizer steps done, all steps) of our training job; None before its first metric."""
+    """Return (optimizer steps done, all steps) of our training job; None before its
+    first metric.
+    """
     done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
     return (done, int(total)) if done is not None and total.isdigit() else None
 

@@ -1,4 +1,6 @@
-"""Draw the pictures of a run's page, as SVG text: the gate's, the test split's and the training's."""
+"""Draw the pictures of a run's page, as SVG text: the gate's, the test split's and
+the training's.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO

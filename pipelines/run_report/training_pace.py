@@ -71,7 +71,9 @@ class Paces:
 
 
 def _warms_up(job: Mapping[str, Any]) -> bool:
-    """Return whether its latest metric line is the first, in which kernels are chosen and compiled."""
+    """Return whether its latest metric line is the first, in which kernels are chosen
+    and compiled.
+    """
     interval = job.get("HyperParameters", {}).get("log_interval", "")
     return interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval)
 
@@ -82,7 +84,9 @@ def read_pace(execution: Execution, steps: Steps) -> Pace | None:
 
 
 def seconds(job: Mapping[str, Any]) -> Seconds | None:
-    """Return the seconds of a step and its parts in the job's latest metric line; None without one."""
+    """Return the seconds of a step and its parts in the job's latest metric line; None
+    without one.
+    """
     found = latest(job)
     if not is_ours(found) or "train:step_seconds" not in found:
         return None

@@ -2,8 +2,8 @@
 
 With an elastic policy the operator sets PET_RDZV_BACKEND, PET_RDZV_ENDPOINT, PET_RDZV_ID,
 PET_NNODES, PET_NPROC_PER_NODE and PET_MAX_RESTARTS in every container
-(kubeflow/training-operator, pkg/controller.v1/pytorch/elastic.go). The minimum and the maximum number
-of nodes are equal: with fewer the training would go on, slower than was paid for.
+(kubeflow/training-operator, pkg/controller.v1/pytorch/elastic.go). The minimum and the maximum
+number of nodes are equal: with fewer the training would go on, slower than was paid for.
 """
 
 from pipelines.kubernetes.kinds import kind
