@@ -101,7 +101,7 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
         found = shapes_of.read(tree)
     except TrainingError as error:
         raise StaleShapes(f"{place}: {error}; {_anew()}") from None
-    unseen = f"that the code of workload {of.workload}, which is not here, is what {place} traced"
+    unseen = f"the code of workload {of.workload}, not here, to be what was traced in {place}"
     return found, () if code is not None else (unseen,)
 
 

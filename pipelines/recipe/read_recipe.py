@@ -128,7 +128,7 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         tree = load_yaml(text, _StrictLoader)
     except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+        raise RecipeError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise RecipeError(
             f"{path}: must be a mapping of sections (pipeline:, aws:, …), not {_brief(tree)}"

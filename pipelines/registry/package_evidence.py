@@ -210,9 +210,9 @@ class Evidence:
         try:
             found = json.loads(self.read(uri))
         except (ValueError, RecursionError) as error:
-            raise Absent(f"{uri} is no JSON: {error}") from None
+            raise Absent(f"{uri} is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise Absent(f"{uri} is no JSON object")
+            raise Absent(f"{uri} is not a JSON object")
         return found
 
     def sha256(self, uri: str) -> str:

@@ -87,7 +87,7 @@ def _object(file: Path) -> dict[str, Any]:
     try:
         tree = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file.name}: is no JSON: {error}") from None
+        raise DataError(f"{file.name}: is not JSON: {error}") from None
     if not isinstance(tree, dict):
         raise DataError(f"{file.name}: is {str(tree)[:60]!r}; expected a JSON object")
     return tree

@@ -124,7 +124,7 @@ def report_failure(error: TrainyardError, failure: Path) -> None:
         return
     if isinstance(error, LostRankError) and attempt.most:
         error = LostRankError(
-            f"{error}; already restarted {attempt.most} times (train.max_restarts)"
+            f"{error}; restarted {attempt.most} times already (train.max_restarts)"
         )
     job_main.report(error, failure)
 

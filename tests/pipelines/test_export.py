@@ -96,7 +96,7 @@ def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
         ({"kind": "trainjop"}, "nearest valid name: trainjob"),
         ({"channel": []}, "only a run knows where the data of channel train are"),
         ({"channel": ["trian=s3://b/x"]}, "step Train has no such channel; it has train, valid"),
-        ({"recipe": "prod"}, "say with --efa how many interfaces"),
+        ({"recipe": "prod"}, "give with --efa the interfaces"),
         (
             {
                 "overrides": [
@@ -104,7 +104,7 @@ def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
                     "images.training=123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
                 ]
             },
-            "none whose GPUs or CPUs",
+            "not a type whose GPUs or CPUs",
         ),
         (
             {"overrides": ["train.launcher=mpi", "train.processes_per_node=1"]},

@@ -168,7 +168,7 @@ def described_as(**changes):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda champion: None, "ChampionModelUri does not say where"),
+        (lambda champion: None, "ChampionModelUri names no folder"),
         (vanished, "model.tar.gz: is missing"),
         (torn, "cannot be unpacked"),
         (described_as(), "config.json: is missing or damaged"),

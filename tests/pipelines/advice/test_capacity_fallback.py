@@ -118,7 +118,7 @@ def test_a_recipe_without_other_types_has_none():
     [
         ("[ml.m5.large]", "an image for cpu"),
         ("[ml.nope.large]", "ml.nope.large: no such type"),
-        ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge stands there, or is used, twice"),
+        ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge is listed or used twice"),
     ],
 )
 def test_a_type_that_cannot_stand_in_is_told(given: str, why: str):

@@ -156,7 +156,7 @@ def test_what_the_lock_has_not_is_refused(root: str, found: str):
              "einops==0.8.2 --hash=sha256:12", f"einops==0.8.2 --hash={HASH} --no-deps"],
 )  # fmt: skip
 def test_what_nobody_could_install_again_is_refused(line: str):
-    with pytest.raises(DefinitionError, match="mine: .* is no name==version with --hash=sha256"):
+    with pytest.raises(DefinitionError, match="mine: .* is not name==version with --hash=sha256"):
         read(f"# mine\n{line}\n", "mine")
 
 

@@ -116,7 +116,7 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
     rest = all_of(cost.usd_limit for cost in new if cost is not train)
     verdict = check_budget(Budget(usd_per_run=80, bound="seen"), new, PRICES)
     assert verdict.holds and f"at most ${rest + train.usd_expected.high:,.2f}" in verdict.text
-    assert verdict.text.endswith("Train as long as is foreseen nine times of ten)")
+    assert verdict.text.endswith("Train as long as foreseen in nine of ten cases)")
     beside = check_budget(Budget(usd_per_run=400), new, PRICES).text
     assert f"; ${rest + train.usd_expected.high:,.2f} where Train takes" in beside
     changed = ("train.loop.learning_rate=0.001",)

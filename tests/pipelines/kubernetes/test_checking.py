@@ -57,7 +57,7 @@ def test_all_that_is_exported_is_right(manifests):
             *("HyperPodPyTorchJob", "spec.runPolicy.logMonitoringConfiguration.0"),
             *("expectedStartCutOffInSeconds", "soon", "'soon' is not of type 'integer'"),
         ),
-        ("HyperPodPyTorchJob", "", "kind", "HyperPodJob", "'HyperPodJob' is not known"),
+        ("HyperPodPyTorchJob", "", "kind", "HyperPodJob", "'HyperPodJob' is unknown"),
     ],
 )
 def test_a_fault_is_named_with_its_place(kind, path, name, value, said, manifests):

@@ -91,7 +91,7 @@ def test_where_no_file_can_be_written_is_told_before_anything_is_done(there: Pat
 def test_a_plan_that_is_nested_is_no_whole_plan(there: Path):
     (there / "plan.json").write_text(json.dumps({"format": 1}) + "[" * 9000)
     for name in ("deep.json", "plan.json"):
-        assert "is no whole plan" in told("pipelines.upsert", "--plan", name)
+        assert "is not a whole plan" in told("pipelines.upsert", "--plan", name)
 
 
 @pytest.mark.parametrize("region", ["../x", "us east", "US-EAST-1", "x"])

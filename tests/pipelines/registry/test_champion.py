@@ -208,10 +208,10 @@ def test_a_plan_looks_at_the_run_that_start_would_start(definition):
 @pytest.mark.parametrize(
     ("recipe", "slices", "expected"),
     [
-        ("laptop", "[sources]", "'sources' is no slice of workload language_model; nearest"),
+        ("laptop", "[sources]", "'sources' is not a slice of workload language_model; nearest"),
         ("laptop", "[source]", "'source' is the folder .*; set shard.by_folder to true"),
         ("flights", "[carier]", "nearest valid name: carrier"),
-        ("flights", "[temp]", "'temp' is no slice of workload tabular"),
+        ("flights", "[temp]", "'temp' is not a slice of workload tabular"),
     ],
 )
 def test_a_slice_that_the_workload_does_not_know_is_named(recipe, slices, expected):

@@ -195,7 +195,7 @@ def test_a_metric_of_the_recipe_that_was_not_written_is_named(root):
     with pytest.raises(SystemExit):
         evaluate_job.main([*options, "--root", str(root)])
     assert (
-        "metrics.json: auc is no metric of evaluate.metrics"
+        "metrics.json: auc is not a metric of evaluate.metrics"
         in (root / "output/message").read_text()
     )
 

@@ -329,7 +329,7 @@ def test_a_name_that_is_no_utf8_is_refused(shard, failure, tmp_path):
     root = container(tmp_path / "algo-1-of-1", {}, "algo-1", ["algo-1"])
     name = os.fsdecode(b"caf\xe9.jsonl")
     (root / "processing/input/raw" / name).write_bytes(lines(RECORDS))
-    assert "'caf\\udce9.jsonl': the file's name is no UTF-8" in failure({})
+    assert "'caf\\udce9.jsonl': the file's name is not UTF-8" in failure({})
 
 
 def test_wrong_settings_are_named(failure, shard, capsys):
@@ -409,9 +409,9 @@ def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, 
     ("files", "said"),
     [
         ({"web/a.jsonl": lines(RECORDS)}, "raw/code: holds no file; there has to be a folder"),
-        (MIXED | {"c.jsonl": lines(RECORDS)}, "raw/c.jsonl: is none of data.inputs; there has"),
+        (MIXED | {"c.jsonl": lines(RECORDS)}, "raw/c.jsonl: is not one of data.inputs; there has"),
         ({"web/a.jsonl": lines(RECORDS[:50]), "code/c.jsonl": lines(RECORDS)},
-         "input web: no record of it stays: its files are empty, or each record"),
+         "input web: none of its records stays: its files are empty, or each record"),
     ],
 )  # fmt: skip
 def test_an_input_without_data_of_its_own_ends_the_job(failure, files, said):

@@ -243,4 +243,4 @@ def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
     assert process.wait(120) == 3
     assert not (job / "model").exists()
     said = (job / "output/failure").read_text()
-    assert said == "train.py ended with exit status 3; the log says more"
+    assert said == "train.py ended with exit status 3; see the log"
