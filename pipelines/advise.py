@@ -210,12 +210,12 @@ def _apply(
     said: bool,
 ) -> None:
     changed = changes(recipe, first)
-    told = [
+    comment = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
         f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
         f"{fills(first.memory)}.",
     ]
-    write(place, path, overrides, changed, told)
+    write(place, path, overrides, changed, comment)
     if said:
         console.print(f"written: {place}; python -m pipelines.plan --recipe {place}", markup=False)
 

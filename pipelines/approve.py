@@ -107,10 +107,10 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
     arn = registered_by(execution, region)
     evidence = Evidence(arn)
     try:
-        told = evidence.recipe["register"].get("approval")
+        approval = evidence.recipe["register"].get("approval")
     except (Absent, KeyError):  # not registered by our pipeline, or its record is gone
         return None
-    if told != "automatic":
+    if approval != "automatic":
         return None
     status = evidence.package.get("ModelApprovalStatus")
     if status != "PendingManualApproval":

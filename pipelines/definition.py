@@ -354,10 +354,10 @@ def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str |
         **{name: value for name, value in known.items() if name in recipe.parameters},
         **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
-    told = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
-    told |= {LOOK: 0} if recipe.gate.comparisons else {}
+    found = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
+    found |= {LOOK: 0} if recipe.gate.comparisons else {}
     kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
-    parameters = {n: _parameter(n, v) for n, v in (values | told).items() if n not in kept}
+    parameters = {n: _parameter(n, v) for n, v in (values | found).items() if n not in kept}
     return kept | parameters
 
 

@@ -75,7 +75,7 @@ def _chosen(lock: Path, folder: Path) -> Path:
     """Download into ``folder`` the wheel that pip finds for the only package of ``lock``. Given
     hashes, pip prefers an index, so the folders of its configuration are asked first."""
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
-    if "UV_FIND_LINKS" not in _told() or not _pip(*command, "--no-index", may_fail=True):
+    if "UV_FIND_LINKS" not in _uv_variables() or not _pip(*command, "--no-index", may_fail=True):
         print(f"no folder of pip's configuration has a wheel of {lock.name}: asking the index")
         _pip(*command)
     [wheel] = folder.iterdir()
@@ -114,12 +114,12 @@ def _uv(verb: str, *words: str, said: str | None = None) -> None:
     """Run uv; ``said`` is the text that it reads as the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", verb, "--quiet", f"--python={sys.executable}", *words]
-    environment = {**_told(), **os.environ}
+    environment = {**_uv_variables(), **os.environ}
     subprocess.run(command, check=True, env=environment, input=said, text=True)
 
 
 @lru_cache(maxsize=1)
-def _told() -> dict[str, str]:
+def _uv_variables() -> dict[str, str]:
     """Return pip's configuration in uv's variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -19,7 +19,7 @@ BEST = "--index-strategy=unsafe-best-match"  # of several indexes, as pip and sc
 sys.path.insert(0, str(CHECKOUT))
 
 from pipelines.compile.package_lock import PACKAGES, read  # noqa: E402
-from scripts.install import _told  # noqa: E402
+from scripts.install import _uv_variables  # noqa: E402
 from training.strategy_table import OPTIONS, release  # noqa: E402
 
 
@@ -47,7 +47,7 @@ def _install(python: Path, *words: str) -> None:
     """Install with .venv's uv, which ``make .venv/installed`` installed."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", "install", "--quiet", f"--python={python}", BEST, *words]
-    subprocess.run(command, check=True, env={**_told(), **os.environ})
+    subprocess.run(command, check=True, env={**_uv_variables(), **os.environ})
 
 
 if __name__ == "__main__":

@@ -41,12 +41,12 @@ def next_type(arn: str, tried: Collection[str], region: str | None) -> str | Non
         return None
     with service_errors(f"reading the definition of {arn}"):
         sagemaker = client("sagemaker", region)
-        told = sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
+        answer = sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
         pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
             PipelineExecutionArn=arn
         )
         given = {one["Name"]: one["Value"] for page in pages for one in page["PipelineParameters"]}
-    document = json.loads(told["PipelineDefinition"])
+    document = json.loads(answer["PipelineDefinition"])
     now = values(document, given).get(TYPE)
     recipe = recorded_recipe(client("s3", region), document)
     return next((name for name in fallbacks(recipe) if name not in {*tried, now}), None)

@@ -92,8 +92,8 @@ def _of(recipe: Recipe) -> kept.Of:
     assert loop is not None  # noqa: S101 (the caller has checked)
     precision = numbers_of(loop, tuning)["precision"]
     refuse_traced(recipe.workload.name, tuning, precision)
-    told = recipe.workload_config.model_dump(mode="json")
-    return kept.Of(recipe.workload.name, told, precision)
+    settings = recipe.workload_config.model_dump(mode="json")
+    return kept.Of(recipe.workload.name, settings, precision)
 
 
 def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
     """Return a function that says why our loop, or the recipe's workload, cannot use a layout."""
     loop, spec, settings = recipe.train.loop, recipe.workload_spec, recipe.workload_config
     assert loop is not None  # noqa: S101
-    told = loop.model_dump()
+    current = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
         if setting.precision != precision_of(loop):
@@ -204,7 +204,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
                 "take other machines"
             )
         try:
-            changed = TrainConfig.model_validate({**told, **fields(setting, loop)})
+            changed = TrainConfig.model_validate({**current, **fields(setting, loop)})
             changed.micro_batches(setting.gpus)
         except ValidationError as error:
             return str(error.errors()[0]["msg"]).removeprefix("Value error, ")

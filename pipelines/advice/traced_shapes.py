@@ -65,10 +65,10 @@ def keep(of: Of, tree: Mapping[str, Any]) -> Path:
     Raises:
         ForesightError: the file cannot be written.
     """
-    told = {**of.told, "code": code_sha256(of.workload)}
+    key = {**of.told, "code": code_sha256(of.workload)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(of.place, json.dumps({"of": told, **tree}, indent=1) + "\n")
+        atomic_file.write(of.place, json.dumps({"of": key, **tree}, indent=1) + "\n")
     except OSError as error:
         raise ForesightError(f"{of.place}: cannot be written: {error}") from None
     return of.place
@@ -88,11 +88,11 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
             f"{WRITTEN}"
         )
     tree = _read(place)
-    told = tree.get("of")
+    key = tree.get("of")
     code = code_sha256(of.workload)
-    if not isinstance(told, dict) or {**told, "code": None} != {**of.told, "code": None}:
+    if not isinstance(key, dict) or {**key, "code": None} != {**of.told, "code": None}:
         raise StaleShapes(f"{place}: holds other settings than its name says; {_anew()}")
-    if code is not None and code != told.get("code"):
+    if code is not None and code != key.get("code"):
         raise StaleShapes(
             f"{place}: the code of workload {of.workload} has changed since its model was traced; "
             f"{_anew()}"
@@ -153,14 +153,14 @@ def _count(found: tuple[list[str], Path]) -> tuple[int, Path]:
 
 def _same(of: Of) -> Iterator[Path]:
     for place in FOLDER.glob(f"{of.workload}-*.json"):
-        told = _read(place).get("of")
-        if isinstance(told, dict) and told.get("workload") == of.workload:
+        key = _read(place).get("of")
+        if isinstance(key, dict) and key.get("workload") == of.workload:
             yield place
 
 
 def _differing(of: Of, place: Path) -> Iterator[str]:
-    told = _read(place)["of"]
-    theirs = told.get("config") or {}
-    if told.get("precision") != of.precision:
+    key = _read(place)["of"]
+    theirs = key.get("config") or {}
+    if key.get("precision") != of.precision:
         yield "precision"
     yield from (name for name in {*theirs, *of.config} if theirs.get(name) != of.config.get(name))

@@ -63,9 +63,9 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
     train = recipe.train
     if train.loop is None:
         raise ForesightError(f"nobody knows what the script {train.script} computes")
-    told = recipe.workload_config.model_dump(mode="json")
+    settings = recipe.workload_config.model_dump(mode="json")
     cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
-    return _ours(train.loop, _of(recipe.workload.name, told, shapes), train.tuning, cluster)
+    return _ours(train.loop, _of(recipe.workload.name, settings, shapes), train.tuning, cluster)
 
 
 def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -100,8 +100,8 @@ def of_job(
         raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
-        told = read_settings(hyperparameters.get("workload_config", "{}"))
-        workload = _of(hyperparameters["workload"], told)
+        settings = read_settings(hyperparameters.get("workload_config", "{}"))
+        workload = _of(hyperparameters["workload"], settings)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
     except (ValidationError, TrainingError) as error:
@@ -117,10 +117,10 @@ def of_request(job: Job) -> Ours:
     Raises:
         ForesightError: the training cannot be foreseen; says why.
     """
-    told = job.hyperparameters
-    if any(unknowns(told)) or not job.instance_type or not job.nodes:
+    given = job.hyperparameters
+    if any(unknowns(given)) or not job.instance_type or not job.nodes:
         raise ForesightError("its machines or hyperparameters are known only in a run")
-    texts = {name: str(value) for name, value in told.items()}
+    texts = {name: str(value) for name, value in given.items()}
     return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
 
 

@@ -72,11 +72,11 @@ def ours(definition: CompiledPipeline, plan: Plan) -> Plan:
     return replace(plan, begins=dict(told(plan.wanted.document)), budget=budget)
 
 
-def _look(s3: Any, document: Mapping[str, Any], told: Mapping[str, str]) -> Look | None:
+def _look(s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]) -> Look | None:
     """Return the look at the test split that the next run would be; the first where there is no
     bucket yet."""
     try:
-        return ledger.look(s3, document, told)
+        return ledger.look(s3, document, champion)
     except ClientError as error:
         if error_code(error) == "NoSuchBucket":
             return None

@@ -92,7 +92,7 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
     environment = dict(request.get("Environment", {}))
     hyperparameters = request.get("HyperParameters", {})
     if own:
-        environment |= _told(machine, channels, hyperparameters)
+        environment |= _driver_variables(machine, channels, hyperparameters)
     return Training(
         name=_named(pipeline.name),
         image=request["AlgorithmSpecification"]["TrainingImage"],
@@ -151,7 +151,7 @@ def _refuse_launcher(launcher: str) -> None:
         )
 
 
-def _told(
+def _driver_variables(
     machine: Machine, channels: Mapping[str, str], hyperparameters: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the variables that AWS's driver gives a script

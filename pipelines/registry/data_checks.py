@@ -115,10 +115,10 @@ def scripted(evidence: Evidence) -> bool:
 
 def tested(evidence: Evidence, *, deep: bool) -> str:
     """Check that the test data of a script are in place; ``deep``: every byte of them."""
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
-    told = {name: channel for name, channel in told.items() if name != TRAIN}
+    channels = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
+    channels = {name: channel for name, channel in channels.items() if name != TRAIN}
     uris = {name: source["S3Uri"] for name, source in evidence.job_inputs("Evaluate").items()}
-    return _checked(evidence, "test", told, uris, deep)
+    return _checked(evidence, "test", channels, uris, deep)
 
 
 def trained(evidence: Evidence, *, deep: bool) -> str:
@@ -137,35 +137,35 @@ def trained(evidence: Evidence, *, deep: bool) -> str:
 def _checked(
     evidence: Evidence,
     split: str,
-    told: Mapping[str, Mapping[str, Any]],
+    channels: Mapping[str, Mapping[str, Any]],
     uris: Mapping[str, str],
     deep: bool,
 ) -> str:
-    named = json_sha256({name: channel["sha256"] for name, channel in told.items()})
+    named = json_sha256({name: channel["sha256"] for name, channel in channels.items()})
     same(f"fingerprint of the {split} data", named,
          evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
-    if missing := sorted(told.keys() - uris.keys()):
+    if missing := sorted(channels.keys() - uris.keys()):
         raise Unchecked(f"channel {missing[0]} came from no prefix in S3")
     files = 0
-    for name, channel in told.items():
+    for name, channel in channels.items():
         files += _check_channel(evidence, f"channel {name}", uris[name], channel, deep)
     return f"{named[:SHOWN]}, {files} files" + (", every byte" if deep else "")
 
 
 def _check_channel(
-    evidence: Evidence, what: str, uri: str, told: Mapping[str, Any], deep: bool
+    evidence: Evidence, what: str, uri: str, recorded: Mapping[str, Any], deep: bool
 ) -> int:
     there = evidence.input_objects(uri)
-    same(f"number of files of {what} ({uri})", len(there), told["files"], "its job")
-    same(f"bytes of {what} ({uri})", sum(size for _, size in there.values()), told["bytes"],
+    same(f"number of files of {what} ({uri})", len(there), recorded["files"], "its job")
+    same(f"bytes of {what} ({uri})", sum(size for _, size in there.values()), recorded["bytes"],
          "its job")  # fmt: skip
-    read = told.get("contents", True)  # a streamed channel is recorded by names and sizes only
+    read = recorded.get("contents", True)  # a streamed channel is recorded by names and sizes only
     if deep or not read:
         contents = {
             name: [size, evidence.sha256(where)] if read else [size]
             for name, (where, size) in there.items()
         }
-        same(f"SHA-256 of {what} ({uri})", json_sha256(contents), told["sha256"], "its job")
+        same(f"SHA-256 of {what} ({uri})", json_sha256(contents), recorded["sha256"], "its job")
     return len(there)
 
 
@@ -184,11 +184,11 @@ def artifact(evidence: Evidence) -> str:
 def scores(evidence: Evidence) -> str:
     """Check that the tables of scores are those that the gate read and the evaluation sums up."""
     recorded = evidence.provenance["scores_sha256"]
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
+    tables = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
     folder = evidence.output("Evaluate", "scores")
     alone(evidence, folder, recorded)
     for name, expected in recorded.items():
-        same(f"SHA-256 of {name} in evaluation.json", told[name]["sha256"], expected,
+        same(f"SHA-256 of {name} in evaluation.json", tables[name]["sha256"], expected,
              "provenance.json")  # fmt: skip
         same(f"SHA-256 of {name}", evidence.sha256(f"{folder}/{name}"), expected,
              "provenance.json")  # fmt: skip
@@ -201,8 +201,8 @@ def outputs(evidence: Evidence) -> str:
     alone(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
     gate = evidence.output("Gate", "gate")
     alone(evidence, gate, ("gate.json", "provenance.json", "record.json"))
-    told = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
-    if evidence.read(f"{gate}/record.json") != told.encode():
+    expected = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
+    if evidence.read(f"{gate}/record.json") != expected.encode():
         raise Mismatch("record.json is not what follows from provenance.json")
     return "4 files"
 

@@ -93,16 +93,16 @@ def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def recipe(evidence: Evidence, checkout: Path) -> str:
     """Check that the recipe's file in the checkout is the one that was read."""
-    path, told = _recipe(evidence, checkout), evidence.provenance["recipe"]
+    path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
     found = file_sha256(path)
-    if found == told["file_sha256"]:
-        return str(told["file"])
+    if found == source["file_sha256"]:
+        return str(source["file"])
     recorded = str(evidence.provenance.get("commit"))
     if current_commit(checkout).removesuffix("-dirty") != recorded.removesuffix("-dirty"):
-        raise Unchecked(f"{told['file']} differs in this checkout, which is at another commit")
+        raise Unchecked(f"{source['file']} differs in this checkout, which is at another commit")
     raise Mismatch(
-        f"{told['file']} was edited: its SHA-256 is {found}, "
-        f"provenance.json says {told['file_sha256']}"
+        f"{source['file']} was edited: its SHA-256 is {found}, "
+        f"provenance.json says {source['file_sha256']}"
     )
 
 
@@ -122,17 +122,17 @@ def compiled(evidence: Evidence, checkout: Path) -> str:
     """Check that compiling the recipe in the checkout gives exactly the definition that ran."""
     commit(evidence, checkout)
     _recipe(evidence, checkout)
-    told, account = evidence.provenance["recipe"], evidence.provenance["account"]
-    sets = [word for override in told["overrides"] for word in ("--set", override)]
+    recorded, account = evidence.provenance["recipe"], evidence.provenance["account"]
+    sets = [word for override in recorded["overrides"] for word in ("--set", override)]
     environment = {
         "AWS_REGION": account["region"],
         "SAGEMAKER_PIPELINE_ROLE_ARN": account["role"],
         "SAGEMAKER_JOB_ROLE_ARN": account["job_role"],
         "ARTIFACT_BUCKET": account["bucket"],
     }
-    words = ["pipelines.definition", "--recipe", told["file"], *sets]
+    words = ["pipelines.definition", "--recipe", recorded["file"], *sets]
     if _run(checkout, words, environment).rstrip("\n") != evidence.definition:
-        raise Mismatch(f"compiling {told['file']} again gives another definition")
+        raise Mismatch(f"compiling {recorded['file']} again gives another definition")
     return "byte for byte"
 
 

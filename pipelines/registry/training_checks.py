@@ -29,19 +29,19 @@ def history(evidence: Evidence) -> str:
     """Check that every step used the recorded code and data, or those of the training
     it continues.
     """
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same("identity of the training", told["identity"], evidence.provenance.get("identity"),
+    training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
+    same("identity of the training", training["identity"], evidence.provenance.get("identity"),
          "provenance.json")  # fmt: skip
     recorded = evidence.provenance["training"]["code_sha256"]
     same("SHA-256 of the training's code in S3", json_sha256(_sent(evidence)), recorded,
          "provenance.json")  # fmt: skip
-    for stretch in told["stretches"]:
-        if stretch["identity"] == told["identity"]:
+    for stretch in training["stretches"]:
+        if stretch["identity"] == training["identity"]:
             _check_recorded(evidence, stretch, recorded)
         else:
             _check_begun(evidence, stretch)
-    count = len(told["stretches"])
-    return f"{told['identity'][:SHOWN]}, {count} stretch{'' if count == 1 else 'es'}"
+    count = len(training["stretches"])
+    return f"{training['identity'][:SHOWN]}, {count} stretch{'' if count == 1 else 'es'}"
 
 
 def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> None:
@@ -75,10 +75,10 @@ def artifact(evidence: Evidence) -> str:
     written = described(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})
     parts = lineage.parts
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same(f"identity in {config}", written["identity"], told["identity"], "evaluation.json")
-    same(f"identity of the parts in {config}", parts.name, told["identity"], config)
-    same(f"stretches in {config}", written["stretches"], told["stretches"], "evaluation.json")
+    training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
+    same(f"identity in {config}", written["identity"], training["identity"], "evaluation.json")
+    same(f"identity of the parts in {config}", parts.name, training["identity"], config)
+    same(f"stretches in {config}", written["stretches"], training["stretches"], "evaluation.json")
     if differs := changed(_sent(evidence), parts.code):
         raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
     same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),

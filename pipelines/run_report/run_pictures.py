@@ -96,7 +96,7 @@ def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | 
 def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
     """Draw the checks that are not about a metric, each as a multiple of its threshold."""
     rows = [
-        (_told(check), times, GOOD if check["passed"] else BAD)
+        (_label(check), times, GOOD if check["passed"] else BAD)
         for check in _shown(gate, "budgets")
         if (times := _times_demanded(check))
     ]
@@ -196,7 +196,7 @@ def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
 
-def _told(check: dict[str, Any]) -> str:
+def _label(check: dict[str, Any]) -> str:
     name = entry(check["kind"]).label.format(metric=check["metric"].replace("_", " "))
     sign = "≤" if check["direction"] == "lower" else "≥"
     return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"

@@ -139,11 +139,11 @@ def _rows(
     slices: Sequence[str] = (),
 ) -> Iterator[Block]:
     """Return the scores of a model; other processes open ``source`` again."""
-    told = challenger.description
+    description = challenger.description
     scoring = Scoring(
         table,
-        told["workload"],
-        told["workload_config"],
+        description["workload"],
+        description["workload_config"],
         challenger.source.folder,
         source,
         options.root / "processing/input/test",

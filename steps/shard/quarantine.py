@@ -47,12 +47,12 @@ class Quarantine:
         self.count += len(bad)
         if records >= EARLY and self.count > max(0.5, self._limit) * records:
             raise DataError(
-                f"{self._told}: {self.count:,} of its first {records:,} records are bad "
+                f"{self._name}: {self.count:,} of its first {records:,} records are bad "
                 f"({'; '.join(self.reasons)}); is it of the kind that its name says?"
             )
 
     @property
-    def _told(self) -> str:
+    def _name(self) -> str:
         return self._source if isinstance(self._source, str) else f"{self._source[0]} …"
 
     def _write(self, one: "Bad") -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import install
-from scripts.install import _told
+from scripts.install import _uv_variables
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def asked_anew():
-    install._told.cache_clear()
+    install._uv_variables.cache_clear()
     yield
-    install._told.cache_clear()
+    install._uv_variables.cache_clear()
 
 
 def test_uv_is_told_what_pip_is_told(configured: None):
-    told = _told()
-    assert told == {
+    given = _uv_variables()
+    assert given == {
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
         "UV_INDEX": "https://one.example https://two.example",
         "UV_FIND_LINKS": "/wheels,https://links.example",
@@ -137,7 +137,7 @@ def test_an_sdist_is_built_with_the_lock_s_setuptools(tmp_path: Path, links: Pat
     (tmp_path / "env/bin/uv").symlink_to(Path(sys.executable).with_name("uv"))
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"file://{tmp_path}/none")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    install._told()  # which asks the pip of this environment
+    install._uv_variables()  # which asks the pip of this environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env/bin/python"))
     install._all_of(lock(tmp_path / "lock.txt", **hashes))
     assert [*tmp_path.glob("env/lib/*/site-packages/odd-1.0.dist-info")] and not ran.exists()
