@@ -125,7 +125,7 @@ def approve_after(execution: str, region: str | None = None) -> None:
     try:
         done = approve_automatically(execution, region)
     except GateError as why:
-        console.print(f"stays as it is: {why}", highlight=False, markup=False)
+        console.print(f"not changed: {why}", highlight=False, markup=False)
         return
     if done:
         console.print(f"{done.package}: Approved, as the recipe says ({done.note})",
@@ -208,8 +208,8 @@ def _only_change(sagemaker: Any, group: str, arn: str, before: list[str]) -> str
         undone = "" if arn in after else f"{arn} is no longer Approved. "
         beside = f"Approved at the same time: {', '.join(others)}. " if others else ""
         raise GateError(
-            f"{group}: somebody else decided at the same time. {undone}{beside}The champion is now "
-            f"{after[0] if after else 'none'}; if that is not what you want, reject it"
+            f"{group}: another decision came at the same time. {undone}{beside}The champion is "
+            f"now {after[0] if after else 'none'}; if that is not what you want, reject it"
         )
     return after[0]
 

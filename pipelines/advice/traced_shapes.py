@@ -124,7 +124,7 @@ def code_sha256(workload: str) -> str | None:
 
 
 def _anew() -> str:
-    return f"trace it anew: {WRITTEN}"
+    return f"trace it again: {WRITTEN}"
 
 
 def _read(place: Path) -> dict[str, Any]:

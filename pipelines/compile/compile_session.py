@@ -45,7 +45,7 @@ _loader = cache(botocore.loaders.create_loader)
 def _create_loader(search_path_string: str | None = None) -> botocore.loaders.Loader:
     """Return one loader of the services' models for all sessions, which caches what it has read.
 
-    The SDK makes a session for every step, and each would read megabytes of models anew: two
+    The SDK makes a session for every step, and each would read megabytes of models again: two
     thirds of the time of building a definition.
     """
     return _loader(search_path_string)

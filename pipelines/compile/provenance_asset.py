@@ -146,7 +146,7 @@ def _read_json(s3: Any, uri: str) -> dict[str, Any]:
     try:
         return dict(json.loads(body))
     except (TypeError, ValueError) as error:
-        raise ServiceError(f"{uri}: is not a recipe: {error}; upsert once more") from None
+        raise ServiceError(f"{uri}: is not a recipe: {error}; upsert again") from None
 
 
 def _images(step: Mapping[str, Any]) -> Iterator[str]:

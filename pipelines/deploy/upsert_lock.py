@@ -60,7 +60,7 @@ class Lock:
         """Take the lock, also from a holder whose time is up.
 
         Raises:
-            PlanError: somebody else holds it; says who, since when and until when.
+            PlanError: another process holds it; says who, since when and until when.
         """
         for _ in range(ATTEMPTS):
             if self._write(IfNoneMatch="*"):

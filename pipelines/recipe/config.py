@@ -120,7 +120,7 @@ class Images(Section):
 
 
 class Workload(Section):
-    """Subject of the training: how records become samples, the model, its metrics."""
+    """Workload that is trained: how records become samples, the model, its metrics."""
 
     name: str = "language_model"
     """A workload that ships with Trainyard, or ``package.module`` of your own."""
@@ -206,7 +206,7 @@ class Recipe(Section):
     and then there is no shard step."""
 
     workload: Workload = Workload()
-    """Subject of the training."""
+    """Workload that is trained."""
 
     shard: ShardConfig = ShardConfig()
     """The shard step."""

@@ -45,7 +45,7 @@ def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
     over=our_training,
     why="whether the training fits, how long it takes and what it costs are not foreseen, though "
     "its model was traced once",
-    fix="trace it anew, as the message says, and commit the file; or delete it",
+    fix="trace it again, as the message says, and commit the file; or delete it",
     source="pipelines/advice/traced_shapes.py; docs/foresight.md: In the verbs",
 )
 def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:

@@ -148,9 +148,9 @@ def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
     """Score the champion. It is evidence from outside: an error in it becomes a
     reason to reject.
     """
-    nobody: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
+    absent: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
     if options.champion in NOBODY:
-        return nobody
+        return absent
     folder = options.root / "processing/input/champion"
     try:
         if (folder / "no-champion.json").exists():
@@ -159,8 +159,8 @@ def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
     except DataError as error:
         why = f"champion {options.champion} cannot be compared: {error}"
         print(why, flush=True)
-        return {**nobody, "error": why}
-    return {**nobody, "metrics": champion.metrics, "artifact": champion.artifact}
+        return {**absent, "error": why}
+    return {**absent, "metrics": champion.metrics, "artifact": champion.artifact}
 
 
 def _said(files: Path) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class TrainStepConfig(ScriptSettings):
         pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/\S+$",
         min_length=50,
     )
-    """ARN of a SageMaker training plan, whose reserved machines the job runs on (SearchTraining-
-    PlanOfferings lists the offers, CreateTrainingPlan buys one). They are paid for with the plan,
+    """ARN of a SageMaker training plan, whose reserved machines the job runs on (CreateTrainingPlan
+    buys one, SearchTrainingPlanOfferings lists the offers). They are paid for with the plan,
     however long the job runs."""
 
     instance_count: int = Field(default=1, ge=1, le=256)
@@ -92,9 +92,9 @@ class TrainStepConfig(ScriptSettings):
     """File system of the FSxLustre input mode."""
 
     max_restarts: int = Field(default=3, ge=0, le=100)
-    """Times that torchrun starts all ranks again, from the last checkpoint, when one has died or
-    hangs; then the job fails. An error that would recur (a setting, the data, a loss that is not
-    finite) is not tried again. Default for a script: 0, since it may not continue from its
+    """Number of times that torchrun starts all ranks again, from the last checkpoint, when one has died
+    or hangs; then the job fails. An error that would recur (a setting, the data, a loss that is
+    not finite) is not tried again. Default for a script: 0, since it may not continue from its
     checkpoints, or would end in the same way."""
 
     environment: dict[str, str] = Field(default_factory=dict)

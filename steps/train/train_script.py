@@ -56,7 +56,7 @@ class ScriptSettings(Section):
 
     source_mb: float = Field(default=20, gt=0)
     """Maximum size of that folder in MB; one file may have a quarter of it. More is taken for data
-    or weights, which belong into a channel."""
+    or weights, which belong in a channel."""
 
     requirements: str | None = None
     """Requirements file, relative to the recipe, which pip installs before the script starts;

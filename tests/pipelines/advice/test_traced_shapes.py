@@ -148,7 +148,7 @@ def test_shapes_do_not_speak_for_other_code(project: Path, shapes: Path):
 def test_a_file_that_holds_no_shapes_is_named(project: Path, shapes: Path, text: str, why: str):
     [file] = shapes.iterdir()
     file.write_text(text)
-    assert f"{file}: {why}" in why_not(project) and "trace it anew" in why_not(project)
+    assert f"{file}: {why}" in why_not(project) and "trace it again" in why_not(project)
 
 
 def test_a_file_without_a_field_is_named(project: Path, shapes: Path):
