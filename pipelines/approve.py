@@ -6,11 +6,12 @@ python -m pipelines.approve MODEL_PACKAGE_ARN --reject REASON
 python -m pipelines.approve --rollback GROUP --reject REASON
 
 The champion of a group is its newest Approved package. So an approval makes a champion, and
-rejecting the champion makes the Approved package before it the champion again: that is roll back.
+rejecting the champion makes the Approved package before it the champion again: that is a rollback.
 
-No run registers a package as Approved. Where the recipe says ``register.approval: automatic``, who
-waits for the run calls this (``--start --wait``, or ``--execution ARN --automatic``): the same
-checks, and no reason can be given, so a run with overrides stays pending until a person decides.
+No run registers a package as Approved. Where the recipe says ``register.approval: automatic``, the
+command that waits for the run calls this (``--start --wait``, or ``--execution ARN --automatic``):
+the same checks, and no reason can be given, so a run with overrides stays pending until a person
+decides.
 """
 
 from dataclasses import dataclass

@@ -31,8 +31,8 @@ class ShardSettings(Settings):
     """Raw objects, and units of records, that an instance works on at once. None: one per core."""
 
     unique: tuple[str, ...] | None = None
-    """Columns in which two duplicates are equal; of those in all raw objects one stays. None: the
-    workload's default. []: duplicates stay, but of a file under two names one is read."""
+    """Columns in which two duplicates are equal; one of them stays across all raw objects. None:
+    the workload's default. []: duplicates stay, but of a file under two names one is read."""
 
     by_folder: bool = False
     """True if the first folder below data.input is a part of a record, so that no sample holds
