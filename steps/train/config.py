@@ -92,8 +92,8 @@ class TrainStepConfig(ScriptSettings):
     """File system of the FSxLustre input mode."""
 
     max_restarts: int = Field(default=3, ge=0, le=100)
-    """Number of times that torchrun starts all ranks again, from the last checkpoint, when one
-    has died or hangs; then the job fails. An error that would recur (a setting, the data, a loss that
+    """Number of times that torchrun starts all ranks again, from the last checkpoint, when one has
+    died or hangs; then the job fails. An error that would recur (a setting, the data, a loss that
     is not finite) is not tried again. Default for a script: 0, since it may not continue from its
     checkpoints, or would end in the same way."""
 
