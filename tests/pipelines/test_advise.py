@@ -1,4 +1,4 @@
-"""``python -m pipelines.advise``: a recipe's training, and the recipe that takes the advice."""
+"""Tests of ``python -m pipelines.advise``: advice for a training, and the recipe that adopts it."""
 
 import json
 from pathlib import Path

@@ -119,7 +119,7 @@ def test_what_cannot_be_exported_is_refused_with_the_field(options, said, tmp_pa
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """The recipe of somebody's own script."""
+    """Return the recipe of a user's own script."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/train.py").write_text("print('loss=1')\n")
     (tmp_path / "mine/evaluate.py").write_text("")

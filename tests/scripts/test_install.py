@@ -16,7 +16,7 @@ from scripts.install import _uv_variables
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip is told of a mirror, in its file and in the environment."""
+    """Give pip a mirror, in its file and in the environment."""
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://mirror.example/simple\ncert = /etc/of-the-file.pem\n"
@@ -59,7 +59,7 @@ def build_wheel(folder, settings=None, metadata=None):
 
 
 def files(name: str, version: str, **more: str) -> dict[str, str]:
-    """What a wheel holds."""
+    """Return the files of a wheel."""
     info = f"{name}-{version}.dist-info"
     wheel = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     return {

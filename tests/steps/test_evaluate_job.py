@@ -42,7 +42,7 @@ def toys():
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> Path:
-    """What SageMaker would put below processing/input: train, test, model; and no champion."""
+    """Create SageMaker's processing/input for the job: train, test, model; and no champion."""
     root = tmp_path_factory.mktemp("trained")
     shard(root, RAGGED)
     train(root, RAGGED)
@@ -205,7 +205,8 @@ def test_a_champion_of_other_samples_is_a_reason(inputs, tmp_path, monkeypatch):
 
 
 def test_leaked_examples_are_counted(inputs, tmp_path):
-    """At the level of the datasets: the job itself refuses a train split it was not trained on."""
+    """Tested on the datasets, since the job refuses a train split that its model was not trained
+    on."""
     from tests.training.trainings import write_dataset
     from training.workloads import load
 

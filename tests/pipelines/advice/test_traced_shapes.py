@@ -49,7 +49,7 @@ PARAMETERS = 64 * 512 + 512 + 512 + 1
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Somebody's recipe on GPUs, whose workload nobody here has seen, and its model's shapes."""
+    """A user's recipe on GPUs, with a workload that is not ours, and its model's shapes."""
     home = tmp_path_factory.mktemp("project")
     package = home / "src" / "kept_somebody"
     package.mkdir(parents=True)
@@ -69,7 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shapes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of shapes, of a test's own."""
+    """Use a folder of shapes of the test's own."""
     monkeypatch.setattr(traced_shapes, "FOLDER", tmp_path)
     [found] = (project / "shapes").iterdir()
     (tmp_path / found.name).write_bytes(found.read_bytes())
@@ -121,7 +121,7 @@ def test_shapes_do_not_speak_for_other_settings(project: Path, shapes: Path):
 
 
 def validated(project: Path, *overrides: str) -> list[str]:
-    """What ``validate`` says of the shapes."""
+    """Return the message of ``validate`` about the shapes."""
     found = check(from_recipe(project / "recipe.yaml", overrides).body)
     return [one.problem for one in found if one.rule == "traced-shapes-are-stale"]
 

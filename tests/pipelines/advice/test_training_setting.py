@@ -1,4 +1,4 @@
-"""What foresight is asked about a training of ours, from its recipe and from its job."""
+"""Tests of foresight's settings of our trainings, from recipes and from jobs."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ P5 = "train.instance_type=ml.p5.48xlarge"
 
 
 def job(*overrides: str, **changed: str) -> dict[str, str]:
-    """The hyperparameters that the recipe's job gets."""
+    """Return the hyperparameters that the recipe's job gets."""
     recipe = load(PROD, overrides)
     assert recipe.train.loop
     loop = {name: str(v) for name, v in recipe.train.loop.model_dump(mode="json").items()}

@@ -1,4 +1,4 @@
-"""Every manifest that we write has its kind's shape, and faults in it are named."""
+"""Tests that all our manifests match their kind's schema, and that errors in them are named."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What people give by mistake: each verb says it in a message, and never by a traceback."""
+"""Tests of wrong input on the command line: each verb gives a message, never a traceback."""
 
 import importlib
 import json
@@ -55,7 +55,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(verb: str, *words: str) -> str:
-    """What the verb says of it; anything but an error of ours is raised."""
+    """Return the verb's message; raise anything but an error of ours."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(importlib.import_module(verb).main)
     done = CliRunner().invoke(app, words)

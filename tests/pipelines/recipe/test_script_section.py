@@ -1,4 +1,4 @@
-"""What belongs to a script of one's own in a recipe is whole, and asks for nothing untold."""
+"""Tests of the recipe of your own script: all its fields are given, or none."""
 
 import pytest
 

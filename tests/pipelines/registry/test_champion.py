@@ -1,4 +1,4 @@
-"""Who the champion is: looked up in the registry when a run starts."""
+"""Tests of the champion, which is looked up in the registry when a run starts."""
 
 import json
 from pathlib import Path
@@ -189,7 +189,7 @@ def test_evaluate_is_told_and_understands(definition):
 
 
 def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definition):
-    """By what AWS's step cache looks at; that a step asks for another's output changes nothing."""
+    """Compared by the step cache's keys; a reference to another step's output changes nothing."""
     steps = {step["Name"]: step for step in definition["Steps"]}
     keys = {
         name: json.dumps(key_arguments(step, step["Arguments"])) for name, step in steps.items()

@@ -1,4 +1,4 @@
-"""Rows that somebody's script wrote, against a naive reading of them; and what is wrong in them."""
+"""Tests of rows that a user's script wrote, against a naive reading of them, and of errors in them."""
 
 import hashlib
 import json

@@ -42,7 +42,7 @@ def texts(folder: Path) -> list[str]:
 
 
 def raw_objects(root: Path) -> list[Raw]:
-    """What every manifest of the job tells of them."""
+    """Return the raw objects in the manifests, which must all be alike."""
     told = [
         manifest.raw
         for split in SPLITS
@@ -126,7 +126,7 @@ def test_of_duplicates_one_stays(shard, arguments, stay):
 
 
 def test_instances_fill_one_prefix(shard, tmp_path):
-    """Each is given all files; what they upload together is the dataset."""
+    """Each instance gets all files; their uploads together are the dataset."""
     files = five_objects() | {"bad.jsonl": b"{\n"}
     limit = ["--max_bad_share", "0.1"]
     roots = [shard(files, *limit, host=f"algo-{n}", hosts=3) for n in (1, 2, 3)]
@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_refused_by_name_unless_it_is_hidden(
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_number_that_no_sample_can_hold_makes_its_record_bad(tmp_path, kind):
-    """The largest float32 and infinity are none: the one fits, the other is a missing value."""
+    """The largest float32 fits, and infinity is a missing value: both records are good."""
     numbers = [float(row) for row in range(2000)]
     numbers[1234], numbers[7], numbers[8] = 1e39, 3.4028235677973362e38, float("inf")
     rows = [{"label": row % 2, "size": number} for row, number in enumerate(numbers)]

@@ -46,7 +46,7 @@ def test_a_full_disk_is_named_and_what_is_finished_stays(failure, shard, caplog,
 
 
 def test_a_defect_keeps_its_traceback(shard):
-    """What the workload raises is no error of ours."""
+    """An exception of the workload is not an error of ours."""
     with pytest.raises(RuntimeError, match="a defect of the workload"):
         shard(FILES | {"z.jsonl": deed("wrong")}, *DEADLY, "--processes", "2")
 

@@ -1,4 +1,4 @@
-"""What a script's driver adds to a training: description, note, code; and the signal handed on."""
+"""Tests of a script's driver: description, note, code, and the signal that is handed on."""
 
 import json
 import os
