@@ -120,7 +120,8 @@ def main(
 
 def _setting(job: Mapping[str, Any]) -> Setting:
     """Raises: ForesightError: the job's model is unknown, or a calibration could not foresee it
-    again."""
+    again.
+    """
     ours = of_description(job)
     if ours.shapes is not None:
         raise ForesightError("its model was traced, and a calibration keeps no shapes")

@@ -171,7 +171,8 @@ def roll_back(group: str, reason: str) -> Approval:
 
 def _begun_with(evidence: Evidence) -> str | None:
     """Return the package that the training began with: it is the champion of a group that has none
-    yet."""
+    yet.
+    """
     begun = evidence.recipe["train"].get("start_from") or {}
     found: str | None = begun.get("model_package")
     return found

@@ -85,7 +85,8 @@ def _says_of_start(pipeline: Described) -> list[str]:
 
 def _start(pipeline: Described, given: Mapping[str, str]) -> Mapping[str, Any]:
     """Start the pipeline; ``given`` has every parameter, and unchanged ones are left to
-    ``pipelines.start``."""
+    ``pipelines.start``.
+    """
     region, again = pipeline["PipelineArn"].split(":")[3], pipeline.get("Again")
     known = declared(json.loads(pipeline["PipelineDefinition"]))
     usual = {

@@ -284,7 +284,8 @@ class Compilation:
 
     def _code(self, step: str) -> str:
         """Return the URI of a step's code; a training script gets its own folder, and no code of
-        ours."""
+        ours.
+        """
         if step == "train" and self.project:
             return self.session.add(dict(self.project.files))
         recipe = self.recipe

@@ -114,7 +114,8 @@ def _refuse_over_budget(
 
 def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:
     """Refuse if another upsert finished between our first look and our lock: what we show would be
-    wrong."""
+    wrong.
+    """
     if now and (before is None or before.state.fingerprint != now.state.fingerprint):
         raise PlanError(
             f"pipeline {now.state.name}: {now.by} changed it at {now.changed:%H:%M:%S}, while this "

@@ -72,7 +72,8 @@ def _trainer(kind: str, module: str, shapes: dict[str, Any]) -> dict[str, Any]:
 
 def _pytorch_job(models: Path, shapes: dict[str, Any]) -> dict[str, Any]:
     """Return PyTorchJob of the Training Operator, v1; its models are not pydantic: read, not
-    imported."""
+    imported.
+    """
     for path in sorted(models.glob("kubeflow_org_v1_*.py")):
         text = path.read_text(encoding="utf-8")
         found = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef))

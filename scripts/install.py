@@ -73,7 +73,8 @@ def _torch() -> None:
 
 def _chosen(lock: Path, folder: Path) -> Path:
     """Download into ``folder`` the wheel that pip finds for the only package of ``lock``. Given
-    hashes, pip prefers an index, so the folders of its configuration are asked first."""
+    hashes, pip prefers an index, so the folders of its configuration are asked first.
+    """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
     if "UV_FIND_LINKS" not in _uv_variables() or not _pip(*command, "--no-index", may_fail=True):
         print(f"no folder of pip's configuration has a wheel of {lock.name}: asking the index")

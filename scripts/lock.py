@@ -82,8 +82,9 @@ def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
 def _with_cpu_builds(
     new: Sequence[Entry], old: Sequence[Entry], cpu_index: str | None
 ) -> Iterator[Entry]:
-    """Return ``new``, with the hashes of torch's builds for the CPU beside those of its ordinary
-    builds."""
+    """Yield ``new``, with the hashes of torch's builds for the CPU beside those of its ordinary
+    builds.
+    """
     for entry in new:
         if entry.name != "torch":
             yield entry

@@ -69,7 +69,8 @@ def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
 
 def loaded(checkout: Path, statement: str) -> str:
     """Return the processor seconds of a process that runs the statement, and its number of our
-    modules."""
+    modules.
+    """
     rooms = "|".join(PRODUCT)
     count = f"import sys, re; print(len([m for m in sys.modules if re.match(r'({rooms})\\b', m)]))"
     taken, printed = [], ""

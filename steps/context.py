@@ -1,5 +1,6 @@
 """Context that every step is built with: the session, the account's settings, where code and runs
-live."""
+live.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,7 +18,8 @@ def report(failure: TrainyardError, message_file: Path) -> None:
 
 def write_message(text: str, message_file: Path) -> None:
     """Write the message atomically: several ranks may write it, and torchrun may end one while it
-    does."""
+    does.
+    """
     message_file.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(message_file, text)
 

@@ -46,7 +46,8 @@ def input_folder(name: str, uri: str | PipelineVariable, folder: str | None = No
 
 def output_folder(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
     """Return an output: ``/opt/ml/processing/output/<name>``, uploaded to ``uri`` when the job has
-    succeeded."""
+    succeeded.
+    """
     return ProcessingOutput(
         output_name=name,
         s3_output=ProcessingS3Output(

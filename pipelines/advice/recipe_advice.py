@@ -98,7 +98,8 @@ def _of(recipe: Recipe) -> kept.Of:
 
 def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
     """Return what ``python -m training.shapes`` prints; it runs in a process of its own, as it
-    needs torch."""
+    needs torch.
+    """
     command = [sys.executable, "-m", "training.shapes", "--workload", recipe.workload.name]
     command += ["--workload-config", json.dumps(recipe.workload.config), "--precision", precision]
     command += ["--data", str(data)] if data else []

@@ -35,7 +35,8 @@ class StaleShapes(ForesightError):
 @dataclass(frozen=True, slots=True)
 class Of:
     """Key of traced shapes: the workload, its settings and the precision, alike for jobs and
-    recipes."""
+    recipes.
+    """
 
     workload: str
     config: Mapping[str, Any]

@@ -35,7 +35,8 @@ class Asset:
     @cached_property
     def sha256(self) -> str:
         """Return the hash over sorted names and contents, lengths first so that no two folders
-        collide."""
+        collide.
+        """
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{len(name)}:{name}{len(content)}:".encode())
@@ -45,13 +46,15 @@ class Asset:
     @property
     def key(self) -> str:
         """Return the key prefix in the bucket, without a slash at the end. 128 bits of the hash
-        name the folder."""
+        name the folder.
+        """
         return f"{self.prefix}/{self.sha256[:32]}"
 
     @property
     def uri(self) -> str:
         """Return the URI with a slash at the end, since SageMaker takes every key that begins with
-        it."""
+        it.
+        """
         return f"s3://{self.bucket}/{self.key}/"
 
 
@@ -96,7 +99,8 @@ def _requirements(
     checkout: Path, step: str, wanted: Sequence[str], source: Path | None = None
 ) -> dict[str, bytes]:
     """Return requirements.txt: the lock's entries for ``wanted``, and those that the user's
-    workload adds."""
+    workload adds.
+    """
     lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     entries = closure(lock, wanted, f"step {step}")
     if source is not None and (theirs := source / "requirements.txt").is_file():

@@ -116,7 +116,8 @@ def cache_config(recipe: Recipe) -> CacheConfig | None:
 
 def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
     """Return at most one policy for the service's faults and one for the job's, each with all
-    causes."""
+    causes.
+    """
     retry = recipe.retry
     if not retry.max_attempts:
         return ()

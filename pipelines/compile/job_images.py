@@ -9,7 +9,8 @@ from trainyard.common.errors import RecipeError
 
 def training_image(recipe: Recipe, region: str) -> str:
     """Return the recipe's own image, else AWS's PyTorch or SMP training image for the instance
-    type."""
+    type.
+    """
     instance_type = recipe.train.instance_type
     if recipe.images.training:
         return recipe.images.training
@@ -20,20 +21,23 @@ def training_image(recipe: Recipe, region: str) -> str:
 
 def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
     """Return the recipe's own image, else AWS's PyTorch training image: it has what the jobs need,
-    torch included."""
+    torch included.
+    """
     return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
 
 
 def evaluation_image(recipe: Recipe, region: str) -> str:
     """Return the image that a user's evaluation script runs in: the processing image, else the
-    training image."""
+    training image.
+    """
     own = recipe.images.processing or recipe.images.training
     return own or processing_image(recipe, region, recipe.evaluate.instance_type)
 
 
 def inference_image(recipe: Recipe, region: str) -> str:
     """Return the recipe's own image, else AWS's PyTorch inference image for the first inference
-    instance."""
+    instance.
+    """
     instance_type = recipe.register_.inference_instances[0]
     return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
 

@@ -167,7 +167,8 @@ def _seed(train: TrainStepConfig) -> int | None:
 
 def _image(uri: str) -> dict[str, str | None]:
     """Return the image's URI and its digest; a tag can be moved, so without a digest the image is
-    not known."""
+    not known.
+    """
     return {"uri": uri, "digest": uri.partition("@")[2] or None}
 
 

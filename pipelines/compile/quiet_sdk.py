@@ -31,6 +31,7 @@ gc.disable()
 
 def imported() -> None:
     """Collect garbage again, except among the objects created so far; call this after importing the
-    SDK."""
+    SDK.
+    """
     gc.freeze()
     gc.enable()

@@ -46,7 +46,8 @@ def started(recipe: Recipe) -> Recipe:
 
 def start_of(recipe: Recipe) -> dict[str, Any] | None:
     """Return the recipe's setting for the model that the weights begin with; None for fresh
-    weights."""
+    weights.
+    """
     start = recipe.train.start_from
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
 

@@ -283,7 +283,8 @@ def _with_packages(
     project: Project, section: str, wanted: Sequence[str], checkout: Path
 ) -> Project:
     """Add the packages to the requirements file, with hashes where the user's has some: pip wants
-    all or none."""
+    all or none.
+    """
     theirs = project.requirements
     text = project.files[theirs].decode() if theirs else ""
     if "--hash" in text:

@@ -70,7 +70,8 @@ def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int,
 
 def same(there: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
     """Return whether a listed object holds ``body``: by its size, and by its ETag if that is an
-    MD5."""
+    MD5.
+    """
     if there is None or there[0] != len(body):
         return False
     is_md5 = kms_key is None and "-" not in there[1]

@@ -30,7 +30,8 @@ LOCK = "definitions/lock"
 
 def from_recipe(path: Path, overrides: Sequence[str]) -> Subject:
     """Return the subject of a recipe's roles; compiles the recipe, so it imports the SDK, which
-    takes a while."""
+    takes a while.
+    """
     from pipelines.definition import from_recipe as compile_recipe
 
     definition = compile_recipe(path, overrides)
@@ -135,7 +136,8 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
 
 def _data(subject: Subject) -> set[tuple[str, str]]:
     """Return bucket and key pattern of the jobs' inputs that lie outside of the pipeline's own
-    prefix."""
+    prefix.
+    """
     found = Needs()
     for step, request in all_requests(subject):
         COVERED[step.type](Collector(subject, step, found), request.arguments)
@@ -155,7 +157,8 @@ def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
 
 def _looks(subject: Subject) -> set[tuple[str, str]]:
     """Return the keys of the ledger of looks at a test split, which all pipelines below the prefix
-    share."""
+    share.
+    """
     if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
         return set()
     return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in _under(subject, "")

@@ -74,7 +74,8 @@ def ours(definition: CompiledPipeline, plan: Plan) -> Plan:
 
 def _look(s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]) -> Look | None:
     """Return the look at the test split that the next run would be; the first where there is no
-    bucket yet."""
+    bucket yet.
+    """
     try:
         return ledger.look(s3, document, champion)
     except ClientError as error:
@@ -120,7 +121,8 @@ def changed_files(
     there: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
 ) -> str:
     """Describe changed files, as ``2 files: ~ training/loop.py, + training/new.py``; ``there``:
-    name → (bytes, ETag)."""
+    name → (bytes, ETag).
+    """
     signs = {name: "~" for name, body in files.items() if not same(there.get(name), body, kms_key)}
     signs |= {name: "+" for name in files if name not in there}
     signs |= {name: "-" for name in there if name not in files}

@@ -83,7 +83,8 @@ def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
 
 def _charged(ours: Ours, time: Time, run: Outcome) -> Spread:
     """Return the seconds for which the machines run; for a run that never ends, until it is given
-    up."""
+    up.
+    """
     hours = (run.usd.p10, run.usd.p50, run.usd.p90)
     ended = [value * 3600 for value in hours if math.isfinite(value)]
     given_up = max([*ended, GIVEN_UP * ours.steps * time.step_seconds.p90])
@@ -100,7 +101,8 @@ def _never(run: Outcome) -> Iterator[str]:
 
 def _done(job: Job, run: Outcome) -> str:
     """Return when the training is done, including the waits, and why that takes longer than it
-    runs."""
+    runs.
+    """
     how, lost = "on spot" if job.spot else "on demand", run.interruptions
     p10, p50, p90 = map(_hours, (run.hours.p10, run.hours.p50, run.hours.p90))
     return (
@@ -115,7 +117,8 @@ def _hours(hours: float) -> str:
 
 def _grounds(ours: Ours, time: Time, trainings: int) -> str:
     """Return the basis of a forecast, as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
-    start, saves …``."""
+    start, saves …``.
+    """
     step = time.step_seconds
     learned = f"; corrected by {trainings} measured on {ours.setting.gpu}" if trainings else ""
     return (

@@ -62,7 +62,8 @@ class Records:
 
 def place(definition: CompiledPipeline) -> Place:
     """Return the place beside the code of the pipeline: ``<root>/code/…`` and
-    ``<root>/definitions/…``."""
+    ``<root>/definitions/…``.
+    """
     asset = definition.assets[0]
     root = asset.prefix.removesuffix("/code")
     return Place(asset.bucket, f"{root}/definitions", definition.kms_key)

@@ -99,7 +99,8 @@ def scraped(training: Training) -> Fields:
 
 def _served(training: Training) -> list[Fields]:
     """Return variables to serve /metrics on the pod's own address, which only the cluster's network
-    reaches."""
+    reaches.
+    """
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     found = [{"name": "TRAINYARD_METRICS_HOST", "valueFrom": address}]
     return found if training.metrics_port else []

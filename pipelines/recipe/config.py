@@ -243,7 +243,8 @@ class Recipe(Section):
     @property
     def workload_spec(self) -> WorkloadSpec:
         """Return the description of the workload for train, evaluate and gate: metrics, baselines,
-        slices."""
+        slices.
+        """
         if self.train.script:
             return script.spec_of(self.evaluate)
         return self.samples_spec
@@ -251,7 +252,8 @@ class Recipe(Section):
     @property
     def samples_spec(self) -> WorkloadSpec:
         """Return the torch-free description of the workload with which the shard step packs the
-        data."""
+        data.
+        """
         return spec(self.workload.name)
 
     @property
@@ -262,7 +264,8 @@ class Recipe(Section):
     @property
     def slices(self) -> tuple[str, ...]:
         """Return the slices of the evaluation: the recipe's, and the input's name if there are
-        several."""
+        several.
+        """
         asked = self.evaluate.slices
         if self.train.script or not (self.data and self.data.inputs):
             return asked

@@ -116,7 +116,8 @@ class Data(Section):
 
     def _check_apart(self, number: int, one: Input) -> None:
         """Check that no prefix contains another. S3 compares letter by letter: raw/web also holds
-        raw/web-old/a.txt."""
+        raw/web-old/a.txt.
+        """
         for other, before in enumerate(self.inputs[:number]):
             short, long = sorted((one.uri, before.uri), key=len)
             if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):

@@ -1,5 +1,6 @@
 """Resolve a recipe that holds only its differences from another one, named by its field
-``extends``."""
+``extends``.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,8 @@ def read(path: Path, read_file: Callable[[Path], Tree]) -> Tree:
 
 def sha256(path: Path, read_file: Callable[[Path], Tree]) -> str:
     """Return the hash of the recipe's file; where it extends others, that of the list of all
-    hashes."""
+    hashes.
+    """
     hashes = [file_sha256(file) for file, _ in _chain(path, read_file)]
     return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
 

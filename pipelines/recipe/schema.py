@@ -57,7 +57,8 @@ def _settings(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _where(workload: str, then: dict[str, Any]) -> dict[str, Any]:
     """Return the condition that gives properties their schema for this workload; the default
-    workload needs no name."""
+    workload needs no name.
+    """
     named: dict[str, Any] = {"properties": {"name": {"const": workload}}}
     if workload != Workload.model_fields["name"].default:
         named["required"] = ["name"]

@@ -25,7 +25,8 @@ class NoSettings(BaseModel):
 
 def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
     """Return the description of a script's evaluation for the gate; the first metric is the
-    primary."""
+    primary.
+    """
     return WorkloadSpec(
         config=NoSettings,
         metrics=evaluate.metrics,

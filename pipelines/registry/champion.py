@@ -105,7 +105,8 @@ def _begun_with(definition: Mapping[str, Any]) -> str | None:
 
 def _group(definition: Mapping[str, Any]) -> str | None:
     """Return the model package group that the pipeline registers in; None when it does not
-    register."""
+    register.
+    """
     for step in steps_of(definition["Steps"]):
         group = step.arguments.get("ModelPackageGroupName")
         if step.type == "RegisterModel" and isinstance(group, str):
@@ -138,7 +139,8 @@ def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | 
 
 def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
     """Check that the model exists, now rather than after the training. Without permission to look,
-    assume so."""
+    assume so.
+    """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
         s3 = client("s3", sagemaker.meta.region_name)
@@ -172,7 +174,8 @@ def compared_with(evidence: Evidence) -> str | None:
 
 def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
     """Check that the champion (``champion``) is still the one that the verdict rests on
-    (``judged``)."""
+    (``judged``).
+    """
     if judged is None or judged == champion or (judged in NOBODY and champion is None):
         return
     now = champion or "none: it was rejected, or deleted"

@@ -197,7 +197,8 @@ def scores(evidence: Evidence) -> str:
 
 def outputs(evidence: Evidence) -> str:
     """Check that the evaluation's output has only evaluation.json, and the gate's only its three
-    files."""
+    files.
+    """
     alone(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
     gate = evidence.output("Gate", "gate")
     alone(evidence, gate, ("gate.json", "provenance.json", "record.json"))

@@ -30,7 +30,8 @@ THREADS = 8  # small reads wait for the network
 
 class Absent(Exception):
     """An object, field or job does not exist; stays inside this package, where it becomes a
-    finding."""
+    finding.
+    """
 
 
 class Evidence:
@@ -77,7 +78,8 @@ class Evidence:
     @property
     def model(self) -> str:
         """Return the S3 URI of the model's archive, or of the folder with its files, which ends
-        with ``/``."""
+        with ``/``.
+        """
         if (uri := uri_of(self.container)) is None:
             raise Absent("the package's container names no model")
         return uri
@@ -260,7 +262,8 @@ class Evidence:
 
     def input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
         """Return name in a job's input → its URI and bytes: the object of that name, or the
-        folder's."""
+        folder's.
+        """
         if not uri.endswith("/") and "" in (found := self.beginning_with(uri)):
             return {uri.rpartition("/")[2]: (uri, found[""])}
         listed = self.listed(uri).items()
@@ -269,7 +272,8 @@ class Evidence:
 
     def beginning_with(self, uri: str) -> dict[str, int]:
         """Return the rest of each name that begins with ``uri`` → bytes: what a job's input gets of
-        it."""
+        it.
+        """
         bucket, prefix = _split(uri)
         with service_errors(f"listing {uri}"):
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)

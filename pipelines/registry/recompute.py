@@ -37,7 +37,8 @@ def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
 
 def verdict(evidence: Evidence, checkout: Path) -> str:
     """Check that the gate's job, run again on the same inputs and arguments, gives the same
-    verdict."""
+    verdict.
+    """
     for file, again in judged(evidence, checkout).items():
         stored = evidence.provenance
         if file == "gate.json":

@@ -42,7 +42,8 @@ def same(what: str, found: Any, expected: Any, where: str) -> None:
 
 def difference(found: Any, expected: Any, where: str = "") -> str | None:
     """Return the first place at which two JSON documents differ, in words; None when they are
-    equal."""
+    equal.
+    """
     if isinstance(found, dict) and isinstance(expected, dict):
         keys = sorted({*found, *expected})
         parts = ((found.get(k), expected.get(k), f"{where}.{k}".lstrip(".")) for k in keys)

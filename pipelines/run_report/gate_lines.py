@@ -51,7 +51,8 @@ def checks_table(gate: Gate) -> Table:
 
 def baselines_table(execution: Execution, steps: Steps) -> Table | None:
     """Return a table on whether the model beats each baseline on the same rows; None without the
-    data."""
+    data.
+    """
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     gate = read_gate(execution, steps)

@@ -26,7 +26,8 @@ def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
 
 def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
     """Return the SVG of a figure of ``size`` inches, without the XML prologue, which HTML does not
-    allow."""
+    allow.
+    """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
@@ -204,7 +205,8 @@ def _label(check: dict[str, Any]) -> str:
 
 def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
     """Return value and limits over the threshold, or under it where more is better; at most
-    FARTHEST."""
+    FARTHEST.
+    """
     threshold = check["threshold"]
     if threshold is None:
         return None

@@ -38,7 +38,8 @@ class Paces:
 
     def of(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
         """Return the job's pace; None where it does not run our loop, or has not logged a metric
-        yet."""
+        yet.
+        """
         found = seconds(job)
         if found is None:
             return None
@@ -49,7 +50,8 @@ class Paces:
 
     def table(self, execution: Execution, steps: Steps) -> Table | None:
         """Return a table of the step's time and its parts, beside the expected ones; None without
-        expectations."""
+        expectations.
+        """
         pace = self.read(execution, steps)
         return pace.table() if pace else None
 

@@ -41,7 +41,7 @@ class TrainSplit:
         return cls(folder, Dataset(folder), Dataset(folder / "sample"), named)
 
     def examples(self, workload: Workload) -> Iterator[Block]:
-        """Return ``example`` of every example, and ``group`` where the data have groups."""
+        """Yield ``example`` of every example, and ``group`` where the data have groups."""
         return workload.examples(self.split) if self.named is None else self.named.batches(READ)
 
 

@@ -42,7 +42,8 @@ from trainyard.common.hashes import file_sha256, lines_sha256
 
 def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json: metrics, baselines, and the data they were measured
-    on."""
+    on.
+    """
     fit_threads()
     # scikit-learn's OpenMP, loaded later, reads it: threads that wait for a core then do not spin,
     # which on a busy machine turns seconds into minutes.
@@ -138,7 +139,7 @@ def _rows(
     test: Dataset,
     slices: Sequence[str] = (),
 ) -> Iterator[Block]:
-    """Return the scores of a model; other processes open ``source`` again."""
+    """Yield the scores of a model; other processes open ``source`` again."""
     description = challenger.description
     scoring = Scoring(
         table,
@@ -179,7 +180,8 @@ def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dic
 
 def _manifests(folder: Path, below: str = "") -> str:
     """Return the hash of all manifests, byte by byte; a fingerprint covers only what samples depend
-    on."""
+    on.
+    """
     names = sorted(f.relative_to(folder).as_posix() for f in folder.glob(f"{below}manifest-*.json"))
     return lines_sha256(f"{name} {file_sha256(folder / name)}" for name in names)
 

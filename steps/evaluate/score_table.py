@@ -80,7 +80,8 @@ def read_part(path: Path) -> Iterator[Block]:
 
 def tables(folder: Path) -> dict[str, Artifact]:
     """Return name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record
-    binds."""
+    binds.
+    """
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(folder.glob("*.parquet"))

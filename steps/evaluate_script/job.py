@@ -90,7 +90,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Latency | None:
     """Return the latency of the challenger's inference script, where the recipe has a sample
-    request."""
+    request.
+    """
     if options.request is None:
         return None
     out = challenger.output / "latency.json"
@@ -136,7 +137,8 @@ def _dataset(train: str | None, described: dict[str, Channel], challenger: Score
 
 def words(arguments: dict[str, Any]) -> list[str]:
     """Return the arguments as AWS's drivers give them: ``--name value``, values other than text as
-    JSON."""
+    JSON.
+    """
     return [
         word
         for name, value in arguments.items()

@@ -114,7 +114,7 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
                 f"{nearest(f'{SLICE}{name}', list(given))}"
             )
     if len([name for name in PREDICTIONS if name in given]) == 1:
-        raise DataError(f"{file}: has probability or label, but not both; write both, or none")
+        raise DataError(f"{file}: of probability and label only one is there; write both, or none")
 
 
 def _ids(piece: Piece, name: str) -> np.ndarray:

@@ -116,7 +116,8 @@ def _other_columns(
 
 def _row_groups(path: Path) -> Iterator[Piece]:
     """Yield one row group after the other: for the whole file, pyarrow 25 keeps all of it in
-    memory."""
+    memory.
+    """
     try:
         with pq.ParquetFile(path) as file:
             names, count = file.schema_arrow.names, 0

@@ -239,7 +239,8 @@ def _check_complete(
     file: str, metrics: Iterable[str], there: Iterable[str], given: Sequence[str]
 ) -> None:
     """Check that the rows have every metric. ``given``: the columns, of which one may be a misspelt
-    metric."""
+    metric.
+    """
     for metric in metrics:
         if metric not in there:
             raise DataError(

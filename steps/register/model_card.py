@@ -52,7 +52,8 @@ class Run:
 
 def model_card(config: CardConfig, creator: str, run: Run) -> Join:
     """Return the card's content, in one line. Hyperparameters are in the training job, which it
-    names."""
+    names.
+    """
     return joined(
         {
             "model_overview": {"model_creator": creator, "model_artifact": [run.artifact]},

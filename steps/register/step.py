@@ -192,7 +192,8 @@ def _recorded(gate: ProcessingStep, name: str) -> PipelineVariable:
 
 def _evaluated(evaluate: ProcessingStep, metric: str) -> PipelineVariable:
     """Return a metric as a number; join it in customer metadata, which are strings and refuse a
-    bare number."""
+    bare number.
+    """
     return JsonGet(
         step_name=evaluate.name, property_file="Evaluation", json_path=f"metrics.{metric}.value"
     )

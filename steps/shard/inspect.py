@@ -133,7 +133,8 @@ def draw(
     datasets: Mapping[str, Dataset], looked: Mapping[str, Mapping[str, np.ndarray]], path: Path
 ) -> None:
     """Draw one panel for every column of every field, splits over each other, and the shards'
-    sizes."""
+    sizes.
+    """
     panels = _panels(looked)
     columns = min(4, len(panels) + 1)
     rows = -(-(len(panels) + 1) // columns)

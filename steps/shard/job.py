@@ -150,7 +150,8 @@ def _finish(
 
 def _clear(plan: Plan) -> None:
     """Delete the sorted runs, which are no longer needed; the last instance deletes the shared
-    folder."""
+    folder.
+    """
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):
         plan.scratch.parent.rmdir()

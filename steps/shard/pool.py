@@ -61,7 +61,8 @@ class Pace:
 
     def log(self) -> None:
         """Log a line such as ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6
-        MB/s``."""
+        MB/s``.
+        """
         self._logged = time.monotonic()
         log.info(
             "%d of %d %s, %s of %s MB; %s MB of records, %s MB/s",

@@ -81,7 +81,8 @@ class Records:
     @property
     def content(self) -> str:
         """Return the SHA-256 over the good records, in their order; a copy of the object has the
-        same."""
+        same.
+        """
         return self._content.hexdigest()
 
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
@@ -115,7 +116,8 @@ class Records:
 
 def _sizes(records: pa.RecordBatch) -> np.ndarray:
     """Return the bytes of each record's content, independent of its storage: of strings and bytes,
-    8 for a number."""
+    8 for a number.
+    """
     sizes = np.zeros(len(records), np.uint32)
     for column in records.columns:
         if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):

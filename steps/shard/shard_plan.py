@@ -56,7 +56,8 @@ class Plan:
     @property
     def scratch(self) -> Path:
         """Return the folder of this instance's sorted runs; it is deleted when the job has
-        succeeded."""
+        succeeded.
+        """
         return self.output / "scratch" / self.host
 
     @property

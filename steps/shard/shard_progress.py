@@ -122,7 +122,8 @@ def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path)
 
 def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Read]:
     """Return the objects that an earlier run has read; whether their runs still exist is not
-    checked."""
+    checked.
+    """
     found = {raw: read(Read, raw.unit, identity(raw, plan), plan.progress) for raw in objects}
     return {
         raw: one

@@ -110,7 +110,8 @@ class Run:
 
     def between(self, low: int, high: int) -> pa.RecordBatch:
         """Return keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no
-        copy."""
+        copy.
+        """
         start = int(np.searchsorted(self._order, np.uint64(low)))
         if high == END:
             return self._records.slice(start)

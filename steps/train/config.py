@@ -154,7 +154,8 @@ class TrainStepConfig(ScriptSettings):
     @property
     def packages(self) -> list[str]:
         """Return the pip requirements of the trackers, the strategy, the launcher, adapters and
-        float8."""
+        float8.
+        """
         if self.loop is None:
             return sorted(requirements("", self.launcher))
         trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()

@@ -117,7 +117,8 @@ def _tuning(text: str, start: Start | None, config: TrainConfig) -> Tuning:
 
 def report_failure(error: TrainyardError, failure: Path) -> None:
     """Report like ``job_main.report``; but a lost rank is not a failure while torchrun restarts the
-    ranks."""
+    ranks.
+    """
     attempt = Attempt.read()
     if isinstance(error, LostRankError) and attempt.another:
         print(f"error: {error}", flush=True)

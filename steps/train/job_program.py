@@ -238,7 +238,8 @@ def _hyperparameters(
     workload: Mapping[str, str],
 ) -> dict[str, str | PipelineVariable]:
     """Return all hyperparameters as strings: the service refuses anything else, even a bare ``Get``
-    of a number (#4867)."""
+    of a number (#4867).
+    """
     loop = {name: str(value) for name, value in settings.model_dump(mode="json").items()}
     start = config.start_from
     begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}

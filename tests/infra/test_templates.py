@@ -275,7 +275,7 @@ def test_the_artifact_bucket_keeps_versions_and_deletes_checkpoints_alone():
 
 
 def test_events_may_use_the_key_for_topics_and_no_source_condition_stops_them():
-    """With aws:SourceArn or aws:SourceAccount in the key's policy, events would not be delivered."""
+    """With aws:SourceArn or aws:SourceAccount in the key's policy, nothing is delivered."""
     ((_, key),) = resources(INFRA / "storage.yaml", "AWS::KMS::Key")
     (events,) = [s for s in key["KeyPolicy"]["Statement"] if s["Sid"] == "EventsToTopic"]
     assert events["Principal"] == {"Service": "events.amazonaws.com"}

@@ -206,7 +206,8 @@ def test_a_champion_of_other_samples_is_a_reason(inputs, tmp_path, monkeypatch):
 
 def test_leaked_examples_are_counted(inputs, tmp_path):
     """Tested on the datasets, since the job refuses a train split that its model was not trained
-    on."""
+    on.
+    """
     from tests.training.trainings import write_dataset
     from training.workloads import load
 

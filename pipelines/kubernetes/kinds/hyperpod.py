@@ -53,7 +53,8 @@ def export(training: Training, cluster: Cluster) -> list[Fields]:
 
 def _run_policy(training: Training) -> Fields:
     """Return ``training.restarts`` restarts of the ranks, then one of the whole job, within six
-    hours."""
+    hours.
+    """
     return {
         "activeDeadlineSeconds": training.seconds,
         "cleanPodPolicy": "All",

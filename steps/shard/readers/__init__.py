@@ -60,7 +60,8 @@ Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
 def _formats() -> Iterator[tuple[str, Reader]]:
     """Yield (suffix, reader) of each module here that has ``SUFFIXES``, compressed suffixes
-    included."""
+    included.
+    """
     for found in iter_modules(__path__):
         module = import_module(f"{__name__}.{found.name}")
         for suffix in getattr(module, "SUFFIXES", ()):

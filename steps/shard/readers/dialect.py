@@ -28,7 +28,8 @@ class Dialect:
     @cached_property
     def _record(self) -> re.Pattern[bytes]:
         """Return the pattern of one record with its line end. It is possessive: it never
-        backtracks."""
+        backtracks.
+        """
         plain = f"[^{self.delimiter}\r\n]*+"
         field = f'(?>"(?:[^"]++|"")*+(?:"{plain}|(?P<open>\\Z))|{plain})'
         record = f"{field}(?:{self.delimiter}{field.replace('<open>', '<later>')})*+"
@@ -68,7 +69,8 @@ class Dialect:
 
     def shortened(self, data: Data, start: int, stop: int) -> bytes:
         """Return a few bytes that can replace the record so far: it goes on alike after them, and
-        does not end."""
+        does not end.
+        """
         if not self.end(data, start, stop)[1]:
             return b'"'  # in a quoted field
         delimiter = self.delimiter.encode()

@@ -215,7 +215,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_content(kind: pa.DataType) -> bool:
     """Return whether the type is an Image or Audio of Hugging Face's datasets: ``bytes`` and
-    ``path``."""
+    ``path``.
+    """
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
     return kind.field("bytes").type in TEXTS[3:]
@@ -237,7 +238,8 @@ TEXTS = (
 
 def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
     """Convert to the declared kind; also return row → reason for bad values. Integers beyond 2**53
-    are rounded."""
+    are rounded.
+    """
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
         values = _as(pa.string(), array.dictionary)

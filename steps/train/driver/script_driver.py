@@ -248,7 +248,8 @@ def complete(model: Path, description: dict[str, Any], inference: str | None) ->
 
 def add_code(target: Path, script: Path) -> None:
     """Copy the inference script as inference.py, and the Python files beside it, which it can
-    import."""
+    import.
+    """
     found = {"inference.py": script} | {
         name: script.parent / name
         for name in names(script.parent)

@@ -1,4 +1,4 @@
-"""Tests of whether a training fits into memory, and of the change of its recipe that makes it fit."""
+"""Tests of whether a training fits into memory, and of the change that makes it fit."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ def whole() -> list[Entry]:
 
 
 def asked(extra: str | None = None) -> Iterator[Requirement]:
-    """Return the dependencies in pyproject.toml, with ``extra`` and the extras that it names."""
+    """Yield the dependencies in pyproject.toml, with ``extra`` and the extras that it names."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
     for requirement in map(Requirement, lines):
@@ -45,7 +45,7 @@ def asked(extra: str | None = None) -> Iterator[Requirement]:
 
 
 def needs(entry: Entry) -> Iterator[Requirement]:
-    """Return the dependencies of the installed package in this environment, without extras."""
+    """Yield the dependencies of the installed package in this environment, without extras."""
     try:
         lines = requires(entry.name) or ()
     except PackageNotFoundError:  # for another platform
@@ -94,7 +94,8 @@ def test_the_lock_covers_what_its_packages_depend_on():
 @pytest.mark.parametrize("name", FILES)
 def test_this_environment_is_the_lock(name: str):
     """Otherwise `make test` would test other packages than a job gets; CUDA's libraries are
-    optional."""
+    optional.
+    """
     found = [line for line in differences(CHECKOUT / name) if name != "locks/cuda.txt"]
     assert not found, "make .venv/installed"
 

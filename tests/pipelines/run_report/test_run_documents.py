@@ -8,7 +8,7 @@ from trainyard.runs.execution import Step
 
 
 def test_a_metrics_expression_means_what_it_means_to_jobs():
-    """Its dialect differs from Python's; an invalid or slow expression does not affect the others."""
+    """Its dialect differs from Python's; an invalid or slow one does not affect others."""
     regexes = {
         "f1": r"f1=(?<value>[0-9.]+)",
         "bad": "(",

@@ -1,4 +1,4 @@
-"""Tests of rows that a user's script wrote, against a naive reading of them, and of errors in them."""
+"""Tests of rows that a user's script wrote, against a naive reading, and of errors in them."""
 
 import hashlib
 import json

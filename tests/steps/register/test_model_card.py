@@ -23,7 +23,8 @@ def filled(card: dict, value: object = 1.5) -> str:
 @pytest.mark.parametrize("recipe", ["recipes/laptop.yaml", "recipes/flights.yaml"])
 def test_the_card_is_of_awss_schema(recipe: str):
     """The SDK's shapes are made from AWS's model_card_schema.json; they ignore what they do not
-    know, so the card must come through them whole."""
+    know, so the card must come through them whole.
+    """
     from sagemaker.core.shapes.model_card_shapes import ModelCardContent
 
     quote = 'it is 5" wide \\ and says "no"'

@@ -1,5 +1,6 @@
 """The dataset depends on the distinct records and the settings, not on how they lie in files, on
-instances, processes or order."""
+instances, processes or order.
+"""
 
 import json
 import random
@@ -72,7 +73,8 @@ def expected(tmp_path_factory) -> dict:
 @given(data=st.data())
 def test_any_arrangement_of_records_with_repetitions_gives_the_same_dataset(expected, data):
     """Distribute records over files of any number and kind, in any folders and order, some
-    repeatedly."""
+    repeatedly.
+    """
     again = data.draw(st.lists(st.sampled_from(RECORDS), max_size=60))
     source = random.Random(data.draw(st.integers(0, 10**6)))
     records = [*RECORDS, *again]

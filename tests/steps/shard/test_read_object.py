@@ -21,7 +21,8 @@ numbers = st.lists(st.none() | st.floats(), max_size=20)
 
 def test_known_values_keep_their_hashes():
     """They hold for other versions of pandas too: other hashes would change the splits of the same
-    data."""
+    data.
+    """
     found = column_hashes(pa.array(["", "a", "file-7.py", "é", "x" * 1000, None], pa.string()))
     assert [f"{value:016x}" for value in found] == [
         "186da64456263a46", "c1999a454057bfd0", "1379b42be83d13cd", "eaa82851ccf8e8e7",

@@ -102,7 +102,7 @@ def test_columns_that_are_missing_or_stand_twice(tmp_path: Path):
         read_all(path)
     twice = pa.Table.from_arrays([pa.array(["a"])] * 3, names=["text", "z", "text"])
     pq.write_table(twice, path)
-    with pytest.raises(DataError, match="column 'text' stands 2 times, as 1, 3"):
+    with pytest.raises(DataError, match="column 'text' occurs 2 times, as 1, 3"):
         read_all(path)
     assert read_all(path, {"z": Column("text")})[0] == [("a",)]
 

@@ -1,5 +1,6 @@
 """Strategies that depend on libraries: what AWS has no machine, image or launcher for is refused
-when the recipe is read; what is accepted reaches the definition."""
+when the recipe is read; what is accepted reaches the definition.
+"""
 
 import json
 from pathlib import Path
