@@ -206,7 +206,7 @@ def test_another_checkout_or_recipe_refuses_the_plan(plan_file: Path):
     other = replace(definition("2").assets[0], files={"a.txt": b"changed"})
     with pytest.raises(PlanError, match="since then changed: the code"):
         plan.refuse_if_not_of(replace(definition("2"), assets=(other,)))
-    with pytest.raises(PlanError, match="is a plan of pipeline small, and recipe.yaml makes big"):
+    with pytest.raises(PlanError, match="is a plan of pipeline small, and recipe.yaml defines big"):
         plan.refuse_if_not_of(replace(definition("2"), name="big"))
 
 
