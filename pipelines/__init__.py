@@ -1,1 +1,1 @@
-"""From a recipe to a running pipeline: the typed recipe, the DAG, and the verbs."""
+"""Turn a recipe into a running pipeline: the typed recipe, the DAG, and the verbs."""

@@ -1,13 +1,12 @@
-"""Advise machines and a layout for a recipe's training, and write the recipe that takes them.
+"""Advise machines and a layout for a recipe's training, and write the recipe that adopts them.
 
 python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \\
     --max-nodes 16 --deadline 10d [--apply recipes/advised.yaml]
-python -m pipelines.advise --calibrate EXECUTION|all     # learn from what trainings took
+python -m pipelines.advise --calibrate EXECUTION|all     # learn from the times of past trainings
 python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model
 
-The global batch, the steps and all that shapes the weights stay as the recipe has them. Starts
-nothing; only --calibrate asks AWS. Exit status 0; 3: no layout fits; 1: an
-error.
+The global batch, the steps and everything else that affects the weights stay as they are. Starts
+nothing; only --calibrate asks AWS. Exit status 0: success; 3: no layout fits; 1: an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from trainyard.validate.finding_display import JsonOption
 HOUR = 3600.0
 OWN = "train.instance_type"
 REGION = "us-east-1"
-"""Whose prices are taken where the recipe names no region."""
+"""Region of the prices where the recipe names none."""
 
 
 def main(
@@ -44,7 +43,7 @@ def main(
     instances: Annotated[
         str | None,
         typer.Option(
-            metavar="TYPE,…", help="Instance types; else the recipe's own and its fallbacks."
+            metavar="TYPE,…", help="Instance types; default: the recipe's own and its fallbacks."
         ),
     ] = None,
     max_nodes: advice_options.MaxNodesOption = 16,
@@ -53,10 +52,10 @@ def main(
     spot: advice_options.SpotOption = False,
     mixture: advice_options.MixtureOption = False,
     data: Annotated[
-        Path | None, typer.Option(help="Shards of a workload that must see some to be traced.")
+        Path | None, typer.Option(help="Shards, for a workload that needs data to be traced.")
     ] = None,
     apply: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the recipe that takes the first.")
+        Path | None, typer.Option(metavar="FILE", help="Write the recipe that adopts the first.")
     ] = None,
     as_json: JsonOption = False,
     learn_from: advice_options.CalibrateOption = None,
@@ -88,7 +87,7 @@ def main(
     offers, elsewhere = advice_options.allowed(names[0], region, names[1])
     offers = advice_options.multiplying(offers, (known.fields["precision"],))
     loop = loaded.train.loop
-    assert loop is not None  # noqa: S101 (what is trained was known)
+    assert loop is not None  # noqa: S101 (``trained`` has checked)
     try:
         model = Setting(gpu=offers[0].machine.gpu, **known.fields)
     except ValidationError as error:
@@ -120,7 +119,9 @@ def main(
 
 
 def _setting(job: Mapping[str, Any]) -> Setting:
-    """Raises: ForesightError: nobody knows it, or the calibration could not foresee it again."""
+    """Raises: ForesightError: the job's model is unknown, or a calibration could not foresee it
+    again.
+    """
     ours = of_description(job)
     if ours.shapes is not None:
         raise ForesightError("its model was traced, and a calibration keeps no shapes")
@@ -128,24 +129,24 @@ def _setting(job: Mapping[str, Any]) -> Setting:
 
 
 def _own(recipe: Recipe) -> str:
-    """The instance types that the recipe would take."""
+    """Return the instance types that the recipe names, its fallbacks included."""
     return ",".join((recipe.train.instance_type, *recipe.train.fallback_instance_types))
 
 
 def _remark(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> None:
-    """What the recipe has to do with it."""
+    """Print the remarks on how the advice relates to the recipe."""
     for line in remarks(advice, recipe, assumed):
         console.print(line, highlight=False, markup=False)
 
 
 def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[str]:
-    """How the recipe's own layout compares, what its batch allows, its time limit, and what was
-    assumed.
+    """Yield how the recipe's own layout compares, what its batch allows, its time limit, and the
+    assumptions.
     """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101
     if advice.count.refused:
-        yield f"{advice.count.refused:,} layouts our loop refuses, as: {advice.count.refusal}"
+        yield f"{advice.count.refused:,} layouts our loop refuses, such as: {advice.count.refusal}"
     if advice.ranked:
         first = advice.ranked[0]
         yield from _today(advice, recipe)
@@ -159,8 +160,8 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
         minutes = first.hours.p90 * 60
         if minutes > recipe.train.max_runtime_minutes:
             yield (
-                f"train.max_runtime_minutes {recipe.train.max_runtime_minutes:,} would end it "
-                f"before its end: p90 is {minutes:,.0f}"
+                f"train.max_runtime_minutes {recipe.train.max_runtime_minutes:,} would stop it "
+                f"early: p90 is {minutes:,.0f}"
             )
     yield from (f"assumed: {one}" for one in assumed)
 
@@ -179,7 +180,7 @@ def _saves(first: Candidate, interval: int) -> Iterator[str]:
 
 
 def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:
-    """The layout that the recipe has now, beside the first."""
+    """Yield how the recipe's current layout compares with the first advised one."""
     try:
         now = of_recipe(recipe, advice.question.shapes).setting
     except ForesightError as error:
@@ -210,12 +211,12 @@ def _apply(
     said: bool,
 ) -> None:
     changed = changes(recipe, first)
-    told = [
+    comment = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
         f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
         f"{fills(first.memory)}.",
     ]
-    write(place, path, overrides, changed, told)
+    write(place, path, overrides, changed, comment)
     if said:
         console.print(f"written: {place}; python -m pipelines.plan --recipe {place}", markup=False)
 

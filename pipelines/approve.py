@@ -6,11 +6,12 @@ python -m pipelines.approve MODEL_PACKAGE_ARN --reject REASON
 python -m pipelines.approve --rollback GROUP --reject REASON
 
 The champion of a group is its newest Approved package. So an approval makes a champion, and
-rejecting the champion makes the Approved package before it the champion again: that is roll back.
+rejecting the champion makes the Approved package before it the champion again: that is a rollback.
 
-No run registers a package as Approved. Where the recipe says ``register.approval: automatic``, who
-waits for the run calls this (``--start --wait``, or ``--execution ARN --automatic``): the same
-checks, and no reason can be given, so a run with overrides stays pending until a person decides.
+No run registers a package as Approved. Where the recipe says ``register.approval: automatic``, the
+command that waits for the run calls this (``--start --wait``, or ``--execution ARN --automatic``):
+the same checks, and no reason can be given, so a run with overrides stays pending until a person
+decides.
 """
 
 from dataclasses import dataclass
@@ -43,11 +44,11 @@ LONGEST = 1024  # characters of an ApprovalDescription
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What an approval or a rejection did."""
+    """Result of an approval or a rejection."""
 
     package: str
     champion: str | None
-    """The group's champion now."""
+    """ARN of the group's champion now; None without one."""
     note: str
 
 
@@ -59,16 +60,16 @@ def approve(
     Every byte of the artifact and of the evidence is hashed.
 
     Args:
-        reason: why, in spite of overrides; recorded.
-        recipe: the approver's own, resolved, as JSON has it; what differs from the record's is an
-            override.
-        deep: every byte of the train split too.
+        reason: why the package is approved in spite of overrides; recorded.
+        recipe: the approver's own recipe, resolved, as in JSON; a field that differs from the
+            recorded recipe is an override.
+        deep: hash every byte of the train split too.
 
     Raises:
         GateError: something does not match its record, the champion has moved since the verdict,
-            the run has overrides and there is no reason, it would not pass as the look at its test
-            split that it was, or somebody approved another package at the same time.
-        ServiceError: there is no such package, or AWS refused.
+            the run has overrides and no reason is given, it would not pass as the look at its
+            test split that it was, or another package was approved at the same time.
+        ServiceError: the package does not exist, or AWS refused.
     """
     evidence = Evidence(arn)
     before_etag = _etag(evidence)
@@ -76,7 +77,7 @@ def approve(
     sagemaker, group = _registry(arn), evidence.package["ModelPackageGroupName"]
     before = approved(sagemaker, group)
     if arn in before:
-        return Approval(arn, before[0], "it was Approved already")
+        return Approval(arn, before[0], "it was already Approved")
     champion = before[0] if before else _begun_with(evidence)
     found = overrides(evidence, champion, recipe)
     _check_reason(arn, found, reason)
@@ -98,33 +99,34 @@ def approve(
 
 
 def approve_automatically(execution: str, region: str | None = None) -> Approval | None:
-    """Approve what the execution registered, if its recipe says so; None where it does not.
+    """Approve the package that the execution registered, if its recipe says so; return None where
+    it does not.
 
     Raises:
-        GateError: it registered nothing, a person has decided already, or see ``approve``.
+        GateError: no package was registered, a person has already decided, or see ``approve``.
     """
     arn = registered_by(execution, region)
     evidence = Evidence(arn)
     try:
-        told = evidence.recipe["register"].get("approval")
-    except (Absent, KeyError):  # not one of ours, or its record is gone
+        approval = evidence.recipe["register"].get("approval")
+    except (Absent, KeyError):  # not registered by our pipeline, or its record is gone
         return None
-    if told != "automatic":
+    if approval != "automatic":
         return None
     status = evidence.package.get("ModelApprovalStatus")
     if status != "PendingManualApproval":
-        raise GateError(f"{arn}: is {status} already; nothing was changed")
+        raise GateError(f"{arn}: is already {status}; nothing was changed")
     return approve(arn)
 
 
 def approve_after(execution: str, region: str | None = None) -> None:
-    """What those do who waited for a run: say whether its model is approved, or why not."""
+    """Approve after waiting for a run: print whether its model is approved, or why not."""
     if model_package(Execution(execution, region).steps()) is None:
         return
     try:
         done = approve_automatically(execution, region)
     except GateError as why:
-        console.print(f"stays as it is: {why}", highlight=False, markup=False)
+        console.print(f"not changed: {why}", highlight=False, markup=False)
         return
     if done:
         console.print(f"{done.package}: Approved, as the recipe says ({done.note})",
@@ -132,14 +134,14 @@ def approve_after(execution: str, region: str | None = None) -> None:
 
 
 def registered_by(execution: str, region: str | None = None) -> str:
-    """ARN of the package that the execution registered.
+    """Return the ARN of the package that the execution registered.
 
     Raises:
-        GateError: it registered none.
+        GateError: no package was registered.
     """
     arn = model_package(Execution(execution, region).steps())
     if arn is None:
-        raise GateError(f"{execution}: has registered no model package")
+        raise GateError(f"{execution}: registered no model package")
     return arn
 
 
@@ -147,7 +149,7 @@ def reject(arn: str, reason: str) -> Approval:
     """Reject the package and record why; the champion's rejection is a roll back.
 
     Raises:
-        ServiceError: there is no such package, or AWS refused.
+        ServiceError: the package does not exist, or AWS refused.
     """
     sagemaker, group = _registry(arn), Evidence(arn).package["ModelPackageGroupName"]
     _decide(sagemaker, arn, "Rejected", reason)
@@ -158,7 +160,7 @@ def roll_back(group: str, reason: str) -> Approval:
     """Reject the group's champion, so that the Approved package before it is the champion again.
 
     Raises:
-        GateError: there is no champion.
+        GateError: the group has no champion.
         ServiceError: AWS refused.
     """
     found = approved(_registry(None), group)
@@ -168,14 +170,16 @@ def roll_back(group: str, reason: str) -> Approval:
 
 
 def _begun_with(evidence: Evidence) -> str | None:
-    """The package that the training began with: the champion of a group that has none yet."""
+    """Return the package that the training began with: it is the champion of a group that has none
+    yet.
+    """
     begun = evidence.recipe["train"].get("start_from") or {}
     found: str | None = begun.get("model_package")
     return found
 
 
 def _checked(evidence: Evidence, deep: bool) -> int:
-    """How many checks match; the first that does not ends them."""
+    """Return the number of checks that match; the first mismatch raises a GateError."""
     count = 0
     for finding in before_approval(evidence, deep=deep):
         if finding.status == "mismatch":
@@ -192,22 +196,22 @@ def _check_reason(arn: str, found: list[str], reason: str | None) -> None:
         console.print(f"override: {override}", highlight=False, markup=False)
     if found and not reason:
         raise GateError(
-            f"{arn}: not approved: the run is not as its recipe says: {'; '.join(found)}. Say why "
-            "it is right all the same with --reason TEXT, which is recorded; or start the pipeline "
+            f"{arn}: not approved: the run does not follow its recipe: {'; '.join(found)}. Say why "
+            "this is right with --reason TEXT, which is recorded; or start the pipeline "
             "without it"
         )
 
 
 def _only_change(sagemaker: Any, group: str, arn: str, before: list[str]) -> str:
-    """The champion after our approval; what else has become Approved meanwhile is told."""
+    """Return the champion after our approval; raise if another package was Approved meanwhile."""
     after = approved(sagemaker, group)
     others = [found for found in after if found not in (arn, *before)]
     if others or arn not in after:
         undone = "" if arn in after else f"{arn} is no longer Approved. "
         beside = f"Approved at the same time: {', '.join(others)}. " if others else ""
         raise GateError(
-            f"{group}: somebody else decided at the same time. {undone}{beside}The champion is now "
-            f"{after[0] if after else 'none'}; if that is not what you want, reject it"
+            f"{group}: another decision came at the same time. {undone}{beside}The champion is "
+            f"now {after[0] if after else 'none'}; if that is not what you want, reject it"
         )
     return after[0]
 
@@ -220,8 +224,8 @@ def _decide(sagemaker: Any, arn: str, status: str, why: str) -> None:
 
 
 def _etag(evidence: Evidence) -> str | None:
-    """Which object the package's artifact is just now; None when there is none to look at."""
-    _ = evidence.package  # what is not there is no finding
+    """Return the ETag of the package's artifact as it is now; None when there is no artifact."""
+    _ = evidence.package  # outside of ``try``: a missing package is an error
     try:
         return evidence.model_etag()
     except (Absent, KeyError):
@@ -235,10 +239,10 @@ def _registry(arn: str | None) -> Any:
 def main(
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
     reason: Annotated[
-        str | None, typer.Option(help="Why, although the run has overrides; it is recorded.")
+        str | None, typer.Option(help="Why to approve although the run has overrides; recorded.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="Your recipe: what differs in the record is an override.")
+        Path | None, typer.Option(help="Your recipe: a recorded field that differs is an override.")
     ] = None,
     overridden: SetOption = (),
     deep: Annotated[bool, typer.Option("--deep", help="Hash the train split too.")] = False,
@@ -262,7 +266,7 @@ def main(
     if rollback is not None and not reject_for:
         raise RecipeError("--rollback: say why with --reject REASON; it is recorded")
     if automatic and (execution is None or reason or reject_for):
-        raise RecipeError("--automatic: goes with --execution ARN alone: nobody is there to decide")
+        raise RecipeError("--automatic: needs --execution ARN and nothing else: no person decides")
     if automatic:
         done = approve_automatically(str(execution))
         if done is None:

@@ -1,4 +1,4 @@
-"""The console with what only our runs show, and with what is approved and started by our rules.
+"""Serve the console with panels for our runs; approvals and starts follow our rules.
 
 python -m pipelines.console [--port P] [--region R] [--write]
 """
@@ -28,12 +28,13 @@ def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption =
     serve(port, region, write, Application(owners=OWNERS, panels=PANELS))
 
 
-# An approval is ``pipelines.approve``'s, with all its checks; a start is ``pipelines.start``'s,
-# which tells the run who the champion is, takes its number in the ledger and keeps to the budget.
+# ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:
+# it passes the champion to the run, takes its number in the ledger and keeps to the budget.
 
 
 MARKS = ("approve_with", "provenance_uri")
-"""Customer metadata of a package that a pipeline of ours registered; the second, of all ages."""
+"""Customer metadata of a package that our pipeline registered; packages of all ages have the
+second."""
 
 
 def _is_our_package(package: Described) -> bool:
@@ -41,7 +42,7 @@ def _is_our_package(package: Described) -> bool:
 
 
 def _says_of_approval(package: Described) -> list[str]:
-    """What the approval rests on; overrides are named, since they need a comment."""
+    """Return the lines shown before an approval; overrides are named, since they need a comment."""
     evidence = Evidence(package["ModelPackageArn"])
     sagemaker = client("sagemaker", evidence.region)
     now = approved(sagemaker, package["ModelPackageGroupName"])
@@ -57,7 +58,7 @@ def _says_of_approval(package: Described) -> list[str]:
         f"Its verdict rests on a comparison with {'no champion' if judged in NOBODY else judged}.",
         "The call UpdateModelPackage follows, with your comment and what was checked.",
     ]
-    said += [f"Not as its recipe says: {override}." for override in found]
+    said += [f"Differs from its recipe: {override}." for override in found]
     return [*said, "Because of that a comment is needed."] if found else said
 
 
@@ -70,7 +71,7 @@ def _approve(package: Described, typed: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _is_our_pipeline(pipeline: Described) -> bool:
-    """Only ours take a champion."""
+    """Return whether it is our pipeline: only ours have a parameter for the champion."""
     return "ChampionArn" in declared(json.loads(pipeline.get("PipelineDefinition") or "{}"))
 
 
@@ -83,7 +84,9 @@ def _says_of_start(pipeline: Described) -> list[str]:
 
 
 def _start(pipeline: Described, given: Mapping[str, str]) -> Mapping[str, Any]:
-    """``given``: every parameter; those that nobody has changed are left to ``pipelines.start``."""
+    """Start the pipeline; ``given`` has every parameter, and unchanged ones are left to
+    ``pipelines.start``.
+    """
     region, again = pipeline["PipelineArn"].split(":")[3], pipeline.get("Again")
     known = declared(json.loads(pipeline["PipelineDefinition"]))
     usual = {
@@ -102,7 +105,7 @@ OWNERS = (
     Owner(action="start", owns=_is_our_pipeline, says=_says_of_start, do=_start),
     Owner(action="again", owns=_is_our_pipeline, says=_says_of_start, do=_start),
 )
-"""What ``python -m pipelines.console`` gives to the console."""
+"""Actions that ``python -m pipelines.console`` adds to the console."""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Make and upload the raw data of an example recipe.
+"""Create and upload the raw data of an example recipe.
 
 python -m pipelines.corpus --recipe recipes/laptop.yaml
 
-``data.example`` names it (a module of ``pipelines.corpora``); it goes under ``data.input``. Each of
-``data.inputs`` may name one for itself.
+``data.example`` names a module of ``pipelines.corpora``; its data go under ``data.input``. Each of
+``data.inputs`` may name a module of its own.
 """
 
 from importlib import import_module

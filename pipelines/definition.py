@@ -1,4 +1,4 @@
-"""Print the JSON that would be uploaded: the DAG, compiled with no AWS in reach.
+"""Print the definition JSON that would be uploaded: the DAG, compiled without calling AWS.
 
 python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.max_steps=100]
 """
@@ -84,10 +84,10 @@ def build(
     """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
 
     Args:
-        commit: what the provenance of the models says about the code.
+        commit: the code's commit for the provenance of the models.
         source: folder with the user's own workload package, or None.
         home: the recipe's folder, to which a script's path is relative.
-        origin: what the provenance says about the recipe's text.
+        origin: the source of the recipe's text for the provenance.
 
     Raises:
         DefinitionError: the SDK refuses a combination, or a file of the checkout is missing.
@@ -115,7 +115,7 @@ def build(
 
 
 class Compilation:
-    """One compilation of a recipe: what its steps share, and a method for each step.
+    """Compilation of one recipe: state that its steps share, and a method for each step.
 
     Args:
         source: folder with the user's own workload package, or None.
@@ -137,7 +137,8 @@ class Compilation:
         )
 
     def definition(self) -> str:
-        """The definition JSON: Shard → Train → Evaluate → Gate → Verdict → Register | Rejected.
+        """Return the definition JSON: Shard → Train → Evaluate → Gate → Verdict → Register |
+        Rejected.
 
         Without a data section there is no Shard.
         """
@@ -158,9 +159,9 @@ class Compilation:
         return json.dumps(json.loads(pipeline.definition()), indent=1)
 
     def shard(self) -> ProcessingStep:
-        """The step that makes shards of the raw data."""
+        """Create the step that packs the raw data into shards."""
         recipe = self.recipe
-        assert recipe.data is not None  # noqa: S101 (``definition`` has looked)
+        assert recipe.data is not None  # noqa: S101 (``definition`` has checked)
         return shard_step(
             self.context,
             recipe.shard,
@@ -173,7 +174,7 @@ class Compilation:
         )
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
-        """The step that trains: Trainyard's loop, or the user's script."""
+        """Create the step that trains: Trainyard's loop, or the user's script."""
         context, config = self.context, self.recipe.train
         if self.project:
             program = script_program(context, config, self.project, shard, self.training)
@@ -185,11 +186,11 @@ class Compilation:
         )  # fmt: skip
 
     def evaluate(self, shard: ProcessingStep | None, train: TrainingStep) -> ProcessingStep:
-        """The step that scores the model: by its workload, or by the user's script."""
+        """Create the step that scores the model: by its workload, or by the user's script."""
         recipe = self.recipe
         if self.evaluation:
             return self._evaluate_by_script(shard, train, self.evaluation)
-        assert shard is not None  # noqa: S101 (``Recipe`` has looked)
+        assert shard is not None  # noqa: S101 (``Recipe`` has checked)
         return evaluate_step(
             self.context,
             recipe.evaluate.model_copy(update={"slices": recipe.slices}),
@@ -202,7 +203,7 @@ class Compilation:
         )
 
     def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
-        """The step that gives the verdict."""
+        """Create the step that gives the verdict."""
         recipe = self.recipe
         return gate_step(
             self.context,
@@ -221,7 +222,7 @@ class Compilation:
         evaluate: ProcessingStep,
         gate: ProcessingStep,
     ) -> ModelStep:
-        """The step that records the model package."""
+        """Create the step that records the model package."""
         recipe = self.recipe
         splits = {name: [output_uri(shard, name)] if shard else [] for name in ("train", "test")}
         return register_step(
@@ -282,7 +283,9 @@ class Compilation:
         )
 
     def _code(self, step: str) -> str:
-        """The URI of a step's code; a script's training gets its folder, and nothing of ours."""
+        """Return the URI of a step's code; a training script gets its own folder, and no code of
+        ours.
+        """
         if step == "train" and self.project:
             return self.session.add(dict(self.project.files))
         recipe = self.recipe
@@ -297,8 +300,8 @@ class Compilation:
         return self.session.add(step_code(CHECKOUT, step, self.source, packages[step]))
 
     def _volume_key(self, instance_type: str) -> str | None:
-        """Local disks are encrypted by the instance's hardware; a key for them is refused
-        (#3677).
+        """Return the KMS key of the volume; None for local disks, which the instance's hardware
+        encrypts: a key for them is refused (#3677).
         """
         machine = MACHINES.get(instance_type)
         return None if machine and machine.local_storage_gb else self.recipe.aws.kms_key
@@ -308,7 +311,7 @@ class Compilation:
 
 
 def _workload(recipe: Recipe) -> dict[str, str]:
-    """The hyperparameters by which the loop knows what it trains."""
+    """Return the hyperparameters that tell the loop what to train."""
     settings = recipe.workload_config.model_dump_json()
     mixture = recipe.data.mixture if recipe.data else None
     weights = {"mixture": mixture.model_dump_json()} if mixture else {}
@@ -316,10 +319,10 @@ def _workload(recipe: Recipe) -> dict[str, str]:
 
 
 def _packed_with(recipe: Recipe) -> str:
-    """The settings that samples depend on: a wider model is trained on the same shards.
+    """Return the settings that samples depend on: a wider model is trained on the same shards.
 
     Raises:
-        RecipeError: the workload's SPEC leaves out a setting that these cannot do without.
+        RecipeError: the workload's SPEC leaves out a setting that the others need.
     """
     names, config = recipe.samples_spec.packed_with, recipe.workload_config
     chosen = config.model_dump_json(include=None if names is None else set(names))
@@ -327,17 +330,18 @@ def _packed_with(recipe: Recipe) -> str:
         type(config).model_validate_json(chosen)
     except ValidationError as error:
         raise RecipeError(
-            f"workload {recipe.workload.name}: SPEC.packed_with {names} makes no configuration: "
-            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; name that setting, too"
+            f"workload {recipe.workload.name}: SPEC.packed_with {names} is not enough: "
+            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; add that setting"
         ) from None
     return chosen
 
 
 def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str | int | float]:
-    """What people change from run to run, without an upsert; and what ``start`` finds out.
+    """Return the parameters: values that people change from run to run without an upsert, and
+    values that ``start`` finds out.
 
-    What the recipe does not list as overridable is its value: whoever may start a run cannot
-    choose with which thresholds it is judged. ``no_champion``: the URI that stands for no
+    A field that the recipe does not list as overridable is fixed: a person who may start a run
+    cannot choose the thresholds of its verdict. ``no_champion``: the URI that stands for no
     champion's model.
     """
     known: dict[str, str | int | None] = {
@@ -351,10 +355,10 @@ def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str |
         **{name: value for name, value in known.items() if name in recipe.parameters},
         **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
-    told = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
-    told |= {LOOK: 0} if recipe.gate.comparisons else {}
+    found = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
+    found |= {LOOK: 0} if recipe.gate.comparisons else {}
     kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
-    parameters = {n: _parameter(n, v) for n, v in (values | told).items() if n not in kept}
+    parameters = {n: _parameter(n, v) for n, v in (values | found).items() if n not in kept}
     return kept | parameters
 
 
@@ -364,7 +368,7 @@ def _parameter(name: str, value: str | int | float) -> Parameter:
 
 
 def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:
-    """Read, resolve and compile: what every verb that builds a definition does."""
+    """Read, resolve and compile a recipe, as every verb does that builds a definition."""
     recipe = started(load(path, overrides))
     source = path.parent / recipe.workload.source if recipe.workload.source else None
     commit, origin = current_commit(CHECKOUT), _origin(path, overrides)

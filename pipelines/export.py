@@ -1,4 +1,4 @@
-"""The train step as a manifest of Kubernetes, checked offline against its kind's shape.
+"""Export the train step as a Kubernetes manifest, checked offline against its kind's schema.
 
 python -m pipelines.export --recipe recipes/prod.yaml --to trainjob --claim fsx --efa 4 \\
     --channel train=s3://bucket/…/shard/train --channel validation=s3://bucket/…/shard/validation
@@ -36,7 +36,7 @@ def main(
     overrides: SetOption = (),
     channel: Annotated[
         list[str],
-        typer.Option(metavar="NAME=S3URI", help="Where a channel's data are; of each split."),
+        typer.Option(metavar="NAME=S3URI", help="S3 URI of a channel's data; once per split."),
     ] = (),
     namespace: Annotated[str, typer.Option(help="Kubernetes' namespace.")] = "default",
     service_account: Annotated[
@@ -47,7 +47,7 @@ def main(
 ) -> None:
     """Write the train step as a manifest; needs no AWS, no cluster and no credentials."""
     if to not in KINDS:
-        raise RecipeError(f"--to {to}: is no kind of manifest; {nearest(to, list(KINDS))}")
+        raise RecipeError(f"--to {to}: is not a kind of manifest; {nearest(to, list(KINDS))}")
     if out is not None:
         refuse_place(out)
     compiled = from_recipe(recipe, overrides)
@@ -64,25 +64,27 @@ def main(
         atomic_file.write(out, text)
 
 
-# ``schemas.json`` is made by ``python scripts/crds.py``. It knows fields and types; what a
-# cluster decides by itself (rules in CEL, quotas, whether a claim is there) it does not.
+# ``python scripts/crds.py`` writes ``schemas.json``. It has fields and types, but not what only a
+# cluster can check (rules in CEL, quotas, whether a claim exists).
 
 
 SCHEMAS = Path(__file__).with_name("kubernetes") / "schemas.json"
 
 
 def problems(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """``spec.trainer.numNode: …`` for each field that the kind has not, or has in another type."""
+    """Yield ``spec.trainer.numNode: …`` for each field that the kind lacks, or has in
+    another type.
+    """
     validator = _validator(str(manifest.get("kind")))
     if validator is None:
-        yield f"kind: {manifest.get('kind')!r} is not known; known are {', '.join(kinds())}"
+        yield f"kind: {manifest.get('kind')!r} is unknown; known are {', '.join(kinds())}"
         return
     for error in validator.iter_errors(manifest):
         yield _said(error)
 
 
 def kinds() -> list[str]:
-    """The kinds whose shapes are known."""
+    """Return the kinds whose schemas are known."""
     return list(_schemas()["kinds"])
 
 

@@ -19,10 +19,10 @@ from trainyard.terminal import console, run
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 NAME, PACKAGE, FOLDER = "my-project", "my_project", "path/to/my-project"
-"""What a template is called, and what its README calls the folder that it is written to."""
+"""Placeholders in a template: the project's name, its package, and its folder in the README."""
 
 CHECKOUT, SCHEMA = TEMPLATES.parent, "../../recipes/schema.json"
-"""Where the README's commands are run, and what a template's recipe calls the recipes' schema."""
+"""Folder where the README's commands are run, and the path of the schema in a template's recipe."""
 
 VALID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 LENGTHS = range(3, 31)
@@ -30,7 +30,7 @@ OURS = ("conditions", "pipelines", "steps", "tests", "training", "trainyard", "t
 
 
 def kinds() -> list[str]:
-    """What a project may be like."""
+    """Return the kinds of project that ``--like`` accepts."""
     return sorted(path.name for path in TEMPLATES.iterdir() if (path / "recipe.yaml").is_file())
 
 
@@ -40,8 +40,8 @@ def check(name: str) -> None:
     if not VALID.fullmatch(name) or len(name) not in LENGTHS:
         raise RecipeError(
             f"the project's name {name!r}: must be 3 to 30 small letters and digits, single "
-            "hyphens between them, a letter first: a pipeline, a bucket and a Python package are "
-            "called so"
+            "hyphens between them, a letter first: it names a pipeline, a bucket and a "
+            "Python package"
         )
     if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *OURS}:
         raise RecipeError(
@@ -50,16 +50,16 @@ def check(name: str) -> None:
 
 
 def write(folder: Path, like: str) -> list[Path]:
-    """Write the project; its files.
+    """Write the project; return its files.
 
     Raises:
-        RecipeError: the folder is there, its name cannot be used, or there is no such kind.
+        RecipeError: the folder exists, its name cannot be used, or the kind is unknown.
     """
     check(folder.name)
     if like not in kinds():
-        raise RecipeError(f"--like {like!r}: is no kind of project; {nearest(like, kinds())}")
+        raise RecipeError(f"--like {like!r}: is not a kind of project; {nearest(like, kinds())}")
     if folder.exists():
-        raise RecipeError(f"{folder}: is there already; name a folder that is not")
+        raise RecipeError(f"{folder}: already exists; name a new folder")
     written = []
     words = {
         FOLDER: shlex.quote(os.path.relpath(folder, CHECKOUT)),
@@ -81,10 +81,10 @@ def _replaced(text: str, words: dict[str, str]) -> str:
 
 
 def main(
-    project: Annotated[Path, typer.Argument(help="the folder to make; its name is the project's")],
+    project: Annotated[Path, typer.Argument(help="the new folder; its name is the project's")],
     like: Annotated[str, typer.Option(help=", ".join(kinds()))] = "table",
 ) -> None:
-    """Write a project that trains, is gated and registered as it is, and is then yours."""
+    """Write a project that can be trained, gated and registered at once, for you to change."""
     folder = project.resolve()
     for path in write(folder, like):
         console.print(str(path), markup=False, highlight=False)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-import pipelines.rules  # noqa: F401 - a definition of ours is not valid when it breaks ours
+import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
 from pipelines.deploy.pipeline_roles import from_recipe
 from pipelines.recipe.cli_options import SetOption
 from trainyard.common.errors import DefinitionError
@@ -27,7 +27,7 @@ from trainyard.permissions.policy_answer import (
 from trainyard.terminal import run
 
 HEAD = """\
-# The five roles around one pipeline, derived from its definition. Do not edit; make it again with
+# The five roles around one pipeline, derived from its definition. Do not edit; create it again with
 #   python -m pipelines.permissions --recipe {recipe} --template
 """
 
@@ -40,7 +40,7 @@ def main(
     region: Annotated[str, typer.Option(help="With --definition: its region.")] = "",
     pipeline_role: Annotated[str, typer.Option(help="With --definition: its role's ARN.")] = "",
     root: Annotated[
-        str | None, typer.Option(help="With --definition: s3://… that an upsert writes under.")
+        str | None, typer.Option(help="With --definition: s3://… under which an upsert writes.")
     ] = None,
     role: RoleOption = None,
     job_role: JobRoleOption = None,

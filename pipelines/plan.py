@@ -37,8 +37,8 @@ def main(
     if out:
         refuse_place(out)
     loaded = load(recipe, overrides)
-    resolve(loaded.aws)  # what is missing is told before the SDK is loaded
-    from pipelines.definition import from_recipe  # loads the SDK: seconds
+    resolve(loaded.aws)  # a missing field is reported before the SDK is loaded
+    from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
     definition = from_recipe(recipe, overrides)
     plan = make(definition)

@@ -1,4 +1,4 @@
-"""One self-contained page about a run: the console's, with loss curve and the gate's picture.
+"""Write one self-contained page about a run: the console's, with loss curve and the gate's picture.
 
 python -m pipelines.report [EXECUTION ARN] [--recipe R | --pipeline NAME] [--out report.html]
 """
@@ -30,7 +30,7 @@ def main(
     recipe: NewestOfRecipe = None,
     overrides: SetOption = (),
     pipeline: NewestOfPipeline = None,
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="File of the page.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page about a run."""
     refuse_place(out)

@@ -5,15 +5,15 @@ python -m pipelines.start --pipeline trainyard-laptop --champion none
 python -m pipelines.start --recipe recipes/laptop.yaml --from train [--execution ARN]
 
 A run beyond the budget of the deployed recipe does not start; --over-budget REASON starts it, and
-the reason stands in the execution's description.
+the reason is kept in the execution's description.
 
-With --from a step and all that depends on it run; the rest is reused from an earlier execution.
+With --from, a step and all that depends on it run; the rest is reused from an earlier execution.
 
-With --wait a run whose training finds no capacity goes on on the next of the recipe's
+With --wait, a run whose training gets no capacity continues on the next of the recipe's
 train.fallback_instance_types, from the Train step.
 
-A run of a pipeline of ours is told who the champion is: the latest Approved package of its model
-package group, as it is now. So the run can be repeated, whatever is approved afterwards.
+A run of our pipeline is given the champion: the latest Approved package of its model
+package group at the start. So the run can be repeated, whatever is approved afterwards.
 """
 
 import json
@@ -49,7 +49,7 @@ from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import Again, plan
 from trainyard.terminal import console, pairs, run
 
-FAILED = 1  # what watch says of a run that ended so
+FAILED = 1  # exit status of watch for a run that ended so
 
 
 def start(
@@ -64,15 +64,15 @@ def start(
     """Start an execution and return its ARN; parameters left out keep the recipe's values.
 
     Args:
-        champion: ARN of a model package, or ``none``; else it is looked up.
+        champion: ARN of a model package, or ``none``; default: it is looked up.
         over_budget: why the run may cost more than the deployed recipe's budget allows; recorded.
         again: start from one of its steps; parameters left out keep the earlier run's values, but
-            champion and look are as they are now, unless a step that is reused was told them.
+            champion and look are the current ones, unless a reused step was given others.
 
     Raises:
         RecipeError: the pipeline has no such parameter, or its value is of another type.
         PlanError: the run may cost more than the budget.
-        ServiceError: there is no such pipeline, or AWS refused.
+        ServiceError: the pipeline does not exist, or AWS refused.
     """
     with service_errors(f"starting pipeline {pipeline}"):
         sagemaker = client("sagemaker", region)
@@ -81,10 +81,10 @@ def start(
         _check(parameters, definition)
         refuse_other_base(definition, sagemaker.meta.region_name)
         earlier = _earlier(again, parameters)
-        told = champion_parameters(sagemaker, definition, {**earlier, **parameters}, champion)
-        if told:
-            console.print(f"champion {told['ChampionArn']}", highlight=False)
-        parameters = {**earlier, **told, **parameters}
+        compared = champion_parameters(sagemaker, definition, {**earlier, **parameters}, champion)
+        if compared:
+            console.print(f"champion {compared['ChampionArn']}", highlight=False)
+        parameters = {**earlier, **compared, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
         why: dict[str, Any] = _looked_at(sagemaker, definition, pipeline, parameters, over_budget)
         if ledger.PARAMETER not in earlier:
@@ -99,7 +99,7 @@ def start(
 
 
 def _earlier(again: Again | None, given: Mapping[str, str]) -> dict[str, str]:
-    """What of the earlier run's parameters this one starts with; it is said what is reused."""
+    """Return the earlier run's parameters that this run keeps; print what is reused."""
     if again is None:
         return {}
     for line in again.lines(given):
@@ -114,7 +114,7 @@ def _earlier(again: Again | None, given: Mapping[str, str]) -> dict[str, str]:
 def _look(
     s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """The number of this look at the test split, taken when nothing else stops the run."""
+    """Return the number of this look at the test split, taken when nothing else stops the run."""
     if ledger.PARAMETER in parameters:
         raise RecipeError(
             f"--parameter {ledger.PARAMETER}: the ledger says which look at the test split it is"
@@ -131,7 +131,7 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
     for name in parameters:
         if name not in known:
             raise RecipeError(
-                f"--parameter {name}: no run of this pipeline can change that: what its recipe's "
+                f"--parameter {name}: a run of this pipeline cannot change it: what its recipe's "
                 f"pipeline.overridable does not list is constant; {nearest(name, known)}"
             )
     for name, value in parameters.items():
@@ -148,15 +148,15 @@ def _looked_at(
     parameters: Mapping[str, str],
     over_budget: str | None,
 ) -> dict[str, str]:
-    """Say what the cache does not know; the execution's description: why it may cost more than the
+    """Print what the cache does not know; return the execution's description: why it may exceed the
     budget, if it may.
 
     Raises:
-        PlanError: it may not.
+        PlanError: it may not exceed the budget.
     """
     s3 = client("s3", sagemaker.meta.region_name)
     recipe = recorded_recipe(s3, definition)
-    if recipe is None:  # a pipeline of somebody else's
+    if recipe is None:  # not our pipeline
         return {}
     ahead = budget.ahead(sagemaker, definition, pipeline, parameters, s3=s3)
     for each in overwritten(s3, ahead.document, ahead.outcomes, NEW_DATA):
@@ -192,7 +192,7 @@ def main(
         ),
     ] = None,
     execution: Annotated[
-        str | None, typer.Option(metavar="ARN", help="With --from: what to reuse; else the newest.")
+        str | None, typer.Option(metavar="ARN", help="With --from: run to reuse; default: newest.")
     ] = None,
     wait: WaitOption = False,
     stop_on_interrupt: StopOption = False,
@@ -204,7 +204,7 @@ def main(
     given = pairs("--parameter", parameter)
     earlier = plan(first, execution, name, region) if first else None
     if execution and not first:
-        raise RecipeError("--execution: is what --from STEP reuses; give --from, too")
+        raise RecipeError("--execution: needs --from STEP, which reuses it; give --from too")
     started = start(
         name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
     )

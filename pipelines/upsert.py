@@ -39,7 +39,7 @@ SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline w
 
 @dataclass(frozen=True, slots=True)
 class Upserted:
-    """What an upsert did."""
+    """Result of an upsert."""
 
     change: Literal["created", "updated", "unchanged"]
     uploaded_bytes: int
@@ -51,13 +51,13 @@ def upsert(
     plan: saved_plan.Saved | None = None,
     lock_seconds: float = LOCK_SECONDS,
 ) -> Upserted:
-    """Upload the code that is missing, then create or update the pipeline where it differs.
+    """Upload missing code, then create or update the pipeline where it differs.
 
     An unchanged pipeline takes no lock, and nothing is written. ``plan``: apply it or nothing.
 
     Raises:
         DefinitionError: validation finds an error in the definition; nothing is uploaded.
-        PlanError: over the recipe's budget; somebody else is upserting, or did since; or ``plan``
+        PlanError: over the recipe's budget; another upsert is running, or came between; or ``plan``
             is of another state.
         ServiceError: AWS refused, or could not be reached.
     """
@@ -77,7 +77,7 @@ def upsert(
         where = upsert_records.place(definition)
         with upsert_lock.held(s3, where, definition.name, lock_seconds) as held:
             now = deployed_pipeline.describe(sagemaker, definition.name)
-            if now and now.state.fingerprint == wanted.fingerprint:  # another did the same
+            if now and now.state.fingerprint == wanted.fingerprint:  # another upsert did the same
                 return Upserted("unchanged", _upload_code(s3, definition))
             _refuse_if_moved(before, now)
             uploaded = _upload_code(s3, definition)
@@ -89,7 +89,7 @@ def upsert(
 
 
 def _validate(definition: CompiledPipeline) -> None:
-    """Refuse what the service would refuse later; show what it would only make expensive."""
+    """Refuse errors that the service would find later; show what would only cost money."""
     findings = check(definition.body)
     wrong = [line(finding) for finding in findings if finding.severity == "error"]
     if wrong:
@@ -101,26 +101,28 @@ def _validate(definition: CompiledPipeline) -> None:
 def _refuse_over_budget(
     sagemaker: Any, definition: CompiledPipeline, wanted: State, *, exists: bool
 ) -> None:
-    """Look at the run that start would start, as a plan does; nothing is uploaded yet."""
+    """Predict the run that start would start, as a plan does; nothing is uploaded yet."""
     if definition.budget.usd_per_run is None:
         return
-    told = champion_parameters(sagemaker, wanted.document, {}, None)
+    parameters = champion_parameters(sagemaker, wanted.document, {}, None)
     s3 = client("s3", sagemaker.meta.region_name)
-    run = budget.ahead(sagemaker, wanted.document, wanted.name, told, exists=exists, s3=s3)
+    run = budget.ahead(sagemaker, wanted.document, wanted.name, parameters, exists=exists, s3=s3)
     found = budget.verdict(run, definition.budget)
     if not found.holds:
         raise PlanError(f"pipeline {wanted.name}: budget: {found.text}. Nothing was changed")
 
 
 def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:
-    """Somebody else was done between our first look and our lock: what we show would be wrong."""
+    """Refuse if another upsert finished between our first look and our lock: what we show would be
+    wrong.
+    """
     if now and (before is None or before.state.fingerprint != now.state.fingerprint):
         raise PlanError(
             f"pipeline {now.state.name}: {now.by} changed it at {now.changed:%H:%M:%S}, while this "
             "upsert began; nothing was changed: look at python -m pipelines.plan, and try again"
         )
     if before and now is None:
-        raise PlanError(f"pipeline {before.state.name}: somebody deleted it; try again")
+        raise PlanError(f"pipeline {before.state.name}: it was deleted meanwhile; try again")
 
 
 def _make_buckets(s3: Any, definition: CompiledPipeline) -> None:
@@ -155,7 +157,7 @@ def _aws_tags(tags: Any) -> list[dict[str, str]]:
 
 
 def _verify(sagemaker: Any, wanted: State) -> None:
-    """Look whether the pipeline is what was asked for: others may not know of the lock."""
+    """Check that the pipeline is what was asked for: other tools may not know the lock."""
     for attempt in range(SETTLES + 1):
         found = deployed_pipeline.describe(sagemaker, wanted.name)
         if found and found.state.fingerprint == wanted.fingerprint:
@@ -163,7 +165,7 @@ def _verify(sagemaker: Any, wanted: State) -> None:
         if attempt < SETTLES:
             time.sleep(1)
     raise PlanError(
-        f"pipeline {wanted.name}: was upserted, but is not what was asked for: somebody changed it "
+        f"pipeline {wanted.name}: was upserted, but is not what was asked for: it was changed "
         "at the same time without the lock, or the service keeps it in another form; "
         "python -m pipelines.plan shows how it differs"
     )
@@ -212,12 +214,12 @@ def _compiled(
 ) -> tuple[CompiledPipeline, saved_plan.Saved | None]:
     planned = (
         saved_plan.read(plan) if plan else None
-    )  # a torn file is told before the SDK is loaded
+    )  # a torn file is reported before the SDK is loaded
     if planned and recipe is None:
         recipe, overrides = planned.recipe, planned.overrides
     if recipe is None:
         raise RecipeError("what to upsert? give --recipe FILE, or --plan plan.json")
-    from pipelines.definition import from_recipe  # loads the SDK: seconds
+    from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
     definition = from_recipe(recipe, overrides)
     if planned:

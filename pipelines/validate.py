@@ -28,7 +28,7 @@ def main(
     overrides: SetOption = (),
     as_json: JsonOption = False,
 ) -> None:
-    """Check a recipe or a definition. Exit 0 when there is no error, 1 when there is one."""
+    """Check a recipe or a definition. Exit status 0 without errors, else 1."""
     if (definition is None) == (recipe is None):
         raise RecipeError("give either --recipe R or a definition's JSON file")
     if recipe is not None:
@@ -40,10 +40,10 @@ def main(
 
 
 def of_recipe(path: Path, overrides: Sequence[str]) -> tuple[str, list[Finding]]:
-    """The compiled body ("" when there is none) and what is wrong with the recipe or with it."""
+    """Return the compiled body ("" without one) and the errors in the recipe or in it."""
     try:
         load(path, overrides)
-        from pipelines.definition import from_recipe  # the SDK: seconds, so only when it is needed
+        from pipelines.definition import from_recipe  # the SDK takes seconds to load
 
         body = from_recipe(path, overrides).body
     except (RecipeError, DefinitionError) as error:
@@ -52,7 +52,7 @@ def of_recipe(path: Path, overrides: Sequence[str]) -> tuple[str, list[Finding]]
 
 
 def _of_recipe(line: str, path: Path) -> Finding:
-    """One line of a RecipeError: ``file: field: problem``."""
+    """Return a finding from one line of a RecipeError: ``file: field: problem``."""
     text = line.removeprefix(f"{path}: ")
     field, colon, problem = text.partition(": ")
     named = colon and " " not in field

@@ -23,10 +23,10 @@ def main(
     package: Annotated[str, typer.Argument(metavar="MODEL_PACKAGE_ARN")],
     checkout: Annotated[
         Path | None,
-        typer.Option(help="A checkout at the package's commit; else the one that this runs in."),
+        typer.Option(help="A checkout at the package's commit; default: the current one."),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Hash every byte of the dataset.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Only what costs small reads.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only checks with small reads.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check a registered model against its provenance; exit 0 only when nothing mismatches."""
@@ -41,14 +41,14 @@ def main(
 
 
 def lines(findings: list[Finding]) -> Text:
-    """One line a check: ✓, ✗, or – for what cannot be computed here, and why."""
+    """Return one line per check: ✓, ✗, or – for what cannot be computed here, and why."""
     width = max(len(finding.name) for finding in findings)
     rows = [Text.assemble(MARKS[f.status], f"  {f.name:{width}}  ", f.detail) for f in findings]
     return Text("\n").join(rows)
 
 
 def verdict(findings: list[Finding], wrong: Finding | None) -> str:
-    """The last line."""
+    """Return the last line."""
     if wrong:
         return f"{wrong.name} does not match: {wrong.detail}"
     left = sum(finding.status == "unchecked" for finding in findings)

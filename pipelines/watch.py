@@ -21,7 +21,7 @@ def main(
     recipe: NewestOfRecipe = None,
     overrides: SetOption = (),
     pipeline: NewestOfPipeline = None,
-    poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two requests.")] = 1.0,
 ) -> None:
     """Watch an execution until it ends; exit status 0 only when it Succeeded."""
     name, region = pipeline_name(recipe, overrides, pipeline)

@@ -1,11 +1,11 @@
-"""Write pipelines/kubernetes/schemas.json: the shapes of the Kubernetes kinds that we export.
+"""Write pipelines/kubernetes/schemas.json: the schemas of the Kubernetes kinds that we export.
 
 python scripts/crds.py
 
 The CRDs' schemas are taken from the models that their projects publish on PyPI, generated from
 those very CRDs, in the releases that crds.txt names by their hashes; nothing of them is installed,
-and only pydantic models are run. HyperPod's CRD is in no public repository: its shape is that of
-the models in AWS's own command line (sagemaker-hyperpod), which is what checks a job there.
+and only pydantic models are run. HyperPod's CRD is in no public repository: its schema is that of
+the models in AWS's own command line (sagemaker-hyperpod), which check a job there.
 """
 
 import ast
@@ -25,14 +25,14 @@ PINNED = Path(__file__).with_name("crds.txt")
 RELEASES = dict(re.findall(r"^(\S+)==(\S+)", PINNED.read_text(encoding="utf-8"), re.MULTILINE))
 """Package → release."""
 POD = "IoK8sApiCoreV1PodTemplateSpec"
-"""Kubernetes' own pod, in all kinds; in kubeflow-trainer-api's name."""
+"""Name of Kubernetes' own pod, in all kinds, in kubeflow-trainer-api."""
 DEFAULTED = {"run_policy"}
-"""What the models demand, and the operator does not."""
+"""Fields that the models require, and the operator does not."""
 PRIMITIVES = {"str": "string", "int": "integer", "bool": "boolean", "object": "object"}
 
 
 def main() -> None:
-    """Load the releases, and write their shapes."""
+    """Load the releases, and write their schemas."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         _unpack(folder)
@@ -63,7 +63,7 @@ def _unpack(folder: Path) -> None:
 
 
 def _trainer(kind: str, module: str, shapes: dict[str, Any]) -> dict[str, Any]:
-    """A kind of Kubeflow Trainer, v2."""
+    """Return a kind of Kubeflow Trainer, v2."""
     models = import_module(f"kubeflow_trainer_api.models.trainer_v1alpha1_{module}")
     schema = getattr(models, f"TrainerV1alpha1{kind}").model_json_schema(by_alias=True)
     shapes |= {name: _shape(shape) for name, shape in schema["$defs"].items()}
@@ -71,7 +71,9 @@ def _trainer(kind: str, module: str, shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pytorch_job(models: Path, shapes: dict[str, Any]) -> dict[str, Any]:
-    """PyTorchJob of the Training Operator, v1, whose models are no pydantic: read, not imported."""
+    """Return PyTorchJob of the Training Operator, v1; its models are not pydantic: read, not
+    imported.
+    """
     for path in sorted(models.glob("kubeflow_org_v1_*.py")):
         text = path.read_text(encoding="utf-8")
         found = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef))
@@ -92,7 +94,7 @@ def _pytorch_job(models: Path, shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed(kind: str) -> dict[str, Any]:
-    """``dict(str, V1PodTemplateSpec)`` as a schema."""
+    """Return ``dict(str, V1PodTemplateSpec)`` as a schema."""
     if inner := re.fullmatch(r"list\[(.+)\]", kind):
         return {"type": "array", "items": _typed(inner[1])}
     if inner := re.fullmatch(r"dict\(str, (.+)\)", kind):
@@ -101,12 +103,12 @@ def _typed(kind: str) -> dict[str, Any]:
         return {"type": PRIMITIVES[kind]}
     if kind.startswith("KubeflowOrg"):
         return _reference(kind)
-    # Types of others: the pod's is known, the rest (times, metrics of an autoscaler) stays open.
+    # Other projects' types: the pod's is known, the rest (times, metrics of an autoscaler) is open.
     return _reference(POD) if kind == "V1PodTemplateSpec" else {}
 
 
 def _hyperpod(folder: Path, shapes: dict[str, Any]) -> dict[str, Any]:
-    """HyperPodPyTorchJob, as AWS's command line knows it."""
+    """Return HyperPodPyTorchJob, from the models of AWS's command line."""
     sys.path.insert(0, str(folder))  # the package around it would be the SDK's sagemaker
     models = import_module("hyperpod_pytorch_job_unified_config")
     schema = models._HyperPodPytorchJob.model_json_schema(by_alias=False)
@@ -121,7 +123,7 @@ def _hyperpod(folder: Path, shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(kind: str, version: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest of the kind is."""
+    """Return the schema of a manifest of the kind."""
     metadata = _reference("IoK8sApimachineryPkgApisMetaV1ObjectMeta")
     return {
         kind: {
@@ -143,7 +145,7 @@ def _reference(name: str) -> dict[str, str]:
 
 
 def _shape(value: Any) -> Any:
-    """A schema without its prose, closed to fields that it does not name."""
+    """Return a schema without its prose, closed to fields that it does not name."""
     if isinstance(value, list):
         return [_shape(inner) for inner in value]
     if not isinstance(value, dict):
@@ -153,7 +155,7 @@ def _shape(value: Any) -> Any:
             return _shape(alone)
     properties = value.get("properties")
     if isinstance(properties, dict) and "one_of_schemas" in properties:
-        return {"type": ["string", "number"]}  # quantities, and what is "int or string"
+        return {"type": ["string", "number"]}  # quantities, and values that are "int or string"
     found = {
         key: {name: _shape(inner) for name, inner in item.items()}
         if key == "properties"
@@ -167,7 +169,7 @@ def _shape(value: Any) -> Any:
 
 
 def _reachable(kinds: dict[str, Any], shapes: dict[str, Any]) -> dict[str, Any]:
-    """The shapes that the kinds are made of."""
+    """Return the schemas that the kinds refer to, directly or not."""
     found: dict[str, Any] = {}
     waiting = re.findall(r"#/\$defs/([^\"]+)", json.dumps(kinds))
     while waiting:

@@ -1,8 +1,8 @@
 #!/bin/sh
 # scripts/fit-python.sh [PYTHON]
-# Prints the Python that make takes: PYTHON, else the first on the PATH that is fit. python3 comes first:
-# an environment that somebody has set up means that one. Where none is fit, says how to get one.
-# It uses the shell's own commands alone, so the PATH may lead to nothing else.
+# Prints the Python that make uses: PYTHON, else the first fitting one on the PATH. python3 comes first,
+# since an active environment provides it. If none fits, says how to get one.
+# It uses only the shell's own commands, so the PATH may lead to nothing else.
 new='import sys; sys.exit(sys.version_info < (3, 11))'
 [ -n "$1" ] || set -- python3 python3.13 python3.12 python3.11
 for name; do

@@ -1,11 +1,12 @@
 """Install what a lock says into this Python's environment: python scripts/install.py locks/run.txt.
 
-uv unpacks in seconds what takes pip minutes. It does not read pip's configuration, so it is told
-what that says of indexes, proxies and certificates; variables of your own (UV_…) are heard first.
-Nothing is resolved, and `uv pip check` has the last word.
+uv unpacks in seconds what takes pip minutes. It does not read pip's configuration, so it is given
+pip's indexes, proxies and certificates; your own variables (UV_…) come first.
+Nothing is resolved, and `uv pip check` runs last.
 
-No code runs that no hash of a lock names: every file is held to the lock's hashes, and what has no
-wheel is built with the lock's setuptools in this environment, not with what an index has.
+No code runs without a hash in a lock: every file is checked against the lock's hashes, and a
+package without a wheel is built with the lock's setuptools in this environment, not with an
+index's.
 
 pip chooses the build of torch, since its configuration may name a folder or an index for it. The
 build says whether it needs CUDA's libraries. Bytecode is written when a module is imported for the
@@ -26,7 +27,8 @@ LOCKS = Path(__file__).resolve().parents[1] / "locks"
 HASHED = ("--no-deps", "--require-hashes")
 WHEELS = "--only-binary=:all:"
 EXACTLY = (*HASHED, "--index-strategy=unsafe-best-match", "--no-build-isolation")
-"""As the lock says. With hashes it matters little which of several indexes a file comes from."""
+"""Options of uv that install exactly the lock. With hashes it matters little which of several
+indexes a file comes from."""
 SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -36,11 +38,11 @@ SETTINGS = {
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
 }
-"""A setting of pip → the variable that tells uv the same."""
+"""Setting of pip → the variable that gives uv the same."""
 
 
 def main() -> None:
-    """Install torch and the lock that is named; ends like the first program that fails."""
+    """Install torch and the lock that is named; exit like the first program that fails."""
     [lock] = sys.argv[1:]
     try:
         _pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
@@ -60,7 +62,7 @@ def _torch() -> None:
     if _installed("torch").partition("+")[0] == wanted:
         return
     folder = Path(sys.prefix, "torch")
-    shutil.rmtree(folder, ignore_errors=True)  # what was interrupted
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
     wheel = _chosen(LOCKS / "torch.txt", folder)
     # uv knows a build for the CPU, 2.13.0+cpu, by its whole version only.
     exact = lock.replace(f"=={wanted}", f"=={wheel.name.split('-')[1]}")
@@ -74,7 +76,7 @@ def _chosen(lock: Path, folder: Path) -> Path:
     hashes, pip prefers an index, so the folders of its configuration are asked first.
     """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
-    if "UV_FIND_LINKS" not in _told() or not _pip(*command, "--no-index", may_fail=True):
+    if "UV_FIND_LINKS" not in _uv_variables() or not _pip(*command, "--no-index", may_fail=True):
         print(f"no folder of pip's configuration has a wheel of {lock.name}: asking the index")
         _pip(*command)
     [wheel] = folder.iterdir()
@@ -82,7 +84,7 @@ def _chosen(lock: Path, folder: Path) -> Path:
 
 
 def _entry(lock: Path, name: str) -> str:
-    """The lines of ``lock`` that pin a package and name its hashes."""
+    """Return the lines of ``lock`` that pin a package and name its hashes."""
     text = lock.read_text(encoding="utf-8")
     found = re.search(rf"^{name}==(?:.*\\\n)*.*\n", text, re.MULTILINE)
     return found[0] if found else sys.exit(f"{lock}: does not pin {name}; run make lock")
@@ -110,26 +112,26 @@ def _pip(*words: str, may_fail: bool = False) -> bool:
 
 
 def _uv(verb: str, *words: str, said: str | None = None) -> None:
-    """Run uv; ``said`` is what it reads as the requirements file ``-``."""
+    """Run uv; ``said`` is the text that it reads as the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", verb, "--quiet", f"--python={sys.executable}", *words]
-    environment = {**_told(), **os.environ}
+    environment = {**_uv_variables(), **os.environ}
     subprocess.run(command, check=True, env=environment, input=said, text=True)
 
 
 @lru_cache(maxsize=1)
-def _told() -> dict[str, str]:
-    """Pip's configuration in uv's variables."""
+def _uv_variables() -> dict[str, str]:
+    """Return pip's configuration in uv's variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     said = dict(line.split("=", 1) for line in listed.splitlines())
-    told = {}
-    for section in ("global.", "install.", ":env:."):  # the last has the last word
+    variables = {}
+    for section in ("global.", "install.", ":env:."):  # the last one counts
         for setting, variable in SETTINGS.items():
             if section + setting in said:
                 values = ast.literal_eval(said[section + setting]).split()
-                told[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(values)
-    return told
+                variables[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(values)
+    return variables
 
 
 if __name__ == "__main__":

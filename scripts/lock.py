@@ -1,16 +1,16 @@
-"""Write locks/: what pyproject.toml's extra dev comes down to, in files for pip.
+"""Write locks/: the packages of pyproject.toml's extra dev, resolved, in files for pip.
 
-make lock                       what is locked stays, where pyproject.toml still allows it
-make lock LOCK=--upgrade        everything anew; LOCK is for any option of uv pip compile
+make lock                       locked versions stay, where pyproject.toml still allows them
+make lock LOCK=--upgrade        everything again; LOCK may hold any options of uv pip compile
 make lock LOCK=--cpu-index=URL  after a change of torch: with the files of its builds for the CPU
 
-packages.txt    all that runs here or in a job, but for torch.txt, cuda.txt and uv.txt
-run.txt         what make run needs of it (extra run): the rest is for tests, or a recipe's wish
-image.txt       what the training image holds of it (extra image; containers/training)
-torch.txt       torch, which a job takes as its image has it: AWS builds it for the machine. Its
+packages.txt    all that runs here or in a job, except torch.txt, cuda.txt and uv.txt
+run.txt         the part that make run needs (extra run): the rest is for tests, or recipes' options
+image.txt       the part in the training image (extra image; containers/training)
+torch.txt       torch; a job uses its image's own, which AWS builds for the machine. Its
                 hashes are those of the ordinary builds and of the builds for the CPU, which are on
                 an index of PyTorch's own and need no CUDA library
-cuda.txt        what only builds with CUDA need: nobody shall load gigabytes for nothing
+cuda.txt        packages that only builds with CUDA need, gigabytes to download
 uv.txt          uv, which installs the others
 
 uv resolves for every Python and platform at once.
@@ -35,14 +35,14 @@ FILES = {
     "locks/uv.txt": "uv",
     PACKAGES: ".+",
 }
-"""File → the names of its packages; the first file that fits has it."""
+"""File → the names of its packages; a package goes into the first file that matches."""
 PARTS = {"run": "locks/run.txt", "image": "locks/image.txt"}
 """Extra → the file of its part of packages.txt."""
 _HEAD = "# Written by `make lock`: see scripts/lock.py.\n"
 
 
 def main() -> None:
-    """Write the files, or exit with what is missing."""
+    """Write the files, or exit with a message on what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu-index", help="URL of PyTorch's package index for the CPU")
     options, further = parser.parse_known_args()
@@ -66,7 +66,7 @@ def _write(name: str, entries: Sequence[Entry]) -> None:
 
 
 def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
-    """What uv makes of ``arguments``; it keeps to the versions of ``old``, a lock."""
+    """Return uv's resolution of ``arguments``; it keeps to the versions of ``old``, a lock."""
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--universal"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "lock.txt")
@@ -82,7 +82,9 @@ def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
 def _with_cpu_builds(
     new: Sequence[Entry], old: Sequence[Entry], cpu_index: str | None
 ) -> Iterator[Entry]:
-    """``new``, and beside the hashes of torch's ordinary builds those of its builds for the CPU."""
+    """Yield ``new``, with the hashes of torch's builds for the CPU beside those of its ordinary
+    builds.
+    """
     for entry in new:
         if entry.name != "torch":
             yield entry

@@ -1,10 +1,11 @@
-"""Make an environment with another torch, such as AWS's images have.
+"""Create an environment with another torch, such as that of AWS's images.
 
 python scripts/torch_environment.py 2.8.0
 
-It lies in .venv-torch-2.8.0, beside .venv, which stays as it is. The lock's packages are held to
-the lock's hashes. The lock has no hashes of another torch: torch and what it depends on come from
-the index by version alone, as wheels, so that none of their code runs as they are installed.
+It is created in .venv-torch-2.8.0, beside .venv, which is not changed. The lock's packages are
+checked against the lock's hashes. The lock has no hashes of another torch: torch and its
+dependencies come from the index by version alone, as wheels, so that none of their code runs during
+the installation.
 """
 
 import os
@@ -18,12 +19,12 @@ BEST = "--index-strategy=unsafe-best-match"  # of several indexes, as pip and sc
 sys.path.insert(0, str(CHECKOUT))
 
 from pipelines.compile.package_lock import PACKAGES, read  # noqa: E402
-from scripts.install import _told  # noqa: E402
+from scripts.install import _uv_variables  # noqa: E402
 from training.strategy_table import OPTIONS, release  # noqa: E402
 
 
 def main() -> None:
-    """Make it, unless it is whole already; print its Python's path."""
+    """Create it, unless it is already whole; print its Python's path."""
     [torch] = sys.argv[1:]
     place = CHECKOUT / f".venv-torch-{torch}"
     python, whole = place / "bin/python", place / "whole"
@@ -43,10 +44,10 @@ def main() -> None:
 
 
 def _install(python: Path, *words: str) -> None:
-    """Uv is .venv's: ``make .venv/installed`` brought it."""
+    """Install with .venv's uv, which ``make .venv/installed`` installed."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", "install", "--quiet", f"--python={python}", BEST, *words]
-    subprocess.run(command, check=True, env={**_told(), **os.environ})
+    subprocess.run(command, check=True, env={**_uv_variables(), **os.environ})
 
 
 if __name__ == "__main__":

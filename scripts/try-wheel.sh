@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/try-wheel.sh [--sdk VERSION]
 # Builds the wheel, installs it into an empty environment outside the checkout, and uses it there as
-# somebody would who has nothing of ours: a pipeline with boto3 alone, its test with the fixture, the
-# verbs over its definition. --sdk 3.27.0 also runs one that the SageMaker SDK of that version makes.
+# a user would without our application: a pipeline with boto3 alone, its test with the fixture, the
+# verbs on its definition. --sdk 3.27.0 also runs a pipeline written with that version of the SDK.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout=$PWD

@@ -1,6 +1,7 @@
-"""Weigh the house: python -m scripts.weigh [CHECKOUT]. Lines, files, words; what is loaded.
+"""Measure the code: python -m scripts.weigh [CHECKOUT]. Lines, files, words; imported modules.
 
-Lines are those of Python files that git tracks; import times are processor time, the least of five.
+Lines are those of Python files that git tracks; import times are processor time, the minimum of
+five.
 """
 
 import ast
@@ -32,24 +33,24 @@ LOADED = {
 
 
 def files(checkout: Path, *rooms: str) -> list[Path]:
-    """The Python files of rooms, as git tracks them."""
+    """Return the Python files of rooms that git tracks."""
     return tracked(checkout, *(f"{room}/*.py" for room in rooms))
 
 
 def tracked(checkout: Path, *asked: str) -> list[Path]:
-    """The files that git tracks under these patterns."""
+    """Return the files that git tracks under these patterns."""
     listed = subprocess.run(["git", "ls-files", *asked], cwd=checkout, capture_output=True,
                             text=True, check=True)  # fmt: skip
     return [path for name in listed.stdout.split() if (path := checkout / name).exists()]
 
 
 def lines(paths: list[Path]) -> int:
-    """The number of lines in all files together."""
+    """Return the number of lines in all files together."""
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
 def functions(paths: list[Path]) -> list[int]:
-    """The length of every function, in lines, in ascending order."""
+    """Return the length of every function, in lines, in ascending order."""
     trees = (ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
     nodes = (node for tree in trees for node in tree if isinstance(node, ast.FunctionDef))
     return sorted((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
@@ -69,7 +70,7 @@ def docstrings(paths: list[Path]) -> list[str]:
 
 
 def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
-    """Module of the product → the number of modules that import it."""
+    """Return module of the product → the number of modules that import it."""
     names = {path: ".".join(path.relative_to(checkout).with_suffix("").parts) for path in paths}
     known, found = set(names.values()), collections.Counter[str]()
     for path, name in names.items():
@@ -84,7 +85,9 @@ def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
 
 
 def loaded(checkout: Path, statement: str) -> str:
-    """Processor seconds of a process that runs the statement, and the modules of ours in it."""
+    """Return the processor seconds of a process that runs the statement, and its number of our
+    modules.
+    """
     rooms = "|".join(PRODUCT)
     count = f"import sys, re; print(len([m for m in sys.modules if re.match(r'({rooms})\\b', m)]))"
     taken, printed = [], ""
@@ -99,7 +102,7 @@ def loaded(checkout: Path, statement: str) -> str:
 
 
 def report(checkout: Path) -> Iterator[str]:
-    """Every line of the report."""
+    """Yield every line of the report."""
     for room in (*PRODUCT, *OTHERS):
         paths = files(checkout, room)
         yield f"{room:12} {lines(paths):7,} lines {len(paths):5,} files"

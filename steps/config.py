@@ -5,7 +5,7 @@ from pydantic import Field
 from steps.job_arguments import Settings
 
 Section = Settings
-"""A part of a recipe."""
+"""Section of a recipe."""
 
 
 class ProcessingCompute(Section):
@@ -21,4 +21,4 @@ class ProcessingCompute(Section):
     """Size of each instance's storage volume, in GB; holds the step's input and output."""
 
     max_runtime_minutes: int = Field(default=60, ge=1, le=7200)
-    """The step is stopped after this many minutes."""
+    """Minutes after which the step is stopped."""

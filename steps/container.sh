@@ -1,10 +1,10 @@
 #!/bin/bash
 # bash steps/container.sh JOB ARGS...
-# What every processing container of ours runs: bring in what the image lacks of the lock, or has at
-# another version, then run the job.
+# Entry point of all our processing containers: install the lock's packages that the image lacks, or
+# has at another version, then run the job.
 #
-# A job beside a script of the user's own (its folder is the input "script") leaves the image as it
-# is: its packages go into a folder that the script does not see. SCRIPT_REQUIREMENTS names the
+# A job beside a user's own script (its folder is the input "script") does not change the image:
+# its packages go into a folder that the script does not see. SCRIPT_REQUIREMENTS names the
 # script's own requirements file in that folder, which pip installs as AWS's training driver does.
 set -euo pipefail
 code=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,7 +16,7 @@ if [[ -d "$script" ]]; then
     target=(--target "$PACKAGES_APART")
     path=$PACKAGES_APART:$code
 fi
-install() {  # install REQUIREMENTS OPTIONS...: unless all of it is there
+install() {  # install REQUIREMENTS OPTIONS...: unless all are installed
     PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" python3 -m steps.installed "$1" ||
         python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
             "${@:2}" -r "$1" || {

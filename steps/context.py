@@ -1,4 +1,6 @@
-"""What every step is built with: the session, the account's settings, where code and runs live."""
+"""Context that every step is built with: the session, the account's settings, where code and runs
+live.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +16,14 @@ from sagemaker.mlops.workflow.steps import CacheConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """Passed to every ``steps/<name>/step.py``; plain values, nothing of the recipe's own types."""
+    """Argument of every ``steps/<name>/step.py``; plain values, none of the recipe's own types."""
 
     session: PipelineSession
-    """Compiles requests; uploads nothing."""
+    """Session that compiles requests, and uploads nothing."""
 
     parameters: dict[str, Parameter | str | int | float]
-    """What the pipeline's parameters stand for, by name; those that the recipe makes constant are
-    their values."""
+    """Values of the pipeline's parameters by name; plain values where the recipe makes them
+    constant."""
 
     role: str
     """ARN of the role that jobs assume."""
@@ -33,8 +35,8 @@ class StepContext:
     """KMS key (id, ARN or alias) for outputs; None for the account's default."""
 
     volume_key: Callable[[str], str | None]
-    """Instance type → KMS key of its volume; None where its disks are encrypted by the hardware,
-    for which the service refuses a key."""
+    """Instance type → KMS key of its volume; None where the hardware encrypts its disks, for which
+    the service refuses a key."""
 
     subnets: tuple[str, ...]
     """VPC subnets of every job; empty for none."""
@@ -43,10 +45,10 @@ class StepContext:
     """VPC security groups of every job; empty for none."""
 
     network_isolation: bool
-    """Whether containers are cut off from the network."""
+    """True if containers are cut off from the network."""
 
     encrypt_traffic: bool
-    """Whether traffic between a job's instances is encrypted."""
+    """True if traffic between a job's instances is encrypted."""
 
     tags: dict[str, str]
     """Tags of every job and of the model package group."""
@@ -61,15 +63,15 @@ class StepContext:
     """Retry policies of the job steps."""
 
     def text(self, name: str) -> PipelineVariable | str:
-        """The value of a parameter where only a string is taken."""
+        """Return the value of a parameter where only a string is accepted."""
         value = self.parameters[name]
         return value.to_string() if isinstance(value, PipelineVariable) else str(value)
 
     def run_uri(self, *parts: str) -> PipelineVariable:
-        """``<root_uri>/runs/<execution id>/<parts>``: known when the pipeline runs."""
+        """Return ``<root_uri>/runs/<execution id>/<parts>``, known when the pipeline runs."""
         values = [f"{self.root_uri}/runs", ExecutionVariables.PIPELINE_EXECUTION_ID, *parts]
         return Join(on="/", values=values)
 
     def aws_tags(self) -> list[dict[str, str]]:
-        """The tags as the AWS APIs want them, in a fixed order."""
+        """Return the tags in the form of the AWS APIs, in a fixed order."""
         return [{"Key": key, "Value": value} for key, value in sorted(self.tags.items())]

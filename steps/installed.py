@@ -1,6 +1,7 @@
-"""What of a requirements file is not installed as it says: pip takes seconds to find that all is.
+"""Check a requirements file against the installed packages: pip takes seconds to find all
+satisfied.
 
-python3 -m steps.installed requirements.txt      # exit status 0: nothing; else says what
+python3 -m steps.installed requirements.txt      # exit status 0: all as required
 """
 
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 
 def differences(requirements: Path) -> Iterator[str]:
-    """One sentence for each line that is not fulfilled, or of which only pip can tell."""
+    """Yield one sentence for each line that is not satisfied, or that only pip can check."""
     try:
         from packaging.requirements import InvalidRequirement, Requirement
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
-"""A job's settings on its command line: the step writes them there, the job reads them.
+"""Pass a job's settings on its command line: the step writes them there, the job reads them.
 
-Both derive from the fields of one model, a module that travels with the job: a new field of a
-recipe is declared there, and used. (The gate, whose image has no pydantic, does the same with
+Both derive from the fields of one model, in a module that is sent with the job: a new field of a
+recipe is declared once, there. (The gate, whose image has no pydantic, does the same with
 ``conditions.check_table``.)
 """
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Settings(BaseModel):
-    """Settings that come from outside: unknown fields are errors, and nothing changes later."""
+    """Settings that come from outside: unknown fields are errors, and the values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -21,7 +21,7 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
-    """``--name value …`` for each field of ``kind``, in their order.
+    """Return ``--name value …`` for each field of ``kind``, in their order.
 
     None, False and an empty tuple are left out where they are the default.
     """
@@ -36,7 +36,7 @@ def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
 
 
 def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
-    """Let the parser take every field of ``kind``, as a string or as several."""
+    """Let the parser accept every field of ``kind``, as a string or as several."""
     for name, field in kind.model_fields.items():
         how: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
         if field.annotation is bool:
@@ -49,8 +49,8 @@ def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
 def typed(
     parser: argparse.ArgumentParser, arguments: list[str], kind: type[BaseModel]
 ) -> argparse.Namespace:
-    """What the parser reads with the fields of ``kind``, these as JSON has them; a wrong one ends
-    the process as argparse does.
+    """Parse the arguments with the fields of ``kind``, typed as in JSON; a wrong one ends the
+    process as argparse does.
     """
     add(parser, kind)
     options = parser.parse_args(arguments)
@@ -62,11 +62,11 @@ def typed(
 
 
 def read(options: argparse.Namespace, kind: type[Kind], what: str = "argument") -> Kind:
-    """The settings that the options hold, typed.
+    """Return the settings that the options hold, typed.
 
     Raises:
-        ValueError: one is wrong or missing; names it, its value and what was expected. ``what`` is
-            the word for one.
+        ValueError: a setting is wrong or missing; names it, its value and what was expected.
+            ``what`` is the word for a setting.
     """
     given = {name: getattr(options, name) for name in kind.model_fields}
     try:
@@ -76,12 +76,12 @@ def read(options: argparse.Namespace, kind: type[Kind], what: str = "argument") 
 
 
 def _several(annotation: Any) -> bool:
-    """Whether values of this type are tuples, or None."""
+    """Return whether values of this type are tuples, or None."""
     return any(get_origin(t) is tuple for t in (annotation, *getattr(annotation, "__args__", ())))
 
 
 def _said(problem: Any, what: str) -> str:
-    """One problem of pydantic's; a check across several fields names them itself."""
+    """Describe one of pydantic's problems; a check across several fields names them itself."""
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
         return f"{what}s: {message}"

@@ -1,4 +1,4 @@
-"""The edge of every job: an error of ours ends it with one message where SageMaker looks for it."""
+"""Run a job: an error of ours ends it with one message where SageMaker looks for it."""
 
 import gc
 import logging
@@ -17,7 +17,9 @@ def report(failure: TrainyardError, message_file: Path) -> None:
 
 
 def write_message(text: str, message_file: Path) -> None:
-    """Whole or not at all: several ranks may write it, and torchrun ends one while it does."""
+    """Write the message atomically: several ranks may write it, and torchrun may end one while it
+    does.
+    """
     message_file.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(message_file, text)
 
@@ -30,7 +32,7 @@ def run(
     """Run the job; on a TrainyardError write its message, print it, and exit with status 1.
 
     ``message_file``: /opt/ml/output/failure of a training job, /opt/ml/output/message of a
-    processing job; SageMaker makes the FailureReason of it. Anything else that is raised is a bug:
+    processing job; SageMaker shows it as FailureReason. Any other exception is a bug:
     its traceback goes to the log.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
@@ -39,8 +41,8 @@ def run(
         return
     except TrainyardError as error:
         failure = type(error)(str(error))
-    # The error is gone here, and with its traceback all that the job held. Else the threads of a
-    # process group live on into the interpreter's end, where one that drops a tensor aborts.
+    # The error, and with its traceback all that the job held, is released here. Else the threads of
+    # a process group outlive the interpreter's shutdown, where one that drops a tensor aborts.
     gc.collect()
     report(failure, message_file)
     sys.exit(1)

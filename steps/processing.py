@@ -1,6 +1,6 @@
-"""A processing step of ours: our code as an input, our entry point, nothing that changes by itself.
+"""Declare a processing step of ours: our code as an input, our entry point, and no changing names.
 
-``Processor`` is used, not ``ScriptProcessor`` or ``FrameworkProcessor``: those upload code while
+``Processor`` is used, not ``ScriptProcessor`` or ``FrameworkProcessor``: they upload code while
 the definition is being built, and put a job name with a timestamp into its key (#2736 #3384).
 """
 
@@ -26,9 +26,10 @@ CODE = "/opt/ml/processing/input/code"
 
 
 def input_folder(name: str, uri: str | PipelineVariable, folder: str | None = None):
-    """An S3 prefix that appears as ``/opt/ml/processing/input/<folder>`` on every instance.
+    """Return an input: an S3 prefix that appears as ``/opt/ml/processing/input/<folder>`` on every
+    instance.
 
-    Without ``folder`` it is called ``name``, as the input is.
+    Without ``folder`` the folder is called ``name``, like the input.
     FastFile is refused for processing jobs by the service (#4711), so the mode is always File.
     """
     return ProcessingInput(
@@ -44,7 +45,9 @@ def input_folder(name: str, uri: str | PipelineVariable, folder: str | None = No
 
 
 def output_folder(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
-    """``/opt/ml/processing/output/<name>``, uploaded to ``uri`` when the job has succeeded."""
+    """Return an output: ``/opt/ml/processing/output/<name>``, uploaded to ``uri`` when the job has
+    succeeded.
+    """
     return ProcessingOutput(
         output_name=name,
         s3_output=ProcessingS3Output(
@@ -74,8 +77,8 @@ def processing_step(
     """Declare the step ``name``, which runs ``steps/<job>/job.py`` with ``arguments``.
 
     ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``. ``job``: the
-    room, if it is not the step's own. ``environment``: further variables of the container.
-    ``instance_count`` overrides the compute's own, for a pipeline parameter.
+    folder of the job, if it is not the step's own. ``environment``: further variables of the
+    container. ``instance_count`` overrides the compute's own, for a pipeline parameter.
     """
     step = name.lower()
     job = job or step
@@ -112,9 +115,9 @@ def processing_step(
 
 
 def split_argument(text: str, longest: int = 256) -> list[str]:
-    """``text`` as arguments of at most 256 characters (botocore: ContainerArgument).
+    """Split ``text`` into arguments of at most 256 characters (botocore: ContainerArgument).
 
-    None begins with "-", which would make it an option.
+    No argument begins with "-", which would make it an option.
     """
     parts = []
     while text:
@@ -126,7 +129,7 @@ def split_argument(text: str, longest: int = 256) -> list[str]:
 
 
 def output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
-    """Where the step's output went, also when the step was answered from the cache."""
+    """Return the S3 URI of the step's output, also when the step was answered from the cache."""
     return step.properties.ProcessingOutputConfig.Outputs[output].S3Output.S3Uri
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from pipelines.corpora.nycflights13 import data_folder, joined, month_object
-from steps.shard.read_object import split_of
+from steps.shard.splits import split_of
 from tests.conftest import clean_environment
 
 pytestmark = pytest.mark.slow

@@ -166,7 +166,7 @@ def test_a_parameter_changes_one_run_without_an_upsert(deployed, verb):
 def test_what_the_recipe_does_not_list_is_constant(given, deployed, verb):
     done = verb("start", "--parameter", given)
     assert done.returncode == 1
-    assert "no run of this pipeline can change that" in done.stderr
+    assert "a run of this pipeline cannot change it" in done.stderr
 
 
 def test_an_unknown_parameter_is_named_with_the_nearest(deployed, verb):

@@ -216,7 +216,7 @@ def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
 @pytest.mark.parametrize(
     ("edit", "said"),
     [(trained_by_other_code, "from step 1 on the weights were trained by other code, 000000000000"),
-     (begun_elsewhere, "from step 1 on the weights were made by training 0000000000000000")],
+     (begun_elsewhere, "from step 1 on the weights were trained by training 0000000000000000")],
 )  # fmt: skip
 def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered):
     """All hashes hold: it is what the training said of itself that does not fit the record."""
@@ -253,7 +253,7 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
     assert done.champion == one == newest()
     described = sagemaker.describe_model_package(ModelPackageName=one)
     assert "checks match" in described["ApprovalDescription"]
-    assert approve(one).note == "it was Approved already"
+    assert approve(one).note == "it was already Approved"
 
     with pytest.raises(GateError, match=f"compared with no champion, and {one} is Approved"):
         approve(rival)
@@ -344,8 +344,8 @@ def test_the_console_approves_by_the_same_checks_or_not_at_all(registered):
     assert f"Run: python -m pipelines.approve {arn}" in asked((), "I want it")
     assert status() == "PendingManualApproval"
     said = asked(OWNERS, "")
-    assert "Not as its recipe says: the pipeline was upserted with --set" in said
-    assert "Say why it is right all the same" in said and status() == "PendingManualApproval"
+    assert "Differs from its recipe: the pipeline was upserted with --set" in said
+    assert "Say why this is right" in said and status() == "PendingManualApproval"
     asked(OWNERS, WHY)
     assert status() == "Approved"
     reject(arn, "a test")

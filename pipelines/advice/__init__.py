@@ -1,1 +1,3 @@
-"""Advice for a recipe: the layouts that our loop has, and the recipe that takes one of them."""
+"""Advice for a recipe: the layouts that our loop supports, and the recipe that adopts
+one of them.
+"""

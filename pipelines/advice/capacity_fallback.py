@@ -1,4 +1,4 @@
-"""What a run goes on with when there is no capacity for its training's instance type."""
+"""Find the next instance type for a run whose training got no capacity."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -27,12 +27,12 @@ def fallbacks(recipe: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def next_type(arn: str, tried: Collection[str], region: str | None) -> str | None:
-    """The type that the training of a failed execution is to be started on next; None where it did
-    not fail for lack of capacity, or its pipeline's recipe has no other type to try.
+    """Return the type that the training of a failed execution is to be started on next; None where
+    it did not fail for lack of capacity, or its pipeline's recipe has no other type to try.
 
     Args:
-        tried: types that this run was started on before, by name; what the execution itself was
-            started on is added.
+        tried: types that this run was started on before, by name; the type that the execution
+            itself was started on is added.
 
     Raises:
         ServiceError: the execution or its recipe cannot be read.
@@ -41,12 +41,12 @@ def next_type(arn: str, tried: Collection[str], region: str | None) -> str | Non
         return None
     with service_errors(f"reading the definition of {arn}"):
         sagemaker = client("sagemaker", region)
-        told = sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
+        answer = sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
         pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
             PipelineExecutionArn=arn
         )
         given = {one["Name"]: one["Value"] for page in pages for one in page["PipelineParameters"]}
-    document = json.loads(told["PipelineDefinition"])
+    document = json.loads(answer["PipelineDefinition"])
     now = values(document, given).get(TYPE)
     recipe = recorded_recipe(client("s3", region), document)
     return next((name for name in fallbacks(recipe) if name not in {*tried, now}), None)
@@ -65,7 +65,7 @@ def remarks(
     history: History,
     prices: Prices,
 ) -> Iterator[str]:
-    """A plan's line for each type that a run falls back to: what the run may cost then."""
+    """Yield a plan's line for each type that a run falls back to: what the run may cost then."""
     for name in types:
         run = started_with(document, {**given, TYPE: name})
         costs = estimate(run, list(outcomes), history, prices)

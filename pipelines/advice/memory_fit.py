@@ -1,4 +1,4 @@
-"""Whether a training of ours fits into its devices' memory, in the words of its recipe."""
+"""Check that a training of ours fits into its devices' memory, in the words of its recipe."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,11 +21,13 @@ SAME = {
     "tensor": "tensor_parallel",
     "shard_degree": "shard_degree",
 }
-"""Field of a setting → of train.loop, with the same values."""
+"""Field of a setting → field of train.loop, with the same values."""
 
 
 def needed(ours: Ours, memory: Memory) -> str:
-    """How much of its devices' memory it needs, and when most of it."""
+    """Return how much of its devices' memory it needs, and in which part of a step
+    it needs most.
+    """
     device, peak = ours.setting.device, memory.peak
     return (
         f"needs {peak.p50:.1f} GiB (8 of 10 times {peak.p10:.1f} – {peak.p90:.1f}) of the "
@@ -34,17 +36,17 @@ def needed(ours: Ours, memory: Memory) -> str:
 
 
 def remedy(ours: Ours) -> str:
-    """The one change of the recipe that makes the training fit."""
+    """Return the one change of the recipe that makes the training fit."""
     for found in remedies(ours.setting, ours.shapes):
         for field, value in _in_recipe(found, ours.loop).items():
             if _is_possible(ours, {field: value}):
                 peak = found.memory.peak
                 return f"set train.loop.{field} to {_yaml(value)}: {peak.p50:.1f} GiB"
-    return "no single change of train.loop does; take more machines, or some with more memory"
+    return "no single change of train.loop is enough; take more machines, or some with more memory"
 
 
 def _in_recipe(found: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
-    """The field of train.loop with its value; empty where the recipe has no such change."""
+    """Return the field of train.loop with its value; empty where the recipe has no such change."""
     field, value = found.field, found.changes[found.field]
     if field in SAME:
         return {SAME[field]: value}
@@ -58,7 +60,7 @@ def _in_recipe(found: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
 
 
 def _is_possible(ours: Ours, change: Mapping[str, Any]) -> bool:
-    """Whether the loop takes the change, and has as many samples for each rank."""
+    """Return whether the loop accepts the change, and still has enough samples for each rank."""
     if ours.setting.lora_rank and "tensor_parallel" in change:
         return False
     try:

@@ -1,4 +1,4 @@
-"""A recipe and its layouts in foresight's words, and the recipe that takes an advised one."""
+"""A recipe and its layouts in foresight's words, and the recipe that adopts an advised one."""
 
 import json
 import os
@@ -33,27 +33,27 @@ from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 
-SHOWN = 300  # characters of what a process complained of
+SHOWN = 300  # characters of a process's error output
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What is trained, whichever machines do it."""
+    """Model that a recipe trains, whichever machines do it."""
 
     fields: dict[str, Any]
-    """Of a setting."""
+    """Fields of a ``Setting`` that describe the model."""
 
     shapes: Shapes | None
-    """None: by formula from the fields."""
+    """Traced shapes of the model; None: computed by formula from the fields."""
 
     assumed: tuple[str, ...]
 
 
 def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
-    """What the recipe in ``path`` trains.
+    """Return the model that the recipe in ``path`` trains.
 
     Args:
-        data: a folder of shards of the train split, for a workload that must see some.
+        data: a folder of shards of the train split, for a workload that needs data to be traced.
 
     Raises:
         ForesightError: it cannot be foreseen; says why.
@@ -73,7 +73,8 @@ def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
 
 
 def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
-    """Trace the recipe's model and keep its shapes, for plan, validate, budget and watch; the file.
+    """Trace the recipe's model, keep its shapes for plan, validate, budget and watch, and return
+    the file.
 
     Raises:
         ForesightError: it cannot be traced, or needs no tracing; says why.
@@ -86,17 +87,19 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
 
 
 def _of(recipe: Recipe) -> kept.Of:
-    """What is to be traced of a recipe with a loop."""
+    """Return the key of the shapes to trace for a recipe with a loop."""
     loop, tuning = recipe.train.loop, recipe.train.tuning
-    assert loop is not None  # noqa: S101 (who calls has looked)
+    assert loop is not None  # noqa: S101 (the caller has checked)
     precision = numbers_of(loop, tuning)["precision"]
     refuse_traced(recipe.workload.name, tuning, precision)
-    told = recipe.workload_config.model_dump(mode="json")
-    return kept.Of(recipe.workload.name, told, precision)
+    settings = recipe.workload_config.model_dump(mode="json")
+    return kept.Of(recipe.workload.name, settings, precision)
 
 
 def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
-    """What ``python -m training.shapes`` prints: in a process of its own, since it needs torch."""
+    """Return what ``python -m training.shapes`` prints; it runs in a process of its own, as it
+    needs torch.
+    """
     command = [sys.executable, "-m", "training.shapes", "--workload", recipe.workload.name]
     command += ["--workload-config", json.dumps(recipe.workload.config), "--precision", precision]
     command += ["--data", str(data)] if data else []
@@ -115,7 +118,7 @@ def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> di
         seen = (
             ""
             if data
-            else "; a workload that must see data needs --data, shards of its train split"
+            else "; a workload that needs data to be traced needs --data, shards of its train split"
         )
         raise ForesightError(f"python -m training.shapes could not trace the model: {why}{seen}")
     return json.loads(ended.stdout)
@@ -126,8 +129,8 @@ ALONE = (1,)
 
 
 def space(recipe: Recipe, precision: str) -> Space:
-    """What our loop has of the layouts that could be: DeepSpeed's stages where the recipe names
-    that strategy, else DDP and FSDP with every degree; each as the recipe's checks allow it.
+    """Return the layouts that our loop supports: DeepSpeed's stages where the recipe names that
+    strategy, else DDP and FSDP with every degree; each as the recipe's checks allow it.
     """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (only a loop's recipe is advised)
@@ -146,8 +149,8 @@ def space(recipe: Recipe, precision: str) -> Space:
 
 
 def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
-    """The fields of ``train.loop`` that lay the training out as ``setting`` says; those that the
-    recipe's other layout needed go back to their defaults.
+    """Return the fields of ``train.loop`` that lay the training out as ``setting`` says; those that
+    only the recipe's other layout needed go back to their defaults.
     """
     usual = {name: TrainConfig.model_fields[name].default for name in FSDP}
     layout: dict[str, Any] = {
@@ -181,8 +184,8 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
 
 
 def _resharding(setting: Setting) -> str:
-    """Whether weights that were gathered are kept until the backward pass: in a pipeline they are
-    unless it is said, else the other way round.
+    """Return whether gathered weights are kept until the backward pass. By default a pipeline keeps
+    them, and other layouts do not.
     """
     if setting.shard == "gradients":
         return "default" if setting.pipeline > 1 else "never"
@@ -190,10 +193,10 @@ def _resharding(setting: Setting) -> str:
 
 
 def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
-    """What says why our loop, or the recipe's workload, cannot be laid out so."""
+    """Return a function that says why our loop, or the recipe's workload, cannot use a layout."""
     loop, spec, settings = recipe.train.loop, recipe.workload_spec, recipe.workload_config
     assert loop is not None  # noqa: S101
-    told = loop.model_dump()
+    current = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
         if setting.precision != precision_of(loop):
@@ -202,7 +205,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
                 "take other machines"
             )
         try:
-            changed = TrainConfig.model_validate({**told, **fields(setting, loop)})
+            changed = TrainConfig.model_validate({**current, **fields(setting, loop)})
             changed.micro_batches(setting.gpus)
         except ValidationError as error:
             return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
@@ -216,7 +219,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
 
 
 def changes(recipe: Recipe, one: Candidate) -> dict[str, Any]:
-    """The fields of section ``train`` that the layout changes."""
+    """Return the fields of section ``train`` that the layout changes."""
     train = recipe.train
     assert train.loop is not None  # noqa: S101
     loop = _changed(train.loop, fields(one.setting, train.loop))
@@ -226,7 +229,7 @@ def changes(recipe: Recipe, one: Candidate) -> dict[str, Any]:
         train, {**machines, "processes_per_node": 0, "fallback_instance_types": rest}
     )
     if "fallback_instance_types" in changed:
-        changed["fallback_instance_types"] = list(rest)  # as YAML has it
+        changed["fallback_instance_types"] = list(rest)  # a list, as in YAML
     return changed | ({"loop": loop} if loop else {})
 
 
@@ -244,10 +247,10 @@ def write(
     """Write the recipe that extends ``path`` by ``overrides`` and the ``changed`` train section.
 
     Args:
-        said: lines of comment, at the top.
+        said: comment lines for the top of the file.
 
     Raises:
-        RecipeError: what they make together is no valid recipe; nothing is written.
+        RecipeError: the result is not a valid recipe; nothing is written.
     """
     tree: dict[str, Any] = {FIELD: os.path.relpath(path.resolve(), place.resolve().parent)}
     for one in overrides:
@@ -262,7 +265,7 @@ def write(
 
 
 def _check(path: Path, overrides: Sequence[str], changed: Mapping[str, Any]) -> None:
-    """Read the recipe with all that is changed, as whoever reads the new one will."""
+    """Read the recipe with all the changes, exactly as the new file will be read."""
     flat = {name: value for name, value in changed.items() if name != "loop"}
     flat |= {f"loop.{name}": value for name, value in changed.get("loop", {}).items()}
     load(path, [*overrides, *(f"train.{name}={value}" for name, value in flat.items())])

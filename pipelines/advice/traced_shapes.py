@@ -1,8 +1,8 @@
 """The shapes of traced models, kept beside the recipes: plan, validate, budget and watch read them.
 
 ``python -m pipelines.advise --recipe R --trace`` writes a file for the recipe's workload, its
-settings and the precision; whoever foresees a training looks for the file of just these. A file
-whose code has changed since is refused, so that none speaks for another model than its own.
+settings and the precision; an estimate of a training uses the file of exactly these. A file
+whose code has changed since is refused, so that none is used for another model than its own.
 """
 
 import hashlib
@@ -19,22 +19,24 @@ from trainyard.foresight import model_shapes as shapes_of
 from trainyard.foresight.model_shapes import Shapes
 
 FOLDER = Path("recipes/shapes")
-"""Below the working directory; to be committed with the recipes."""
+"""Folder of the files, below the working directory; to be committed with the recipes."""
 
 WRITTEN = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
 SHIPPED = "training.workloads"
-NAMED = 3  # settings that a message names
+NAMED = 3  # maximum number of settings named in a message
 
 
 class StaleShapes(ForesightError):
-    """There is a file of just this workload's shapes, and it may not be used: its code is another
-    one by now, or it is damaged.
+    """The shapes of exactly this workload are on file but may not be used: the code has changed
+    since, or the file is damaged.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Of:
-    """What was traced, as a job's hyperparameters and a recipe say it alike."""
+    """Key of traced shapes: the workload, its settings and the precision, alike for jobs and
+    recipes.
+    """
 
     workload: str
     config: Mapping[str, Any]
@@ -45,40 +47,40 @@ class Of:
 
     @property
     def place(self) -> Path:
-        """The file that has its shapes."""
+        """Return the file that holds the shapes."""
         digest = hashlib.sha256(json.dumps(self.told, sort_keys=True).encode()).hexdigest()
         return FOLDER / f"{self.workload}-{digest[:12]}.json"
 
     @property
     def told(self) -> dict[str, Any]:
-        """As the file says it."""
+        """Return the key as the file holds it."""
         return {"workload": self.workload, "config": self.config, "precision": self.precision}
 
 
 def keep(of: Of, tree: Mapping[str, Any]) -> Path:
-    """Write the shapes that were traced, and of what they are; the file.
+    """Write the traced shapes with their key; return the file.
 
     Args:
-        tree: as ``python -m training.shapes`` prints it.
+        tree: the shapes as ``python -m training.shapes`` prints them.
 
     Raises:
         ForesightError: the file cannot be written.
     """
-    told = {**of.told, "code": code_sha256(of.workload)}
+    key = {**of.told, "code": code_sha256(of.workload)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(of.place, json.dumps({"of": told, **tree}, indent=1) + "\n")
+        atomic_file.write(of.place, json.dumps({"of": key, **tree}, indent=1) + "\n")
     except OSError as error:
         raise ForesightError(f"{of.place}: cannot be written: {error}") from None
     return of.place
 
 
 def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
-    """The shapes of just this workload, and what was assumed of them.
+    """Return the shapes of exactly this workload, and the assumptions made about them.
 
     Raises:
-        ForesightError: there are none; says how they are written.
-        StaleShapes: there are, and of other code, or damaged.
+        ForesightError: there is no such file; says how to write one.
+        StaleShapes: the file is of other code, or damaged.
     """
     place = of.place
     if not place.exists():
@@ -87,11 +89,11 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
             f"{WRITTEN}"
         )
     tree = _read(place)
-    told = tree.get("of")
+    key = tree.get("of")
     code = code_sha256(of.workload)
-    if not isinstance(told, dict) or {**told, "code": None} != {**of.told, "code": None}:
-        raise StaleShapes(f"{place}: is of other settings than its name says; {_anew()}")
-    if code is not None and code != told.get("code"):
+    if not isinstance(key, dict) or {**key, "code": None} != {**of.told, "code": None}:
+        raise StaleShapes(f"{place}: holds other settings than its name says; {_anew()}")
+    if code is not None and code != key.get("code"):
         raise StaleShapes(
             f"{place}: the code of workload {of.workload} has changed since its model was traced; "
             f"{_anew()}"
@@ -105,9 +107,9 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
 
 
 def code_sha256(workload: str) -> str | None:
-    """What tells the workload's code from other code: of all modules in its package's folder.
+    """Return a hash of all modules in the workload's package folder, which identifies its code.
 
-    None where it is not on Python's path.
+    None where the workload is not on Python's path.
     """
     try:
         found = find_spec(workload if "." in workload else f"{SHIPPED}.{workload}")
@@ -123,7 +125,7 @@ def code_sha256(workload: str) -> str | None:
 
 
 def _anew() -> str:
-    return f"trace it anew: {WRITTEN}"
+    return f"trace it again: {WRITTEN}"
 
 
 def _read(place: Path) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 def _others(of: Of) -> str:
-    """Which settings differ from those of the nearest file of the workload, if there is one."""
+    """Return, in words, the settings that differ from those of the workload's most similar file."""
     found = sorted(((sorted(_differing(of, one)), one) for one in _same(of)), key=_count)
     if not found:
         return ""
@@ -152,14 +154,14 @@ def _count(found: tuple[list[str], Path]) -> tuple[int, Path]:
 
 def _same(of: Of) -> Iterator[Path]:
     for place in FOLDER.glob(f"{of.workload}-*.json"):
-        told = _read(place).get("of")
-        if isinstance(told, dict) and told.get("workload") == of.workload:
+        key = _read(place).get("of")
+        if isinstance(key, dict) and key.get("workload") == of.workload:
             yield place
 
 
 def _differing(of: Of, place: Path) -> Iterator[str]:
-    told = _read(place)["of"]
-    theirs = told.get("config") or {}
-    if told.get("precision") != of.precision:
+    key = _read(place)["of"]
+    theirs = key.get("config") or {}
+    if key.get("precision") != of.precision:
         yield "precision"
     yield from (name for name in {*theirs, *of.config} if theirs.get(name) != of.config.get(name))

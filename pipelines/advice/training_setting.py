@@ -1,7 +1,7 @@
-"""A training of ours as foresight is asked about it: recipe or training job → ``Setting``.
+"""Convert a training of ours, from a recipe or a training job, to foresight's ``Setting``.
 
-What a job carries says as much as the recipe that it was compiled from: the loop's settings and the
-workload's stand in its hyperparameters. So whatever a definition holds, or ran, can be foreseen.
+A job tells as much as the recipe that it was compiled from: the loop's settings and the
+workload's are in its hyperparameters. So any job, defined or already run, can be foreseen.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from trainyard.validate.rules.job_view import PROCESSES, Job
 
 LANGUAGE = "language_model"
 BYTES = 257
-"""Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
+"""Vocabulary size of the tokenizer ``bytes``: 256 bytes and an end-of-text token."""
 
 SHARDS = {"fsdp": "full", "smp": "full"}
 ZERO = {1: "optimizer", 2: "gradients", 3: "full"}
@@ -35,45 +35,45 @@ PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """A training of our loop, as it can be foreseen."""
+    """A training of our loop, in the form in which it can be foreseen."""
 
     setting: Setting
     loop: TrainConfig
     shapes: Shapes | None = None
-    """The model's, where it was traced; None: by formula from the setting's fields."""
+    """Traced shapes of the model; None: computed by formula from the setting's fields."""
 
     assumed: tuple[str, ...] = ()
-    """What neither recipe nor job says, and what was taken for it."""
+    """Assumptions made where neither recipe nor job gives a value."""
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of the whole training."""
+        """Return the number of optimizer steps of the whole training."""
         return self.loop.max_steps
 
 
 def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
-    """The training of a recipe.
+    """Return the training of a recipe.
 
     Args:
-        shapes: its model's, where they were just traced; else those that are kept.
+        shapes: the model's shapes, where they were just traced; default: the ones on file.
 
     Raises:
-        ForesightError: it cannot be foreseen; says why.
+        ForesightError: the training cannot be foreseen; says why.
     """
     train = recipe.train
     if train.loop is None:
         raise ForesightError(f"nobody knows what the script {train.script} computes")
-    told = recipe.workload_config.model_dump(mode="json")
+    settings = recipe.workload_config.model_dump(mode="json")
     cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
-    return _ours(train.loop, _of(recipe.workload.name, told, shapes), train.tuning, cluster)
+    return _ours(train.loop, _of(recipe.workload.name, settings, shapes), train.tuning, cluster)
 
 
 def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields of a setting that say what a recipe trains and in which numbers, not where and how
-    it is laid out; and what of it was assumed.
+    """Return the fields of a setting that say what a recipe trains and in which numbers, not where
+    and how it is laid out; and the assumptions made.
 
     Raises:
-        ForesightError: it cannot be foreseen; says why.
+        ForesightError: the training cannot be foreseen; says why.
     """
     if recipe.train.loop is None:
         raise ForesightError(f"nobody knows what the script {recipe.train.script} computes")
@@ -88,46 +88,47 @@ def of_job(
     instance_count: int,
     ranks_per_node: int | None = None,
 ) -> Ours:
-    """The training of a job, from its request or from what DescribeTrainingJob answers.
+    """Return the training of a job, from its request or from DescribeTrainingJob's answer.
 
     Args:
-        ranks_per_node: as the environment says it (PET_NPROC_PER_NODE); None: one a GPU.
+        ranks_per_node: as the environment gives it (PET_NPROC_PER_NODE); None: one per GPU.
 
     Raises:
-        ForesightError: it is no training of our loop, or one that cannot be foreseen; says why.
+        ForesightError: it is not a training of our loop, or cannot be foreseen; says why.
     """
     if "workload" not in hyperparameters:
         raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
-        told = read_settings(hyperparameters.get("workload_config", "{}"))
-        workload = _of(hyperparameters["workload"], told)
+        settings = read_settings(hyperparameters.get("workload_config", "{}"))
+        workload = _of(hyperparameters["workload"], settings)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
     except (ValidationError, TrainingError) as error:
-        raise ForesightError(f"its hyperparameters are none of our loop's: {error}") from None
+        raise ForesightError(f"its hyperparameters are not those of our loop: {error}") from None
     cluster = _cluster(instance_type, instance_count, ranks_per_node or 0)
     return _ours(loop, workload, tuning, cluster)
 
 
 def of_request(job: Job) -> Ours:
-    """The training of a job whose request stands in a definition, parameters at their defaults.
+    """Return the training of a job whose request is part of a definition, parameters at their
+    defaults.
 
     Raises:
-        ForesightError: it cannot be foreseen; says why.
+        ForesightError: the training cannot be foreseen; says why.
     """
-    told = job.hyperparameters
-    if any(unknowns(told)) or not job.instance_type or not job.nodes:
-        raise ForesightError("its machines or hyperparameters are known in a run alone")
-    texts = {name: str(value) for name, value in told.items()}
+    given = job.hyperparameters
+    if any(unknowns(given)) or not job.instance_type or not job.nodes:
+        raise ForesightError("its machines or hyperparameters are known only in a run")
+    texts = {name: str(value) for name, value in given.items()}
     return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
 
 
 def of_description(job: Mapping[str, Any]) -> Ours:
-    """The training of a job as DescribeTrainingJob answers.
+    """Return the training of a job from DescribeTrainingJob's answer.
 
     Raises:
-        ForesightError: it cannot be foreseen; says why.
+        ForesightError: the training cannot be foreseen; says why.
     """
     where = job["ResourceConfig"]
     if "InstanceType" not in where:
@@ -143,7 +144,7 @@ def of_description(job: Mapping[str, Any]) -> Ours:
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A model that no formula is of."""
+    """A model that no formula describes, so that its shapes are traced."""
 
     workload: str
     config: Mapping[str, Any]
@@ -175,7 +176,7 @@ def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
     gpu, ranks = device_of(machine), ranks_per_node or machine.accelerators
     if gpu is None:
         raise ForesightError(
-            f"{instance_type} has {machine.accelerator}, of which foresight has no figures of "
+            f"{instance_type} has {machine.accelerator}, for which foresight has no figures of "
             "trainings"
         )
     if ranks > machine.accelerators:
@@ -217,7 +218,9 @@ def _ours(
 def _found(
     trained: _Traced, tuning: Tuning, precision: str
 ) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
-    """What a traced model's layouts depend on, its shapes, and what was assumed of them."""
+    """Return the fields that a traced model's layouts depend on, its shapes, and the
+    assumptions.
+    """
     refuse_traced(trained.workload, tuning, precision)
     shapes, assumed = trained.shapes, ()
     if shapes is None:
@@ -226,14 +229,14 @@ def _found(
 
 
 def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
-    """Raises: ForesightError: a model that is traced as it is has adapters, or float8."""
+    """Raises: ForesightError: a model whose shapes are traced has adapters or float8."""
     for what, asked in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
         if asked:
             raise ForesightError(f"{what} in the model of workload {workload} are not modelled")
 
 
 def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The model's shape in foresight's words, and what of it was assumed."""
+    """Return the model's dimensions in foresight's words, and the assumptions made."""
     if config.head_width * config.heads != config.dim:
         raise ForesightError(
             f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
@@ -241,7 +244,7 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
         )
     known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
     vocab = known or Setting.model_fields["vocab"].default
-    assumed = () if known else (f"a vocabulary of {vocab:,}: only tokenizer.json knows it",)
+    assumed = () if known else (f"a vocabulary of {vocab:,}: the true size is in tokenizer.json",)
     return {
         "layers": config.layers,
         "hidden": config.dim,
@@ -280,10 +283,10 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
 
 
 def precision_of(loop: TrainConfig) -> str:
-    """In what the loop multiplies, in foresight's words.
+    """Return the precision in which the loop multiplies, in foresight's words.
 
     Raises:
-        ForesightError: it has no word for it.
+        ForesightError: foresight does not model this precision.
     """
     if loop.precision not in PRECISIONS:
         raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
@@ -291,14 +294,15 @@ def precision_of(loop: TrainConfig) -> str:
 
 
 def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
-    """The fields of a setting that say in which numbers, and which of its weights, it trains.
+    """Return the fields of a setting that say in which numbers, and which of its weights, it
+    trains.
 
     Raises:
-        ForesightError: these are not modelled.
+        ForesightError: the combination is not modelled.
     """
     precision = precision_of(loop)
     if tuning.freeze:
-        raise ForesightError("weights that freeze leaves as they are, are not modelled")
+        raise ForesightError("frozen weights (tuning.freeze) are not modelled")
     return {
         "precision": precision,
         "optimizer": "adamw",

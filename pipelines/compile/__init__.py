@@ -1,1 +1,1 @@
-"""What a definition is compiled with: code folders, images, policies, provenance."""
+"""Parts of a compiled definition: code folders, images, policies, provenance."""

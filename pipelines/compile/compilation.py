@@ -18,9 +18,9 @@ from trainyard.common.errors import DefinitionError
 from trainyard.plan.deployed_pipeline import State
 
 JOBS = "steps/requirements.txt"
-"""What the jobs import, but those of ALONE."""
+"""Requirements that the jobs import, except the steps in ALONE."""
 ALONE = ("gate", "evaluate_script")
-"""Steps that import nothing of a workload, and install only what is said for each."""
+"""Steps that import no workload, and install only the packages listed for each."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class Asset:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash over sorted names and contents, lengths first so that no two folders collide."""
+        """Return the hash over sorted names and contents, lengths first so that no two folders
+        collide.
+        """
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{len(name)}:{name}{len(content)}:".encode())
@@ -43,35 +45,39 @@ class Asset:
 
     @property
     def key(self) -> str:
-        """Key prefix in the bucket, no slash at the end. 128 bits of the hash name the folder."""
+        """Return the key prefix in the bucket, without a slash at the end. 128 bits of the hash
+        name the folder.
+        """
         return f"{self.prefix}/{self.sha256[:32]}"
 
     @property
     def uri(self) -> str:
-        """With a slash at the end: SageMaker takes every key that begins with the URI."""
+        """Return the URI with a slash at the end, since SageMaker takes every key that begins with
+        it.
+        """
         return f"s3://{self.bucket}/{self.key}/"
 
 
 def read_folder(root: Path) -> dict[str, bytes]:
-    """Every file below ``root`` by its name, without caches and other litter."""
+    """Return name → content of every file below ``root``, without caches and other litter."""
     return {name: path.read_bytes() for name, path in shipped_files.files(root, hidden=True)}
 
 
 def step_code(
     checkout: Path, step: str, source: Path | None, packages: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """The folder that runs step ``step``: its job, the rooms that the job imports, nothing else.
+    """Return the folder that runs step ``step``: its job, the packages it imports, nothing else.
 
     A change in ``steps/evaluate/job.py`` must not change the code of the other steps, or they
     would all miss the cache. ``source`` is the folder of a user's own workload, whose
-    requirements.txt, if it has one, adds to ours; ``packages`` are requirements of this step alone.
+    requirements.txt, if it has one, adds to ours; ``packages`` are requirements of this step only.
 
     Raises:
-        DefinitionError: the checkout or ``source`` lacks a file that must travel, or the lock a
-            package that the step needs.
+        DefinitionError: the checkout or ``source`` lacks a file that the job needs, or the lock
+            lacks a package that the step needs.
     """
     if source is not None and not source.is_dir():
-        raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
+        raise DefinitionError(f"workload.source: {source} is not a folder; it must hold a package")
     wanted = [*packages]
     try:
         if step in ALONE:
@@ -92,7 +98,9 @@ def step_code(
 def _requirements(
     checkout: Path, step: str, wanted: Sequence[str], source: Path | None = None
 ) -> dict[str, bytes]:
-    """requirements.txt: what the lock has for ``wanted``, and what the user's workload adds."""
+    """Return requirements.txt: the lock's entries for ``wanted``, and those that the user's
+    workload adds.
+    """
     lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     entries = closure(lock, wanted, f"step {step}")
     if source is not None and (theirs := source / "requirements.txt").is_file():
@@ -102,7 +110,7 @@ def _requirements(
 
 
 def _lines(text: str) -> list[str]:
-    """The requirements of a file of names and ranges."""
+    """Return the requirements in a file of names and version ranges."""
     return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
 
 
@@ -124,10 +132,10 @@ class CompiledPipeline:
     tags: dict[str, str]
     kms_key: str | None
     budget: Budget = Budget()
-    """What a run of it may cost."""
+    """Limit on what a run may cost."""
 
     fallback_instance_types: tuple[str, ...] = ()
-    """What its training is started on where there is no capacity for its own type."""
+    """Instance types to start the training on when its own type has no capacity."""
 
     @property
     def sha256(self) -> str:
@@ -135,7 +143,7 @@ class CompiledPipeline:
 
     @property
     def state(self) -> State:
-        """What upserting it makes of the pipeline."""
+        """Return the state of the pipeline that an upsert would create."""
         return State(
             name=self.name,
             definition=self.body,

@@ -25,7 +25,8 @@ from trainyard.language.retries import WORDS
 
 
 class _ConfigValidation:
-    """``jsonschema.validate`` for the SDK's defaults, without proving the SDK's schema each time.
+    """Replace ``jsonschema.validate`` for the SDK's defaults, without proving the SDK's schema each
+    time.
 
     The SDK validates its defaults at every look-up, 78 times a definition, and each time proves
     its own constant schema against the meta-schema: 95 % of the time of building a definition.
@@ -42,9 +43,9 @@ _loader = cache(botocore.loaders.create_loader)
 
 
 def _create_loader(search_path_string: str | None = None) -> botocore.loaders.Loader:
-    """One reader of the services' models for all sessions, which remembers what it has read.
+    """Return one loader of the services' models for all sessions, which caches what it has read.
 
-    The SDK makes a session for every step, and each would read megabytes of models anew: two
+    The SDK makes a session for every step, and each would read megabytes of models again: two
     thirds of the time of building a definition.
     """
     return _loader(search_path_string)
@@ -85,7 +86,7 @@ class CompileSession(PipelineSession):
         self.assets: dict[str, Asset] = {}
 
     def default_bucket(self) -> str:
-        """The bucket's name; unlike the SDK's own, it does not create the bucket."""
+        """Return the bucket's name; unlike the SDK's own, it does not create the bucket."""
         return self.bucket
 
     def add(self, files: dict[str, bytes]) -> str:
@@ -95,18 +96,18 @@ class CompileSession(PipelineSession):
         return asset.uri
 
     def upload_data(self, path, bucket=None, key_prefix="data", callback=None, extra_args=None):
-        """Called by the SDK for its drivers: remember the folder instead of uploading it."""
+        """Remember the folder instead of uploading it; the SDK calls this for its drivers."""
         return self.add(read_folder(Path(path)))
 
 
 STEP_CAUSES = {member.value: member for member in StepExceptionTypeEnum}
 JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
-"""ExceptionType → the SDK's member; its enums give their first one when they are called."""
+"""ExceptionType → the SDK's member; calling its enums would give their first member."""
 
 
 def cache_config(recipe: Recipe) -> CacheConfig | None:
-    """None when the cache is off, and with FSx: a mounted folder is named by the execution's id,
-    so shards that the cache answered with would not be found under it.
+    """Return the cache settings; None when the cache is off, or with FSx: a mounted folder is named
+    by the execution's id, so cached shards would not be found under it.
     """
     if not recipe.cache.enabled or recipe.train.fsx:
         return None
@@ -114,7 +115,9 @@ def cache_config(recipe: Recipe) -> CacheConfig | None:
 
 
 def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
-    """At most one policy for the service's faults and one for the job's, each with all causes."""
+    """Return at most one policy for the service's faults and one for the job's, each with all
+    causes.
+    """
     retry = recipe.retry
     if not retry.max_attempts:
         return ()

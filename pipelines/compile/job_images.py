@@ -1,4 +1,4 @@
-"""Which container image each step runs in."""
+"""Choose the container image that each step runs in."""
 
 from sagemaker.core import image_uris
 
@@ -8,7 +8,9 @@ from trainyard.common.errors import RecipeError
 
 
 def training_image(recipe: Recipe, region: str) -> str:
-    """The recipe's own, else AWS's PyTorch or SMP training image for the instance type."""
+    """Return the recipe's own image, else AWS's PyTorch or SMP training image for the instance
+    type.
+    """
     instance_type = recipe.train.instance_type
     if recipe.images.training:
         return recipe.images.training
@@ -18,18 +20,24 @@ def training_image(recipe: Recipe, region: str) -> str:
 
 
 def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
-    """The recipe's own, else AWS's PyTorch training image: it has what the jobs need, torch too."""
+    """Return the recipe's own image, else AWS's PyTorch training image: it has what the jobs need,
+    torch included.
+    """
     return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
 
 
 def evaluation_image(recipe: Recipe, region: str) -> str:
-    """Of a script of one's own: that of the processing steps, else the one that it trained in."""
+    """Return the image that a user's evaluation script runs in: the processing image, else the
+    training image.
+    """
     own = recipe.images.processing or recipe.images.training
     return own or processing_image(recipe, region, recipe.evaluate.instance_type)
 
 
 def inference_image(recipe: Recipe, region: str) -> str:
-    """The recipe's own, else AWS's PyTorch inference image for the first inference instance."""
+    """Return the recipe's own image, else AWS's PyTorch inference image for the first inference
+    instance.
+    """
     instance_type = recipe.register_.inference_instances[0]
     return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
 
@@ -71,10 +79,10 @@ def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str
 
 
 def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
-    """(version, Python) of AWS's PyTorch image, as the SDK's table of images has them.
+    """Return (version, Python) of AWS's PyTorch image, from the SDK's table of images.
 
     Raises:
-        RecipeError: AWS has no such image; names the field, its value, and what there is.
+        RecipeError: AWS has no such image; names the field, its value, and the choices.
     """
     images, table = recipe.images, image_uris.config_for_framework("pytorch")[scope]
     prefix = "inference_" if scope == "inference" else ""
@@ -101,5 +109,5 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
 
 
 def _runs_jobs(python: str) -> bool:
-    """Whether it is Python 3.11 or newer, as the jobs need: ``py312`` is."""
+    """Return whether ``python`` is 3.11 or newer, as the jobs need; ``py312`` is."""
     return python.startswith("py3") and int(python.removeprefix("py3") or 0) >= 11

@@ -24,39 +24,42 @@ _HASH = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One package at one version, where the marker of ``requirement`` holds."""
+    """A locked package version, used where the marker of ``requirement`` holds."""
 
     name: str
     """Normalised: ``scikit-learn``."""
     version: str
     requirement: Requirement
     hashes: tuple[str, ...]
-    """The hashes that its files have, on whatever platform: ``sha256:…``."""
+    """Hashes of the package's files for all platforms: ``sha256:…``."""
     wanted_by: frozenset[str]
-    """Names of what depends on it, which uv notes in comments."""
+    """Names of the packages that depend on it, which uv notes in comments."""
 
     @property
     def line(self) -> str:
-        """As pip reads it, without the comments: those may change when the package does not."""
+        """Return the line for pip, without the comments: they may change when the
+        package does not.
+        """
         hashes = "".join(f" \\\n    --hash={value}" for value in self.hashes)
         return f"{self.requirement}{hashes}\n"
 
 
 @lru_cache(maxsize=4)
 def read(text: str, where: str) -> tuple[Entry, ...]:
-    """The entries of a requirements file in which each line is ``name==version`` with hashes.
+    """Return the entries of a requirements file in which each line is ``name==version`` with
+    hashes.
 
     Raises:
-        DefinitionError: a line is anything else; ``where`` names the file.
+        DefinitionError: a line has another form; ``where`` names the file.
     """
     return tuple(_entry(block, where) for block in _ENTRY.split(text)[1:])
 
 
 def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
-    """The entries of ``roots``, which are requirements, and of all that they depend on.
+    """Return the entries of ``roots``, which are requirements, and of all their dependencies.
 
     Raises:
-        DefinitionError: the lock lacks one, or has a version beyond its range; ``asks`` says what
+        DefinitionError: the lock lacks one, or has a version outside its range; ``asks`` says what
             wants it.
     """
     found: set[str] = set()
@@ -70,17 +73,17 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
 
 
 def merged(ours: Sequence[Entry], theirs: Sequence[Entry], where: str) -> list[Entry]:
-    """Both, each package once.
+    """Return both, each package once.
 
     Raises:
-        DefinitionError: one of ``theirs``, of the file ``where``, is another version than ours.
+        DefinitionError: a package in ``theirs``, the file ``where``, has another version than ours.
     """
     known = {entry.name: entry.version for entry in ours}
     for entry in theirs:
         if known.get(entry.name, entry.version) != entry.version:
             raise DefinitionError(
                 f"{where}: {entry.name} is {entry.version}, {PACKAGES} has {known[entry.name]}, "
-                f"and a job can have but one: lock yours again with `-c {PACKAGES}`"
+                f"and a job can have only one: lock yours again with `-c {PACKAGES}`"
             )
     return [*ours, *(entry for entry in theirs if entry.name not in known)]
 
@@ -97,8 +100,9 @@ def _entry(block: str, where: str) -> Entry:
         version = ""
     if not version or not hashes or not all(map(_HASH.fullmatch, hashes)):
         raise DefinitionError(
-            f"{where}: {wanted!r} is no name==version with --hash=sha256:…, so nobody knows what a "
-            "job will get; write the file with `uv pip compile --universal --generate-hashes`"
+            f"{where}: {wanted!r} is not name==version with --hash=sha256:…, so it is unclear what "
+            "a job would install; write the file with "
+            "`uv pip compile --universal --generate-hashes`"
         )
     words = set(re.findall(r"[\w.-]+", comments)) - {"via", "pyproject.toml"}
     parents = {canonicalize_name(word) for word in words}
@@ -107,7 +111,7 @@ def _entry(block: str, where: str) -> Entry:
 
 
 def _locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
-    """The name under which ``root`` is locked."""
+    """Return the name under which ``root`` is locked."""
     name = canonicalize_name(root.name)
     versions = [entry.version for entry in entries if entry.name == name]
     if not versions or not all(root.specifier.contains(v, prereleases=True) for v in versions):

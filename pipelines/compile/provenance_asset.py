@@ -1,7 +1,7 @@
-"""What a definition knows of where its models will come from: an asset that the gate step reads.
+"""Record where a definition's models will come from: an asset that the gate step reads.
 
-The record binds the definition, and the definition names the record by its content. So the
-definition's hash is that of its text with the record's folder blanked (``blanked``).
+The record holds the definition's hash, and the definition names the record by its content. So the
+hash is taken of the definition's text with the record's folder blanked (``blanked``).
 """
 
 import hashlib
@@ -26,43 +26,43 @@ from trainyard.common.hashes import file_sha256_or_none
 from trainyard.language.steps import steps_of
 
 FOLDER = "code"
-"""Where assets lie: the jobs' role may read there, and a plan shows what differs in them."""
+"""Folder of the assets: the jobs' role may read there, and a plan shows the differences in them."""
 BLANK = "0" * 32
 """Stands for the name of the record's folder in a blanked definition."""
 _NAMED = re.compile(
     r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
 )
 FORMAT = 2
-"""The form of provenance.json: 2 binds the tables of scores."""
+"""Format version of provenance.json: 2 includes the hashes of the tables of scores."""
 LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
-"""What says which packages a job gets beyond its image. What was installed where the model was
-trained, with the image's own, is packages.txt in the artifact."""
+"""Files that say which packages a job installs beyond its image. What was installed where the model
+was trained, the image's own included, is packages.txt in the artifact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the text of a recipe was read, and what was not committed."""
+    """Source of a recipe's text, and the hash of uncommitted changes."""
 
     changes_sha256: str | None = None
-    """The hash of what differs from the commit; None for nothing (or where nobody can tell)."""
+    """Hash of the difference from the commit; None if nothing differs (or it cannot be known)."""
     recipe_file: str | None = None
-    """Relative to the checkout, else the file's bare name."""
+    """Path relative to the checkout, else the file's bare name."""
     recipe_file_sha256: str | None = None
-    """Of a recipe that extends others, over all their hashes."""
+    """Hash of the recipe's file; if it extends others, over all their hashes."""
     overrides: tuple[str, ...] = ()
 
 
 NOWHERE = Origin()
-"""Where a recipe comes from that was made in memory."""
+"""Origin of a recipe that was created in memory."""
 
 
 def blank_uri(root_uri: str) -> str:
-    """The S3 URI that stands for the record's folder while a definition is compiled."""
+    """Return the S3 URI that stands for the record's folder while a definition is compiled."""
     return f"{root_uri}/{FOLDER}/{BLANK}/"
 
 
 def blanked(definition: str) -> str:
-    """The definition's text without the name of its record."""
+    """Return the definition's text without the name of its record."""
     return _NAMED.sub(rf"\g<1>{BLANK}/", definition)
 
 
@@ -77,11 +77,11 @@ def with_provenance(
     prefix: str,
     training: Parts,
 ) -> tuple[str, Asset]:
-    """(the definition that names its record, the record).
+    """Return (the definition that names its record, the record).
 
     Args:
-        definition: compiled with ``blank_uri``.
-        assets: the code that it refers to.
+        definition: the definition's text, compiled with ``blank_uri``.
+        assets: the code folders that it refers to.
         prefix: key prefix of everything of this pipeline.
         training: what the weights will depend on.
     """
@@ -122,10 +122,11 @@ def with_provenance(
 
 
 def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The resolved recipe in the record that the definition names; None when it names no record.
+    """Return the resolved recipe in the record that the definition names; None when it names no
+    record.
 
     Raises:
-        ServiceError: it names one that is not there, is no JSON, or may not be read.
+        ServiceError: the record is missing, is not JSON, or may not be read.
     """
     inputs = (
         given
@@ -145,7 +146,7 @@ def _read_json(s3: Any, uri: str) -> dict[str, Any]:
     try:
         return dict(json.loads(body))
     except (TypeError, ValueError) as error:
-        raise ServiceError(f"{uri}: is no recipe: {error}; upsert once more") from None
+        raise ServiceError(f"{uri}: is not a recipe: {error}; upsert again") from None
 
 
 def _images(step: Mapping[str, Any]) -> Iterator[str]:
@@ -157,21 +158,26 @@ def _images(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seed(train: TrainStepConfig) -> int | None:
-    """The loop's; of a script, its argument ``seed``. None where nobody can tell."""
+    """Return the seed of the loop, or a script's argument ``seed``; None where it
+    cannot be known.
+    """
     found = train.loop.seed if train.loop else train.arguments.get("seed")
     return found if isinstance(found, int) else None
 
 
 def _image(uri: str) -> dict[str, str | None]:
-    """A tag can be moved: only a URI that ends in its digest says which image it is."""
+    """Return the image's URI and its digest; a tag can be moved, so without a digest the image is
+    not known.
+    """
     return {"uri": uri, "digest": uri.partition("@")[2] or None}
 
 
 def current_commit(checkout: Path) -> str:
-    """CodeBuild's resolved commit, else git's; ``-dirty`` behind it when files were changed.
+    """Return the commit that CodeBuild resolved, else git's; with ``-dirty`` behind it when files
+    were changed.
 
-    ``unknown`` when the checkout is no git repository and CodeBuild says nothing: a definition
-    can be built from an unpacked archive too.
+    ``unknown`` when the checkout is not a git repository and CodeBuild names no commit: a
+    definition can be built from an unpacked archive too.
     """
     if resolved := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
         return resolved
@@ -182,9 +188,9 @@ def current_commit(checkout: Path) -> str:
 
 
 def changes_sha256(checkout: Path) -> str | None:
-    """SHA-256 of what differs from the commit: git's diff, and the files that it does not follow.
+    """Return the SHA-256 of the difference from the commit: git's diff, and the untracked files.
 
-    None when nothing differs, or there is no git to ask.
+    None when nothing differs, or git is not available.
     """
     if not _git(checkout, "status", "--porcelain"):
         return None

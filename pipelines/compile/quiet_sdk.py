@@ -17,19 +17,21 @@ os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = DEFAULTS
 os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
 os.environ.setdefault("AWS_DEFAULT_REGION", os.environ.get("AWS_REGION", "us-east-1"))
 
-# The SDK logs at every step how it compiles; none of it is about the recipe. Its own
+# The SDK logs at every step how it compiles; nothing of that concerns the recipe. Its own
 # basicConfig(INFO) does nothing once the root logger has a handler.
 logging.basicConfig(level=logging.ERROR)
 for handler in logging.getLogger().handlers:
     handler.setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", message="Running within a PipelineSession")
 
-# Its import makes some million objects, and all of them stay: looking through them for garbage
-# again and again is a quarter of the time of a verb. ``imported`` sets it going again.
+# Its import creates about a million objects, and all of them stay: collecting garbage among them
+# takes a quarter of a verb's time. ``imported`` turns the collection on again.
 gc.disable()
 
 
 def imported() -> None:
-    """Call this when the SDK is imported: collect garbage again, but not among what is there."""
+    """Collect garbage again, except among the objects created so far; call this after importing the
+    SDK.
+    """
     gc.freeze()
     gc.enable()

@@ -1,4 +1,5 @@
-"""What a training's weights depend on before the run, and the model that they begin with.
+"""Find the inputs that a training's weights depend on before the run, and the model they begin
+with.
 
 Which file of a registered model they begin with is asked once, when compiling: the definition names
 the file and its hash. So a run begins with what was planned, whatever happens to the package
@@ -24,10 +25,11 @@ from trainyard.language.steps import steps_of
 
 
 def started(recipe: Recipe) -> Recipe:
-    """The recipe with the file of ``train.start_from.model_package``; asks nobody without one.
+    """Return the recipe with the file of ``train.start_from.model_package``; asks AWS only where it
+    is set.
 
     Raises:
-        ServiceError: there is no such package, its model is not there, or AWS refused.
+        ServiceError: the package or its model does not exist, or AWS refused.
     """
     start = recipe.train.start_from
     if start is None or start.model_package is None or start.model is not None:
@@ -43,13 +45,17 @@ def started(recipe: Recipe) -> Recipe:
 
 
 def start_of(recipe: Recipe) -> dict[str, Any] | None:
-    """What the recipe says that the weights begin with; None for fresh ones."""
+    """Return the recipe's setting for the model that the weights begin with; None for fresh
+    weights.
+    """
     start = recipe.train.start_from
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
 
 
 def base_of(recipe: Recipe) -> dict[str, str]:
-    """What the registry is told of the model that the training begins with; nothing without one."""
+    """Return the registry's metadata on the model that the training begins with; empty
+    without one.
+    """
     start = recipe.train.start_from
     if start is None or recipe.train.base is None:
         return {}
@@ -57,7 +63,7 @@ def base_of(recipe: Recipe) -> dict[str, str]:
 
 
 def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
-    """What the loop's weights depend on, as far as it is known before the run.
+    """Return the parts that the loop's weights depend on, as far as they are known before the run.
 
     The training job adds the data and torch's version, and names its checkpoints by all of it.
     """
@@ -70,7 +76,9 @@ def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
 
 
 def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(step, what its weights begin with, in words) of each training that says so."""
+    """Yield (step, the model that its weights begin with, in words) of each training
+    that has one.
+    """
     for step in steps_of(document["Steps"]):
         given = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(given, str) and (start := _read(given)):
@@ -78,10 +86,10 @@ def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
-    """Hold the training's settings against the config.json of its Hugging Face folder, in S3.
+    """Compare the training's settings with the config.json of its Hugging Face folder in S3.
 
     Raises:
-        RecipeError: the folder holds no model, pickles, or another model than the recipe's.
+        RecipeError: the folder holds no model, holds pickles, or another model than the recipe's.
         ServiceError: AWS refused.
     """
     for step in steps_of(document["Steps"]):
@@ -119,7 +127,7 @@ def _check_base(s3: Any, uri: str, given: Mapping[str, Any]) -> None:
 
 
 def _read(text: str) -> StartFrom | None:
-    """None where it is not of ours: a plan compares anybody's pipeline."""
+    """Return the parsed setting; None where the job is not ours: a plan compares any pipeline."""
     try:
         return read_start(text)
     except TrainingError:

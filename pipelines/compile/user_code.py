@@ -1,8 +1,8 @@
-"""The folder of a user's own script, as it travels to the training or evaluation job.
+"""Collect the folder of a user's own script, as it is sent to the training or evaluation job.
 
-What is secret by its name stays behind, and so does what tools leave in folders and what
-.trainyardignore names. A folder that is so large that it must hold data is refused. Where the
-script is given shards, their reader is added, and the packages that it imports.
+Files whose names suggest secrets stay behind, and so do the caches of tools and what
+.trainyardignore names. A folder so large that it must hold data is refused. Where the
+script is given shards, their reader and the packages that it imports are added.
 """
 
 import os
@@ -27,28 +27,28 @@ from trainyard.common.errors import DefinitionError
 IGNORE = ".trainyardignore"
 REQUIREMENTS = "requirements.txt"
 ADDED = "trainyard-requirements.txt"
-"""The name in the folder of a requirements file that lies elsewhere."""
+"""Name in the folder of a requirements file that lies elsewhere."""
 SECRET = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".netrc")
-"""Names of files that hold secrets as a rule: everyone who may read the bucket would read them."""
+"""Names of files that usually hold secrets: everyone who may read the bucket would read them."""
 LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", IGNORE,
           ".mypy_cache", ".ruff_cache", ".pytest_cache", ".aws", ".ssh", ".idea", ".vscode",
           *("*" + end for end in shipped_files.LITTER))  # fmt: skip
-"""What never travels: histories, environments, caches, credentials."""
-FILE_SHARE = 0.25  # of a folder's limit that one file may take
+"""Names of files and folders that are never sent: histories, environments, caches, credentials."""
+FILE_SHARE = 0.25  # of a folder's size limit, the most for one file
 SHOWN = 5  # files in a message
 MB = 1e6
 
 
 def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
-    """What of ``folder`` travels.
+    """Return the files of ``folder`` that are sent to the job.
 
-    ``setting``: the recipe's field that says the limit, for the message.
+    ``setting``: the recipe's field that sets the limit, for the message.
 
     Raises:
-        DefinitionError: it is no folder, it is too large, or a link leads out of it.
+        DefinitionError: it is not a folder, it is too large, or a link leads out of it.
     """
     if not folder.is_dir():
-        raise DefinitionError(f"{folder}: is no folder")
+        raise DefinitionError(f"{folder}: is not a folder")
     found = dict(_travelling(folder))
     sizes = {name: path.stat().st_size for name, path in found.items()}
     total, most = sum(sizes.values()), max(sizes.values(), default=0)
@@ -106,13 +106,13 @@ def _ignored(folder: Path) -> GitIgnoreSpec:
 
 
 def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) -> str:
-    """The name that the file ``path`` has in the travelling folder.
+    """Return the name that the file ``path`` has in the folder that is sent.
 
     Raises:
-        DefinitionError: it is not there, lies elsewhere, or stays at home; ``field`` names it.
+        DefinitionError: it is missing, lies elsewhere, or is excluded; ``field`` names it.
     """
     if not path.is_file():
-        raise DefinitionError(f"{field}: {path} is no file; paths are relative to the recipe")
+        raise DefinitionError(f"{field}: {path} is not a file; paths are relative to the recipe")
     try:
         name = path.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
@@ -126,7 +126,8 @@ def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) ->
 
 
 def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | None, Project | None]:
-    """The folders of ``train.script`` and ``evaluate.script``, each with all that its job needs.
+    """Return the folders of ``train.script`` and ``evaluate.script``, each with all that its job
+    needs.
 
     Args:
         home: the recipe's folder.
@@ -135,7 +136,7 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
         A folder each; None where a workload is trained, or evaluated.
 
     Raises:
-        DefinitionError: something that the recipe names is not there, or does not travel.
+        DefinitionError: a file that the recipe names is missing, or excluded.
     """
     training, evaluation = of_training(recipe, home), of_evaluation(recipe, home)
     if not training or not evaluation:
@@ -148,12 +149,12 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
 
 
 def of_training(recipe: Recipe, home: Path) -> Project | None:
-    """The folder of ``train.script``; None where the training is a workload's.
+    """Return the folder of ``train.script``; None where the training is a workload's.
 
     ``home``: the recipe's folder.
 
     Raises:
-        DefinitionError: something that the recipe names is not there, or does not travel.
+        DefinitionError: a file that the recipe names is missing, or excluded.
     """
     train = recipe.train
     project = _of(train, "train", home)
@@ -172,12 +173,12 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
 
 
 def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
-    """The folder of ``evaluate.script``; None where a workload is evaluated.
+    """Return the folder of ``evaluate.script``; None where a workload is evaluated.
 
     ``home``: the recipe's folder.
 
     Raises:
-        DefinitionError: something that the recipe names is not there, or does not travel.
+        DefinitionError: a file that the recipe names is missing, or excluded.
     """
     project, section = _of(recipe.evaluate, "evaluate", home), recipe.evaluate
     if project is None or section.request is None:
@@ -188,7 +189,9 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
 
 
 def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Project | None:
-    """The folder of the script that the recipe's section ``name`` names, if it names one."""
+    """Return the folder of the script that the recipe's section ``name`` names; None
+    without one.
+    """
     if section.script is None:
         return None
     folder = _folder(section, home)
@@ -206,17 +209,19 @@ def _folder(section: TrainStepConfig | EvaluateConfig, home: Path) -> Path:
 
 
 def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
-    """Its name in the folder; a file from elsewhere is added under a name of its own."""
+    """Return the file's name in the folder; a file from elsewhere is added under a
+    name of its own.
+    """
     if path.resolve().is_relative_to(folder.resolve()):
         return name_in(folder, files, path, field)
     if not path.is_file():
-        raise DefinitionError(f"{field}: {path} is no file; paths are relative to the recipe")
+        raise DefinitionError(f"{field}: {path} is not a file; paths are relative to the recipe")
     files[ADDED] = path.read_bytes()
     return ADDED
 
 
 def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
-    """What a script's weights depend on as far as it is known before the run.
+    """Return the parts that a script's weights depend on, as far as they are known before the run.
 
     The number of processes is not in it, as with Trainyard's own loop.
     """
@@ -239,21 +244,21 @@ def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
 
 
 READS = ("numpy", "pyarrow", "pydantic")
-"""What training/data imports."""
+"""Packages that training/data imports."""
 TAKEN = ("training", "trainyard")
 
 
 def completed(
     project: Project, section: str, checkout: Path, shards: bool, launcher: str = "none"
 ) -> Project:
-    """The project with all that its job needs; as it is where it needs nothing more.
+    """Return the project with all that its job needs; unchanged where nothing is missing.
 
     Args:
-        section: of the recipe, for messages: ``train`` or ``evaluate``.
+        section: section of the recipe, for messages: ``train`` or ``evaluate``.
         shards: whether the script is given shards, so that it imports ``training.data``.
 
     Raises:
-        DefinitionError: the folder has packages of the same names, or other versions in the lock.
+        DefinitionError: the folder has packages of the same names, or locks other versions.
     """
     wanted = list(requirements("", launcher))
     if shards:
@@ -277,7 +282,9 @@ def _with_reader(project: Project, section: str, checkout: Path) -> Project:
 def _with_packages(
     project: Project, section: str, wanted: Sequence[str], checkout: Path
 ) -> Project:
-    """A requirements file of both. With hashes where the user's has some: pip takes all or none."""
+    """Add the packages to the requirements file, with hashes where the user's has some: pip wants
+    all or none.
+    """
     theirs = project.requirements
     text = project.files[theirs].decode() if theirs else ""
     if "--hash" in text:

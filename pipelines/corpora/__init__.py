@@ -1,4 +1,4 @@
-"""Example data that every machine can make for itself, one module each; ``data.example`` names it.
+"""Example data that any machine can create, one module per data set; ``data.example`` names it.
 
 A module has ``build() -> Corpus``.
 """
@@ -12,7 +12,8 @@ class Corpus:
     """Raw objects, ready to be uploaded."""
 
     files: Mapping[str, bytes]
-    """Name below the input prefix → content. The same on every run, so a second finds all there."""
+    """Name below the input prefix → content. Each run gives the same bytes, so a second uploads
+    nothing."""
 
     note: str
-    """What people should know of how it was made, for the printed line."""
+    """Remark for the printed line: how the data was created."""

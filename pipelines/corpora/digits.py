@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 
 from pipelines.corpora import Corpus
 
-WHITEST = 16  # in scikit-learn's table
+WHITEST = 16  # grey value of white in scikit-learn's table
 
 
 def build() -> Corpus:
-    """``<digit>/<number>.png``: an ImageFolder."""
+    """Build ``<digit>/<number>.png``: an ImageFolder."""
     found = load_digits()
     files = {
         f"{digit}/{number:04d}.png": png(pixels)
@@ -26,7 +26,7 @@ def build() -> Corpus:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """(height, width), 0 to WHITEST, as a grey image."""
+    """Encode an array (height, width) of 0 to WHITEST as a grey PNG image."""
     file = io.BytesIO()
     Image.fromarray((pixels * 255 / WHITEST).round().astype(np.uint8)).save(file, "PNG")
     return file.getvalue()

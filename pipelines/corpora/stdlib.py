@@ -17,7 +17,7 @@ PARTS = 16
 
 
 def build() -> Corpus:
-    """The corpus.
+    """Build the corpus.
 
     Raises:
         DataError: this Python has no source.
@@ -27,7 +27,7 @@ def build() -> Corpus:
 
 
 def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
-    """(path inside the folder, text) of every Python file, sorted by path.
+    """Yield (path inside the folder, text) of every Python file, sorted by path.
 
     Installed packages are left out, and so are the few files that are not UTF-8: those exist to
     test the parser.
@@ -54,12 +54,12 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def pack(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
-    """``packed`` of records (key, text)."""
+    """Return ``packed`` of records (key, text)."""
     return packed({"key": key, "text": text} for key, text in records)
 
 
 def packed(records: Iterator[dict[str, str]]) -> dict[str, bytes]:
-    """``part-00.jsonl.gz`` … → content; a record's part follows from its ``key`` alone."""
+    """Return ``part-00.jsonl.gz`` … → content; a record's part depends only on its ``key``."""
     parts: list[list[str]] = [[] for _ in range(PARTS)]
     for record in records:
         part = int.from_bytes(hashlib.sha256(record["key"].encode()).digest()[:4]) % PARTS

@@ -1,1 +1,1 @@
-"""What an upsert needs of the service: the lock, the records, the saved plan, the storage."""
+"""Deployment of a pipeline: the upsert lock, the records, the saved plan, the storage."""

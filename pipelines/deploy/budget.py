@@ -1,7 +1,7 @@
-"""The budget of a run before it may start: the same sums as a plan's, with that run's parameters.
+"""Check a run's budget before it starts: the same sums as a plan's, with that run's parameters.
 
-The budget of a pipeline that is deployed stands in recipe.json, in the record that its definition
-names (pipelines.compile.provenance_asset). So it is changed by changing the recipe, and an upsert.
+The budget of a deployed pipeline is in recipe.json, in the record that its definition
+names (pipelines.compile.provenance_asset). To change it, change the recipe and upsert.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from trainyard.plan.run_cost import Cost, Verdict, all_of, estimate
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A run that is about to start, as far as it can be known."""
+    """A run that is about to start, and the predictions about it."""
 
     document: Mapping[str, Any]
-    """The definition, with the run's parameters as defaults."""
+    """Definition, with the run's parameters as defaults."""
 
     given: Mapping[str, str]
     history: History
@@ -41,10 +41,10 @@ def ahead(
     exists: bool = True,
     s3: Any = None,
 ) -> Ahead:
-    """What a run of ``document`` with the parameters ``given`` would do.
+    """Predict a run of ``document`` with the parameters ``given``.
 
     Args:
-        s3: looks whether the results that the cache would answer with are still there.
+        s3: S3 client that checks that cached results still exist.
 
     Raises:
         ClientError: AWS refused.
@@ -56,10 +56,10 @@ def ahead(
 
 
 def verdict(run: Ahead, budget: Budget) -> Verdict:
-    """Whether the run keeps the budget.
+    """Return whether the run keeps the budget.
 
-    Of a run with other parameters than the recipe's, what earlier runs took does not count: twice
-    the steps take longer. What ``start`` finds out changes no step's time.
+    For a run with other parameters than the recipe's, the times of earlier runs do not count: twice
+    the steps take longer. The parameters that ``start`` finds out do not change a step's time.
     """
     alike = not run.given.keys() - FOUND
     history = run.history if alike else History(None, None)
@@ -70,16 +70,17 @@ def verdict(run: Ahead, budget: Budget) -> Verdict:
 
 
 def budget_in(recipe: Mapping[str, Any]) -> Budget:
-    """The budget of a recorded recipe."""
+    """Return the budget of a recorded recipe."""
     return Budget.model_validate(recipe.get("budget", {}))
 
 
 def check_budget(
     budget: Budget, costs: Sequence[Cost], prices: Prices, *, seen: bool = True
 ) -> Verdict:
-    """A budget that cannot be checked does not hold: silence would read as consent.
+    """Check the sum against the budget. A budget that cannot be checked counts as exceeded: silence
+    would read as consent.
 
-    ``seen``: whether earlier runs are a ground.
+    ``seen``: whether the times of earlier runs count.
     """
     if budget.usd_per_run is None:
         return Verdict(True)
@@ -111,21 +112,21 @@ def check_budget(
 
 GROUNDS = {
     "limit": "every step that runs as long as it may, on demand",
-    "seen": "every step as long as its longest earlier run, or as it may where there is none",
+    "seen": "every step as long as its longest earlier run, or its limit where there is none",
     "uncached": "every step as long as it may, on demand, without the cache",
 }
 
 
 def _grounds(budget: Budget, costs: Sequence[Cost], seen: bool) -> str:
-    """What the sum counts, and what of it is only foreseen."""
+    """Return what the sum is based on, and which part of it is only foreseen."""
     grounds = GROUNDS["limit" if budget.bound == "seen" and not seen else budget.bound]
     foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
     if not foreseen:
         return grounds
     if budget.bound == "seen":
-        return f"{grounds}; {foreseen} as long as is foreseen nine times of ten"
+        return f"{grounds}; {foreseen} as long as foreseen in nine of ten cases"
     likely = all_of(map(_likely, costs))
-    with_it = f"; ${likely:,.2f} where {foreseen} takes as long as is foreseen nine times of ten"
+    with_it = f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
     return grounds + ("" if likely is None else with_it)
 
 
@@ -138,8 +139,8 @@ def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
 
 
 def _likely(cost: Cost) -> float | None:
-    """USD for the longest run that was seen, else the ninth decile of what is foreseen, else for
-    the longest that there may be.
+    """Return the USD of the longest run seen, else of the ninth decile of the forecast, else of the
+    longest run allowed.
     """
     highest = cost.usd_expected.high
     return cost.usd_limit if highest is None else highest

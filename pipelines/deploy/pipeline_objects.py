@@ -1,4 +1,4 @@
-"""Objects that a pipeline needs in S3 before it starts: only what is missing is uploaded."""
+"""Upload objects that a pipeline needs in S3 before it starts, only those that are missing."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -13,21 +13,21 @@ from trainyard.common.errors import ServiceError
 from trainyard.terminal import errors as terminal
 
 AT_ONCE = 10
-"""Uploads at a time: as many connections as botocore keeps open (max_pool_connections)."""
+"""Number of parallel uploads: as many connections as botocore keeps open (max_pool_connections)."""
 
 
 def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
-    """Create the bucket if there is none; True when it was created.
+    """Create the bucket if it does not exist; return True when it was created.
 
     Raises:
-        ServiceError: the bucket cannot be looked at, or cannot be created.
+        ServiceError: the bucket cannot be inspected, or cannot be created.
     """
     try:
         s3.head_bucket(Bucket=bucket)
         return False
     except ClientError as error:
-        # It is there, and a role that may list some prefixes only may not look at it as a whole.
-        # Listing what is to be uploaded will tell a bucket of somebody else's.
+        # It exists, but a role that may list only some prefixes may not inspect the whole bucket.
+        # The listing before the upload will show if the bucket belongs to another account.
         if error_code(error) == "403":
             return False
         if error_code(error) not in ("404", "NoSuchBucket"):
@@ -61,7 +61,7 @@ def sync(
 
 
 def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
-    """(name under ``prefix``, (bytes, ETag)) of every object there."""
+    """Yield (name under ``prefix``, (bytes, ETag)) of every object there."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
     for page in pages:
         for item in page.get("Contents", ()):
@@ -69,7 +69,9 @@ def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int,
 
 
 def same(there: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
-    """Whether a listed object holds ``body``: by its size, and by its ETag where that is an MD5."""
+    """Return whether a listed object holds ``body``: by its size, and by its ETag if that is an
+    MD5.
+    """
     if there is None or there[0] != len(body):
         return False
     is_md5 = kms_key is None and "-" not in there[1]

@@ -1,7 +1,7 @@
-"""Roles that only a recipe's pipeline has: plan, which looks; CI, which upserts and starts.
+"""Roles for one recipe's pipeline only: plan, which reads; CI, which upserts and starts.
 
-Neither may do what the pipeline or its jobs do; CI may hand the pipeline its role, and that one
-role only. A plan is made before anybody has approved, so its role can change nothing.
+Neither may do what the pipeline or its jobs do; CI may pass the pipeline its role, and only that
+one. A plan runs before an approval, so its role can change nothing.
 """
 
 import json
@@ -22,14 +22,16 @@ from trainyard.permissions.statements import Gap, Statement, split_uri
 from trainyard.permissions.step_requests import COVERED, all_requests
 
 WRITTEN = ("code/*", "definitions/*")
-"""What an upsert writes under the pipeline's root: code, and records of what it deployed."""
+"""Keys that an upsert writes under the pipeline's root: code, and records of what it deployed."""
 
 LOCK = "definitions/lock"
-"""What keeps two upserts apart; given back by deleting it."""
+"""Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
 
 
 def from_recipe(path: Path, overrides: Sequence[str]) -> Subject:
-    """Whose roles a recipe asks for; compiles it, which takes the time of importing the SDK."""
+    """Return the subject of a recipe's roles; compiles the recipe, so it imports the SDK, which
+    takes a while.
+    """
     from pipelines.definition import from_recipe as compile_recipe
 
     definition = compile_recipe(path, overrides)
@@ -45,17 +47,18 @@ def from_recipe(path: Path, overrides: Sequence[str]) -> Subject:
 
 
 def _plan_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
-    """For the roles of infra/ci.yaml or infra/github.yaml."""
+    """Return the policy for the roles of infra/ci.yaml or infra/github.yaml."""
     said = "Looks at the pipeline; before an approval"
     return managed_policy(f"{subject.name}-plan", derived, said)
 
 
 @role("plan", logical="PlanPolicy", place=3, resource=_plan_policy)
 def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Look: at the pipeline, its executions, the champion's package, and what upserts wrote.
+    """Allow to look: at the pipeline, its executions, the champion's package, and what upserts
+    wrote.
 
     Raises:
-        DefinitionError: nobody said where an upsert writes.
+        DefinitionError: it is not given where an upsert writes.
     """
     pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
     yield Statement(
@@ -91,10 +94,10 @@ def _ci_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
 
 @role("ci", logical="CiPolicy", place=4, resource=_ci_policy)
 def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
-    """Upsert and start this pipeline; and look, as a plan does.
+    """Allow to upsert and start this pipeline, and to look, as a plan does.
 
     Raises:
-        DefinitionError: nobody said where an upsert writes.
+        DefinitionError: it is not given where an upsert writes.
     """
     yield from plan_statements(subject)
     yield Statement(
@@ -121,7 +124,7 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _registry(subject: Subject) -> Iterator[Statement | Gap]:
-    """The champion's package, with which a plan and a start compare."""
+    """Allow to read the champion's package, with which a plan and a start compare."""
     groups, unknown = registered_groups(subject)
     yield from unknown
     yield Statement(
@@ -132,7 +135,9 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _data(subject: Subject) -> set[tuple[str, str]]:
-    """Bucket and key pattern of what jobs read that lies outside of the pipeline's own prefix."""
+    """Return bucket and key pattern of the jobs' inputs that lie outside of the pipeline's own
+    prefix.
+    """
     found = Needs()
     for step, request in all_requests(subject):
         COVERED[step.type](Collector(subject, step, found), request.arguments)
@@ -141,17 +146,19 @@ def _data(subject: Subject) -> set[tuple[str, str]]:
 
 
 def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
-    """Bucket and key of what an upsert writes."""
+    """Return bucket and key of what an upsert writes."""
     if subject.root is None:
         raise DefinitionError(
-            f"pipeline {subject.name}: where does an upsert write? give --root s3://bucket/prefix"
+            f"pipeline {subject.name}: give --root s3://bucket/prefix, under which an upsert writes"
         )
     bucket, prefix = split_uri(subject.root, "--root")
     return {(bucket, f"{prefix}/{name}") for name in names}
 
 
 def _looks(subject: Subject) -> set[tuple[str, str]]:
-    """The ledger of looks at a test split, which all pipelines below the prefix share."""
+    """Return the keys of the ledger of looks at a test split, which all pipelines below the prefix
+    share.
+    """
     if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
         return set()
     return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in _under(subject, "")

@@ -1,6 +1,6 @@
-"""A plan of a recipe's pipeline: the general one, and what only the application knows of it.
+"""Plan a recipe's pipeline: the general plan, and what only the application knows about it.
 
-Only reads. The SDK is not needed here: it compiled the definition.
+Only reads. The SDK is not needed here, since the definition is already compiled.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ from trainyard.plan.pipeline_plan import Drift, Plan, complete, started_with
 from trainyard.plan.prices import load
 from trainyard.plan.step_fields import CODE
 
-FILES = 3  # names of changed files in one line
+FILES = 3  # most names of changed files in one line
 NEW_DATA = (
     "put new data under a new prefix (data.input, --parameter InputUri=…), or upsert with "
     "cache.enabled=false"
 )
-"""What to do about data that was overwritten."""
+"""Advice on input data that was overwritten."""
 
 
 def make(definition: CompiledPipeline) -> Plan:
@@ -65,15 +65,19 @@ def make(definition: CompiledPipeline) -> Plan:
 
 
 def ours(definition: CompiledPipeline, plan: Plan) -> Plan:
-    """The plan with what the definition itself says: the recipe's budget, and how it begins."""
+    """Return the plan with what the definition itself says: the recipe's budget, and
+    how it begins.
+    """
     budget = check_budget(definition.budget, plan.costs, plan.prices)
     return replace(plan, begins=dict(told(plan.wanted.document)), budget=budget)
 
 
-def _look(s3: Any, document: Mapping[str, Any], told: Mapping[str, str]) -> Look | None:
-    """The look that the next run would be; the first where there is no bucket yet."""
+def _look(s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]) -> Look | None:
+    """Return the look at the test split that the next run would be; the first where there is no
+    bucket yet.
+    """
     try:
-        return ledger.look(s3, document, told)
+        return ledger.look(s3, document, champion)
     except ClientError as error:
         if error_code(error) == "NoSuchBucket":
             return None
@@ -95,7 +99,7 @@ def _drift(s3: Any, definition: CompiledPipeline, there: Deployed) -> Drift:
 
 
 class _CodeNotes:
-    """Which files of a code folder changed: those of the checkout against those in S3."""
+    """Notes on which files of a code folder changed: the checkout's compared with those in S3."""
 
     def __init__(self, s3: Any, definition: CompiledPipeline) -> None:
         self._s3 = s3
@@ -116,12 +120,14 @@ class _CodeNotes:
 def changed_files(
     there: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
 ) -> str:
-    """``2 files: ~ training/loop.py, + training/new.py``; ``there``: name → (bytes, ETag)."""
+    """Describe changed files, as ``2 files: ~ training/loop.py, + training/new.py``; ``there``:
+    name → (bytes, ETag).
+    """
     signs = {name: "~" for name, body in files.items() if not same(there.get(name), body, kms_key)}
     signs |= {name: "+" for name in files if name not in there}
     signs |= {name: "-" for name in there if name not in files}
     names = [f"{signs[name]} {name}" for name in sorted(signs)]
     more = [f"{len(names) - FILES} more"] if len(names) > FILES else []
-    by_size = ", told by their sizes alone: ETags under KMS are no MD5" if kms_key else ""
+    by_size = ", compared by size only: ETags under KMS are not MD5" if kms_key else ""
     count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
     return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"

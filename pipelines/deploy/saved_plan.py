@@ -1,7 +1,7 @@
-"""plan.json: a plan that can be approved, and applied as it is or not at all.
+"""Write and read plan.json: a plan that can be approved, and applied as it is or not at all.
 
-It holds the whole request, the code's hashes, the state for which it was made, and what it showed;
-and a hash over all that, so that a torn or edited file is told from a whole one.
+It holds the whole request, the code's hashes, the state it was planned for, and what it showed;
+and a hash over all that, which reveals a torn or edited file.
 """
 
 import json
@@ -25,7 +25,7 @@ SHOWN = 5  # changes in one message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What of a plan file is needed to apply it."""
+    """Parts of a plan file that are needed to apply it."""
 
     path: Path
     recipe: Path
@@ -35,12 +35,12 @@ class Saved:
     """Code folder's key in the bucket → SHA-256 of its content."""
 
     deployed: State | None
-    """The pipeline as it was; None when there was none."""
+    """Pipeline as it was when planned; None when it did not exist."""
 
     made: datetime
 
     def refuse_if_not_of(self, definition: CompiledPipeline) -> None:
-        """Compare what this checkout compiles to with what was planned.
+        """Refuse the plan if this checkout compiles to something else.
 
         Raises:
             PlanError: they differ; names how.
@@ -48,22 +48,22 @@ class Saved:
         now = definition.state
         if now.name != self.wanted.name:
             raise PlanError(
-                f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} makes "
+                f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} defines "
                 f"{now.name}: give the recipe that was planned"
             )
         assets = _assets(definition.assets)
         if now.fingerprint != self.wanted.fingerprint or assets != self.assets:
             what = said(compare(self.wanted, now)) or "the code"
             raise PlanError(
-                f"{self.path}: this checkout does not make what was planned; since then changed: "
+                f"{self.path}: this checkout does not give what was planned; since then changed: "
                 f"{what}. Check out what was planned, or plan again"
             )
 
     def refuse_if_moved(self, there: Deployed | None) -> None:
-        """Compare the pipeline with the one for which the plan was made.
+        """Refuse the plan if the pipeline has changed since.
 
         Raises:
-            PlanError: it was changed, made or deleted since; says what, when and by whom.
+            PlanError: it was changed, created or deleted since; says what, when and by whom.
         """
         before = self.deployed.fingerprint if self.deployed else None
         if before == (there.state.fingerprint if there else None):
@@ -81,7 +81,7 @@ class Saved:
 
 
 def said(diff: Diff) -> str:
-    """A difference in one line, for messages."""
+    """Return a difference in one line, for messages."""
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
     words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
     for step in diff.steps:
@@ -91,7 +91,7 @@ def said(diff: Diff) -> str:
 
 
 def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
-    """The plan as ``--json`` prints it, with the code of the definition that was planned."""
+    """Return the plan as ``--json`` prints it, with the code of the planned definition."""
     return plan.as_json() | {"assets": _assets(definition.assets)}
 
 
@@ -102,7 +102,7 @@ def _assets(assets: Sequence[Any]) -> dict[str, str]:
 def write(
     path: Path, plan: Plan, definition: CompiledPipeline, recipe: Path, overrides: Sequence[str]
 ) -> None:
-    """Write ``plan`` of ``definition``, made of ``recipe`` with ``overrides``, at once.
+    """Write ``plan`` of ``definition``, compiled from ``recipe`` with ``overrides``, atomically.
 
     Raises:
         PlanError: the file cannot be written.
@@ -116,22 +116,22 @@ def write(
 
 
 def read(path: Path) -> Saved:
-    """A plan that was written.
+    """Read a saved plan.
 
     Raises:
-        PlanError: there is no such file, it is torn, edited, or of another version.
+        PlanError: the file is missing, torn, edited, or of another version.
     """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PlanError(f"{path}: no such plan; python -m pipelines.plan --out makes one") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise PlanError(f"{path}: is no whole plan ({error}); plan again") from None
+        raise PlanError(f"{path}: is not a whole plan ({error}); plan again") from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise PlanError(f"{path}: is no plan of format {FORMAT}; plan again")
+        raise PlanError(f"{path}: is not a plan of format {FORMAT}; plan again")
     content = tree.get("plan")
     if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
-        raise PlanError(f"{path}: is not as it was written: torn or edited; plan again")
+        raise PlanError(f"{path}: was torn or edited after it was written; plan again")
     return Saved(
         path=path,
         recipe=Path(content["recipe"]),

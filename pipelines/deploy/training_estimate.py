@@ -1,4 +1,4 @@
-"""What is foreseen of the training steps that run our loop, for plan and budget."""
+"""Estimate the training steps that run our loop, for plan and budget."""
 
 import json
 import math
@@ -23,14 +23,18 @@ from trainyard.validate.outer_form import read
 from trainyard.validate.rules.job_view import Job, training
 
 LONGEST = 28 * 24 * 60
-"""Minutes that a training job may run (service quotas: "longest run time for a training job")."""
+"""Most minutes that a training job may run (service quotas: "longest run time for a
+training job").
+"""
 
 GIVEN_UP = 50
-"""Times its undisturbed duration after which somebody stops a training that never ends."""
+"""Multiple of its undisturbed duration after which a training that never ends is
+assumed stopped.
+"""
 
 
 def foresee(document: Mapping[str, Any], region: str) -> Foresight:
-    """Training step → what is foreseen of it, with parameters at their defaults.
+    """Return training step → its forecast, with parameters at their defaults.
 
     Raises:
         ForesightError: the calibration cannot be read.
@@ -65,7 +69,7 @@ def _foresee(job: Job, learned: Calibration, region: str) -> Foreseen | NotFores
 
 
 def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
-    """Start, steps, saves and interruptions, at 1 USD an hour: what is charged is hours then."""
+    """Simulate start, steps, saves and interruptions, at 1 USD an hour: the cost is then hours."""
     there = machines(str(job.instance_type), job.nodes, region)
     return simulate(
         replace(there, usd_per_hour=1.0, spot_share=Spread(1.0, 1.0, 1.0)),
@@ -78,7 +82,9 @@ def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
 
 
 def _charged(ours: Ours, time: Time, run: Outcome) -> Spread:
-    """Seconds for which the machines run; of a run that never ends, until it is given up."""
+    """Return the seconds for which the machines run; for a run that never ends, until it is given
+    up.
+    """
     hours = (run.usd.p10, run.usd.p50, run.usd.p90)
     ended = [value * 3600 for value in hours if math.isfinite(value)]
     given_up = max([*ended, GIVEN_UP * ours.steps * time.step_seconds.p90])
@@ -94,7 +100,9 @@ def _never(run: Outcome) -> Iterator[str]:
 
 
 def _done(job: Job, run: Outcome) -> str:
-    """When it is done, the waiting included, and why that takes longer than it runs."""
+    """Return when the training is done, including the waits, and why that takes longer than it
+    runs.
+    """
     how, lost = "on spot" if job.spot else "on demand", run.interruptions
     p10, p50, p90 = map(_hours, (run.hours.p10, run.hours.p50, run.hours.p90))
     return (
@@ -108,7 +116,9 @@ def _hours(hours: float) -> str:
 
 
 def _grounds(ours: Ours, time: Time, trainings: int) -> str:
-    """``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with start, saves …``."""
+    """Return the basis of a forecast, as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
+    start, saves …``.
+    """
     step = time.step_seconds
     learned = f"; corrected by {trainings} measured on {ours.setting.gpu}" if trainings else ""
     return (
@@ -118,7 +128,7 @@ def _grounds(ours: Ours, time: Time, trainings: int) -> str:
 
 
 def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
-    """What its time limit will do to it."""
+    """Yield a warning if the training's time limit may stop it."""
     limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
     if limit is None or seconds.p90 <= limit:
         return

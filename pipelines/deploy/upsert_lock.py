@@ -1,7 +1,7 @@
-"""One upsert of a pipeline at a time: a lock object in S3, taken by a conditional write.
+"""Allow one upsert of a pipeline at a time: a lock object in S3, taken by a conditional write.
 
-UpdatePipeline takes no condition, so two upserts could overwrite each other in silence. S3 does:
-``If-None-Match: *`` makes the object only where there is none, ``If-Match`` replaces or deletes
+UpdatePipeline takes no condition, so two upserts could silently overwrite each other. S3 does:
+``If-None-Match: *`` creates the object only if it does not exist, ``If-Match`` replaces or deletes
 only the object that was read (S3 User Guide, "Conditional writes", "Conditional deletes"). A lock
 whose holder died is taken over when its time is up. The time is S3's, not this machine's.
 """
@@ -29,12 +29,12 @@ from trainyard.terminal import console
 LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
 """Error codes of a conditional request that came too late: 412, 409, 404."""
 
-ATTEMPTS = 5  # others come and go between a refused write and the look at who holds the lock
+ATTEMPTS = 5  # the lock's holder may change between a refused write and the look at it
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock."""
+    """Holder of a lock."""
 
     id: str
     who: str
@@ -45,7 +45,7 @@ class Holder:
 
 
 class Lock:
-    """A lock that this process holds; made by :func:`held`."""
+    """A lock that this process holds; created by :func:`held`."""
 
     def __init__(self, s3: Any, where: Place, pipeline: str, seconds: float) -> None:
         self._s3 = s3
@@ -57,10 +57,10 @@ class Lock:
         self._target = {"Bucket": where.bucket, "Key": where.key(LOCK)}
 
     def take(self) -> None:
-        """Take it, also from a holder whose time is up.
+        """Take the lock, also from a holder whose time is up.
 
         Raises:
-            PlanError: somebody else holds it; says who, since when and until when.
+            PlanError: another process holds it; says who, since when and until when.
         """
         for _ in range(ATTEMPTS):
             if self._write(IfNoneMatch="*"):
@@ -76,21 +76,21 @@ class Lock:
         raise PlanError(f"pipeline {self._pipeline}: others keep taking its lock; try again")
 
     def renew(self) -> None:
-        """Hold it for the whole time again: what follows must not happen without it.
+        """Hold the lock for the whole time again: what follows must not happen without it.
 
         Raises:
-            PlanError: it took too long, and somebody else took over.
+            PlanError: it took too long, and another process took over.
         """
         if not self._write(IfMatch=self._etag):
             holder = self.holder()
             raise PlanError(
                 f"pipeline {self._pipeline}: this upsert took longer than its lock lasts "
-                f"({self._seconds:g} s), and {holder.who if holder else 'somebody else'} took "
+                f"({self._seconds:g} s), and {holder.who if holder else 'another process'} took "
                 "over; nothing was changed: try again with a longer --lock-seconds"
             )
 
     def release(self) -> None:
-        """Give it back; nothing happens when somebody else has taken over."""
+        """Release the lock; does nothing when another process has taken over."""
         try:
             self._s3.delete_object(**self._target, IfMatch=self._etag)
         except ClientError as error:
@@ -98,7 +98,7 @@ class Lock:
                 raise
 
     def holder(self) -> Holder | None:
-        """Who holds it; None when nobody does."""
+        """Return the holder of the lock; None when it is free."""
         try:
             answer = self._s3.get_object(**self._target)
         except ClientError as error:
@@ -106,7 +106,7 @@ class Lock:
                 return None
             raise
         said = self._said(answer["Body"].read())
-        # Last-Modified is in whole seconds: one more, and nobody loses it too early.
+        # Last-Modified is in whole seconds: add one, so that no holder loses the lock too early.
         until = answer["LastModified"] + timedelta(seconds=said["seconds"] + 1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         since = answer["LastModified"]
@@ -119,13 +119,13 @@ class Lock:
         except (ValueError, KeyError, TypeError):
             where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
             raise PlanError(
-                f"pipeline {self._pipeline}: {where} is no lock that upsert wrote: {body[:60]!r}; "
+                f"pipeline {self._pipeline}: {where} is not a lock of upsert: {body[:60]!r}; "
                 "find out whose it is, and delete it"
             ) from None
 
     def _write(self, **condition: str) -> bool:
-        """Whether it is ours now. A retry of botocore's may be refused because of the attempt
-        before it, which S3 had carried out: then the object is ours.
+        """Return whether the lock is ours now. A retry by botocore may be refused because the
+        attempt before it succeeded in S3: then the object is ours.
         """
         body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
         try:
@@ -148,8 +148,8 @@ class Lock:
         return True
 
     def _is_late(self, error: ClientError) -> bool:
-        """Whether somebody was faster. A role that may list some prefixes only is told 403 of an
-        object that is not there (GetObject's page: 404 needs s3:ListBucket).
+        """Return whether another process was faster. A role that may list only some prefixes gets
+        403 for an object that does not exist (GetObject's page: 404 needs s3:ListBucket).
         """
         if error_code(error) in LOST_RACE:
             return True
@@ -158,7 +158,7 @@ class Lock:
     def _held(self, holder: Holder) -> str:
         where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
         return (
-            f"pipeline {self._pipeline}: {holder.who} is upserting it since "
+            f"pipeline {self._pipeline}: {holder.who} has been upserting it since "
             f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that is done. A "
             f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({where})"
         )
@@ -169,7 +169,7 @@ def held(s3: Any, where: Place, pipeline: str, seconds: float) -> Iterator[Lock]
     """Hold the pipeline's lock inside the block, for ``seconds`` at a time.
 
     Raises:
-        PlanError: somebody else holds it.
+        PlanError: another process holds it.
         ClientError: AWS refused.
     """
     lock = Lock(s3, where, pipeline, seconds)
@@ -185,7 +185,7 @@ def _is_denied(error: ClientError) -> bool:
 
 
 def whoami() -> str:
-    """The CodeBuild build, else ``user@host``, and the process."""
+    """Return the CodeBuild build, else ``user@host``, and the process."""
     if build := os.environ.get("CODEBUILD_BUILD_ID"):
         return build
     try:

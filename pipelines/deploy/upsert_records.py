@@ -1,8 +1,9 @@
-"""What upserts applied: one object each, named by its fingerprint, written before the pipeline.
+"""Records of applied upserts: one object each, named by its fingerprint, written before the
+pipeline.
 
     s3://<bucket>/<prefix>/<pipeline>/definitions/<fingerprint>.json
 
-A deployed state that is not among them was made by something else than upsert: drift.
+A deployed state without a record was not deployed by upsert: drift.
 """
 
 import json
@@ -23,21 +24,21 @@ LOCK = "lock"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pipeline's records are, and its lock."""
+    """S3 location of a pipeline's records and its lock."""
 
     bucket: str
     prefix: str
-    """Without a slash at its end."""
+    """Key prefix, without a slash at its end."""
 
     kms_key: str | None = None
 
     def key(self, name: str) -> str:
-        """The key of the object ``name``."""
+        """Return the key of the object ``name``."""
         return f"{self.prefix}/{name}"
 
     @property
     def encryption(self) -> dict[str, str]:
-        """Further arguments of PutObject."""
+        """Return the encryption arguments of PutObject."""
         if not self.kms_key:
             return {}
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key}
@@ -45,29 +46,31 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What is under a place."""
+    """Records found at a place."""
 
     recorded: Mapping[str, datetime]
-    """Fingerprint → when it was recorded last."""
+    """Fingerprint → time when it was last recorded."""
 
     locked: bool
-    """Whether an upsert is under way, or was interrupted."""
+    """True if an upsert is under way, or was interrupted."""
 
     @property
     def last(self) -> str | None:
-        """The fingerprint that was recorded last."""
+        """Return the fingerprint that was recorded last."""
         return max(self.recorded, key=self.recorded.__getitem__, default=None)
 
 
 def place(definition: CompiledPipeline) -> Place:
-    """Beside the code of the pipeline: ``<root>/code/…`` and ``<root>/definitions/…``."""
+    """Return the place beside the code of the pipeline: ``<root>/code/…`` and
+    ``<root>/definitions/…``.
+    """
     asset = definition.assets[0]
     root = asset.prefix.removesuffix("/code")
     return Place(asset.bucket, f"{root}/definitions", definition.kms_key)
 
 
 def listed(s3: Any, where: Place) -> Records:
-    """The records at ``where``; none when the bucket does not exist yet.
+    """List the records at ``where``; none when the bucket does not exist yet.
 
     Raises:
         ClientError: AWS refused.
@@ -89,7 +92,7 @@ def listed(s3: Any, where: Place) -> Records:
 
 
 def write(s3: Any, where: Place, state: State) -> None:
-    """Record ``state``; one that is there already is written again: it becomes the last one.
+    """Record ``state``; an existing record is written again, so that it becomes the last one.
 
     Raises:
         ClientError: AWS refused.
@@ -103,11 +106,11 @@ def write(s3: Any, where: Place, state: State) -> None:
 
 
 def read(s3: Any, where: Place, fingerprint: str) -> State:
-    """The state that was recorded under ``fingerprint``.
+    """Return the state that was recorded under ``fingerprint``.
 
     Raises:
         ClientError: AWS refused.
-        PlanError: the object is not what was written.
+        PlanError: the object was damaged or edited.
     """
     key = where.key(f"{fingerprint}.json")
     body = s3.get_object(Bucket=where.bucket, Key=key)["Body"].read()

@@ -1,1 +1,1 @@
-"""The train step as a manifest of Kubernetes: what python -m pipelines.export is made of."""
+"""Build the train step's Kubernetes manifest for python -m pipelines.export."""

@@ -1,8 +1,8 @@
-"""The pod that trains: what all kinds of manifests have in common.
+"""The pod that trains: the part that all kinds of manifests have in common.
 
-Init containers bring what SageMaker would have: the channels from S3 and the packages. Then
-torchrun starts the same script with the same arguments as AWS's driver does; how many nodes there
-are and where the first one is, the operator says in PET_* variables. Checkpoints and the model lie
+Init containers fetch what SageMaker would: the channels from S3 and the packages. Then
+torchrun starts the same script with the same arguments as AWS's driver does; the operator gives
+the number of nodes and the first one's address in PET_* variables. Checkpoints and model lie
 on a claim, so a restarted pod goes on where the lost one was.
 """
 
@@ -17,37 +17,37 @@ PACKAGES = f"{ROOT}/packages"
 KEPT = ("checkpoints", "model")
 """Folders below /opt/ml that outlive the pod."""
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-"""The label of a node on EKS: EC2's name of the type; HyperPod's nodes have SageMaker's."""
+"""Label of a node on EKS: EC2's name of the type; HyperPod's nodes have SageMaker's."""
 GRACE_SECONDS = 120
-"""Between SIGTERM and SIGKILL, as on SageMaker; PET_SHUTDOWN_TIMEOUT is below it."""
+"""Seconds between SIGTERM and SIGKILL, as on SageMaker; PET_SHUTDOWN_TIMEOUT is shorter."""
 
 Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What only the people who run the cluster know."""
+    """Settings that only the people who run the cluster know."""
 
     claim: str
-    """A PersistentVolumeClaim that all pods may write (ReadWriteMany), such as FSx for Lustre."""
+    """PersistentVolumeClaim that all pods may write (ReadWriteMany), such as FSx for Lustre."""
 
     namespace: str = "default"
     service_account: str | None = None
-    """One whose role may read the channels' buckets; None: the namespace's default."""
+    """Service account whose role may read the channels' buckets; None: the namespace's default."""
 
     efa: int | None = None
-    """EFA interfaces that a pod asks for; None: nobody said."""
+    """EFA interfaces that a pod asks for; None: not given."""
 
 
 def pod_spec(training: Training, cluster: Cluster, container: str, command: list[str]) -> Fields:
-    """A PodSpec.
+    """Return a PodSpec.
 
     Args:
-        container: the name that the operator looks for.
-        command: what starts the ranks.
+        container: the container's name that the operator looks for.
+        command: the command that starts the ranks.
 
     Raises:
-        DefinitionError: the machine has EFA, and nobody said how many interfaces.
+        DefinitionError: the machine has EFA, and the number of interfaces is not given.
     """
     fetched = [
         _init(training, f"fetch-{name.replace('_', '-').lower()}", _fetch(uri, f"{DATA}/{name}"))
@@ -87,16 +87,20 @@ def _trainer(training: Training, cluster: Cluster, name: str, command: list[str]
 
 
 def scraped(training: Training) -> Fields:
-    """The pod template's annotations by which Prometheus finds /metrics, where it is served."""
+    """Return the pod template's annotations by which Prometheus finds /metrics, where
+    it is served.
+    """
     if not training.metrics_port:
         return {}
     said = {"scrape": "true", "port": str(training.metrics_port), "path": "/metrics"}
-    told = {f"prometheus.io/{name}": value for name, value in said.items()}
-    return {"metadata": {"annotations": told}}
+    annotations = {f"prometheus.io/{name}": value for name, value in said.items()}
+    return {"metadata": {"annotations": annotations}}
 
 
 def _served(training: Training) -> list[Fields]:
-    """/metrics is served on the pod's own address, which only the cluster's network reaches."""
+    """Return variables to serve /metrics on the pod's own address, which only the cluster's network
+    reaches.
+    """
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     found = [{"name": "TRAINYARD_METRICS_HOST", "valueFrom": address}]
     return found if training.metrics_port else []
@@ -110,7 +114,7 @@ def _ports(training: Training) -> Fields:
 def _init(training: Training, name: str, command: list[str]) -> Fields:
     return {
         "name": name,
-        "image": training.image,  # AWS's have the aws command and pip
+        "image": training.image,  # AWS's images have the aws command and pip
         "command": command,
         "env": [{"name": "AWS_REGION", "value": training.region}],
         "securityContext": {"allowPrivilegeEscalation": False},
@@ -128,14 +132,16 @@ def _install(requirements: str | None) -> list[str]:
 
 
 def _resources(training: Training, cluster: Cluster) -> Fields:
-    """GPUs and EFA interfaces: Kubernetes has no other way to say that a node is one pod's."""
+    """Return GPUs and EFA interfaces: the only way in Kubernetes to give a whole
+    node to one pod.
+    """
     machine, wanted = training.machine, {}
     if machine.accelerators:
         wanted["nvidia.com/gpu"] = machine.accelerators
     if machine.efa and training.nodes > 1 and cluster.efa is None:
         raise DefinitionError(
             f"train.instance_type: {machine.name} has EFA, and without it collectives fall back to "
-            "TCP in silence; say with --efa how many interfaces a pod gets (ml.p4d.24xlarge has 4, "
+            "TCP silently; give with --efa the interfaces of a pod (ml.p4d.24xlarge has 4, "
             "ml.p5.48xlarge 32), or --efa 0"
         )
     if cluster.efa:
@@ -156,7 +162,7 @@ def _volumes(training: Training, cluster: Cluster) -> list[Fields]:
 
 
 def metadata(training: Training, cluster: Cluster) -> Fields:
-    """The name, and what the manifest was made from."""
+    """Return the manifest's name, and notes on what it was created from."""
     return {
         "name": training.name,
         "namespace": cluster.namespace,

@@ -1,4 +1,4 @@
-"""What a definition says of the training, as a pod has to be told it."""
+"""Read the training out of a definition, in the form that a pod needs."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from trainyard.validate.outer_form import read
 ROOT = "/opt/ml"
 DATA = f"{ROOT}/input/data"
 DRIVERS = "sm_drivers"
-"""The channel with AWS's drivers, whose place Kubernetes' operator takes."""
+"""Channel with AWS's drivers, which Kubernetes' operator replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,54 +28,54 @@ class Training:
     """The train step's request, with the pipeline's parameters at their defaults."""
 
     name: str
-    """A name that Kubernetes takes, made of the pipeline's."""
+    """Name valid in Kubernetes, derived from the pipeline's."""
 
     image: str
     script: str
-    """The entry script, below the channel ``code``."""
+    """Entry script, below the channel ``code``."""
 
     arguments: tuple[str, ...]
-    """What AWS's driver gives the script, made by its own function."""
+    """Arguments that AWS's driver gives the script, created by the driver's own function."""
 
     environment: Mapping[str, str]
     channels: Mapping[str, str]
     """Channel → S3 URI."""
 
     requirements: str | None
-    """The file in ``code`` of what is installed before the script starts."""
+    """File in ``code`` that lists the packages to install before the script starts."""
 
     nodes: int
     processes: int
-    """Ranks a node."""
+    """Ranks per node."""
 
     machine: Machine
     volume_gb: int
     seconds: int
-    """How long it may run."""
+    """Maximum run time in seconds."""
 
     restarts: int
-    """How often torchrun starts the ranks again."""
+    """Number of times that torchrun starts the ranks again."""
 
     pattern: str | None
-    """A regular expression of the line that the training logs every few steps: that of its first
-    metric; None for a script that has none."""
+    """Regular expression of the line that the training logs every few steps: that of its first
+    metric; None for a script without metrics."""
 
     metrics_port: int
-    """Where rank 0 serves /metrics; 0: nowhere."""
+    """Port where rank 0 serves /metrics; 0: not served."""
 
     region: str
     definition_sha256: str
 
 
 def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Training:
-    """The training of a compiled pipeline.
+    """Return the training of a compiled pipeline.
 
     Args:
-        given: channel → S3 URI, for those that only a run of the pipeline knows.
+        given: channel → S3 URI, for the channels that are known only in a run of the pipeline.
 
     Raises:
-        DefinitionError: nobody says where a channel's data are; a channel is given that the step
-            has not; the instance type is unknown, or has no GPU and no CPU that torch runs on; the
+        DefinitionError: the data of a channel are not given; a channel is given that the step
+            lacks; the instance type is unknown, or has no GPU and no CPU that torch runs on; the
             ranks are not started by torchrun.
     """
     document, wrong = read(pipeline.body)
@@ -92,7 +92,7 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
     environment = dict(request.get("Environment", {}))
     hyperparameters = request.get("HyperParameters", {})
     if own:
-        environment |= _told(machine, channels, hyperparameters)
+        environment |= _driver_variables(machine, channels, hyperparameters)
     return Training(
         name=_named(pipeline.name),
         image=request["AlgorithmSpecification"]["TrainingImage"],
@@ -127,7 +127,7 @@ def _uri(name: str, channel: Mapping[str, Any]) -> str:
     source = channel["DataSource"].get("S3DataSource")
     if source is None:
         raise DefinitionError(
-            f"step Train: channel {name} is on a file system; say with --channel {name}=s3://… "
+            f"step Train: channel {name} is on a file system; give with --channel {name}=s3://… "
             "where its data are in S3"
         )
     if isinstance(source["S3Uri"], Unknown):
@@ -139,7 +139,7 @@ def _uri(name: str, channel: Mapping[str, Any]) -> str:
 
 
 def _started_by(drivers: Mapping[str, bytes]) -> str:
-    """The launcher of our own loop, by the driver that the job's script calls."""
+    """Return the launcher of our own loop, by the driver that the job's script calls."""
     return "torchrun" if b"torchrun_driver.py" in drivers["sm_train.sh"] else "mpi"
 
 
@@ -151,11 +151,12 @@ def _refuse_launcher(launcher: str) -> None:
         )
 
 
-def _told(
+def _driver_variables(
     machine: Machine, channels: Mapping[str, str], hyperparameters: Mapping[str, str]
 ) -> dict[str, str]:
-    """What AWS's driver tells a script (sagemaker/train/container_drivers/scripts/environment.py),
-    but for the names of the hosts, which only the operator knows.
+    """Return the variables that AWS's driver gives a script
+    (sagemaker/train/container_drivers/scripts/environment.py), except the hosts' names, which only
+    the operator knows.
     """
     data = sorted(set(channels) - {"code"})
     return {
@@ -181,11 +182,13 @@ def _machine(name: Any) -> Machine:
     machine = MACHINES.get(name)
     if machine is None or machine.kind == "neuron":
         raise DefinitionError(
-            f"train.instance_type: {name} is none whose GPUs or CPUs a manifest can ask for"
+            f"train.instance_type: {name} is not a type whose GPUs or CPUs a manifest can ask for"
         )
     return machine
 
 
 def _named(pipeline: str) -> str:
-    """A DNS label: lower-case letters, digits and dashes, 50 at most (operators add to it)."""
+    """Return a DNS label: lower-case letters, digits and dashes, 50 at most
+    (operators add to it).
+    """
     return re.sub("[^a-z0-9-]", "-", pipeline.lower())[:44].strip("-") + "-train"

@@ -1,1 +1,1 @@
-"""Recipes: typed, validated, and errors that name the field."""
+"""Recipes: typed and validated; errors name the field."""

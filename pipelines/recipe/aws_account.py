@@ -18,7 +18,7 @@ JOB_ROLE = "SAGEMAKER_JOB_ROLE_ARN"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a pipeline is built for."""
+    """AWS account settings that a pipeline is built for."""
 
     region: str
     role: str
@@ -27,18 +27,18 @@ class Account:
 
 
 def resolve(aws: Aws) -> Account:
-    """What the recipe says, else what the environment says.
+    """Return the values of the recipe, else of the environment.
 
     The recipe comes first: a variable that happens to be set in someone's shell must not change
     the definition.
 
     Raises:
-        RecipeError: neither says it; names the field and the variables. Or the region is none.
+        RecipeError: neither has a value (names field and variables), or the region is invalid.
     """
     found = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
     if not REGION.fullmatch(found["region"]):
         raise RecipeError(f"aws.region: is {found['region']!r}; expected a name like us-east-1")
-    # One role for both where nobody names a second: not the environment's beside a recipe's own.
+    # Without a second role, one for both: the environment's is not mixed with a recipe's own.
     named = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
     return Account(**found, job_role=named or found["role"])
 

@@ -1,4 +1,4 @@
-"""What the application's verbs have in common on the command line: their options."""
+"""Command line options that the application's verbs share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from pipelines.recipe.read_recipe import load
 
 START = "python -m pipelines.start"
-"""What starts a run, for messages."""
+"""Command that starts a run, for messages."""
 
 RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
 SetOption = Annotated[
@@ -23,7 +23,7 @@ ChampionOption = Annotated[
     str | None,
     typer.Option(
         metavar="ARN|none",
-        help="The model package to compare with; else the latest Approved one of its group.",
+        help="The model package to compare with; default: the latest Approved one of its group.",
     ),
 ]
 WaitOption = Annotated[
@@ -32,14 +32,14 @@ WaitOption = Annotated[
 
 StopOption = Annotated[
     bool,
-    typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C stops the run, too."),
+    typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C also stops the run."),
 ]
 
 
 def pipeline_name(
     recipe: Path | None, overrides: Sequence[str], pipeline: str | None
 ) -> tuple[str | None, str | None]:
-    """The pipeline's name and region that ``--recipe`` or ``--pipeline`` stand for."""
+    """Return the name and region of the pipeline that ``--recipe`` or ``--pipeline`` selects."""
     if recipe is None:
         return pipeline, None
     loaded = load(recipe, overrides)

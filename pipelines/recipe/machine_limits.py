@@ -1,4 +1,4 @@
-"""What the machines of a training must fit: its batch, each other, and the image its loop."""
+"""Check that the batch, the fallbacks and the image fit the machines of a training."""
 
 from steps.train.config import TrainStepConfig
 from steps.train.library_support import refuse_image
@@ -10,8 +10,8 @@ from trainyard.validate.rules.images import torch_version
 
 
 def refuse_batch(train: TrainStepConfig) -> str | None:
-    """Why the batch is not shared evenly; asked where the instance type tells how many ranks there
-    are: one an accelerator.
+    """Say why the batch is not shared evenly; checked where the instance type gives the number of
+    ranks: one per accelerator.
     """
     if not train.loop or train.processes_per_node:
         return None
@@ -27,8 +27,8 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
 
 
 def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> str | None:
-    """Why the training image has not what the loop needs; None when it has, or when only the job
-    itself can tell, in an image of one's own (``own``).
+    """Say why the training image lacks what the loop needs; None when it has it, or when only the
+    job can tell, in your own image (``own``).
     """
     if refused := refuse_image(loop.strategy, pytorch_version, own):
         return refused
@@ -39,11 +39,11 @@ def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> s
 
 
 def refuse_fallbacks(train: TrainStepConfig, *, encrypted: bool, parameter: bool) -> str | None:
-    """Why a run could not go on on one of them; None when it can on all. The definition is compiled
-    once, for the instance type that comes first.
+    """Say why a run could not continue on a fallback type; None when it can on all. The definition
+    is compiled once, for the first instance type.
 
     Args:
-        encrypted: whether volumes have a key of the recipe's.
+        encrypted: whether volumes are encrypted with the recipe's key.
         parameter: whether a run may change the instance type at all.
     """
     if train.fallback_instance_types and not parameter:
@@ -73,7 +73,7 @@ def _refuse(train: TrainStepConfig, name: str, encrypted: bool) -> str | None:
         )
     if encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
         return (
-            f"of {name} and {usual.name} one has disks of its own, which take no key, and the "
-            "other needs aws.kms_key for its volume; choose one alike"
+            f"one of {name} and {usual.name} has local disks, which take no key, and the "
+            "other needs aws.kms_key for its volume; choose a type with the same disks"
         )
     return None

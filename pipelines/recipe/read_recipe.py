@@ -20,11 +20,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe in ``path`` with ``field.path=value`` overrides applied in order.
+    """Return the recipe in ``path`` with ``field.path=value`` overrides applied in order.
 
     Raises:
-        RecipeError: the file is missing or no YAML; an override is malformed; a field is unknown,
-            missing or wrong. One line a problem: field path, value, what was expected.
+        RecipeError: the file is missing or not YAML; an override is malformed; a field is unknown,
+            missing or wrong. One line per problem: field path, value, what was expected.
     """
     tree = extended_recipe.read(path, read_file)
     for given in overrides:
@@ -47,7 +47,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None:
-    """Ask the workload whether model and sequences can be split as the training says."""
+    """Ask the workload whether its model and sequences can be split as the training asks."""
     tensor, pipeline, stages = loop.tensor_parallel, loop.pipeline_parallel, loop.stages
     if refused := recipe.workload_spec.refuse_split(settings, tensor, stages):
         each = f" × {stages // pipeline} stages per rank = {stages}" if stages > pipeline else ""
@@ -60,13 +60,14 @@ def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None
 
 
 def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
-    """Ask the workload what its examples can be sliced by."""
+    """Ask the workload for the slices of its examples."""
     known = recipe.workload_spec.slices(settings)
     for name in recipe.evaluate.slices:
         if name not in known:
             there = nearest(name, list(known)) if known else "it knows none"
             raise RecipeError(
-                f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
+                f"evaluate.slices: {name!r} is not a slice of workload {recipe.workload.name}; "
+                f"{there}"
             )
         kept = recipe.shard.by_folder or (recipe.data is not None and recipe.data.inputs)
         if name == recipe.workload_spec.sliced_by_input(settings) and not kept:
@@ -77,7 +78,7 @@ def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
 
 
 def _refuse_secrets(recipe: Recipe) -> None:
-    """Before anything is printed or uploaded; says where, and not what."""
+    """Refuse secrets before anything is printed or uploaded; the message says where, not what."""
     for found in secrets.find(recipe.model_dump(mode="json", by_alias=True)):
         raise RecipeError(
             f"{'.'.join(map(str, found))}: looks like a secret, and everyone who may describe the "
@@ -95,7 +96,7 @@ def _make_importable(path: Path, tree: dict[str, Any]) -> None:
 
 
 def _typed(model: type[Model], value: Any, *where: str) -> Model:
-    """``value`` as a ``model``, which stands at ``where`` in the recipe."""
+    """Return ``value`` as a ``model``; it is at ``where`` in the recipe."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -104,15 +105,15 @@ def _typed(model: type[Model], value: Any, *where: str) -> Model:
 
 
 def sha256(path: Path) -> str:
-    """What tells the recipe's file, and those that it extends, from others."""
+    """Return a hash of the recipe's file and of those that it extends."""
     return extended_recipe.sha256(path, read_file)
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """What stands in one recipe's file.
+    """Return the content of one recipe's file.
 
     Raises:
-        RecipeError: it cannot be read, or is no YAML mapping.
+        RecipeError: the file cannot be read, or is not a YAML mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -127,7 +128,7 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         tree = load_yaml(text, _StrictLoader)
     except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+        raise RecipeError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise RecipeError(
             f"{path}: must be a mapping of sections (pipeline:, aws:, …), not {_brief(tree)}"
@@ -136,18 +137,18 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 class _StrictLoader(BoundedLoader):
-    """YAML lets the second of two equal keys win in silence; here that is an error.
+    """Refuse equal keys; plain YAML silently takes the second of two.
 
-    So is a key that is no text: every field of a recipe has a name.
+    A key that is not text is refused too: every field of a recipe has a name.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         seen: set[str] = set()
         for each, _ in node.value:
-            if each.tag == "tag:yaml.org,2002:merge":  # <<: what is named otherwise goes before
+            if each.tag == "tag:yaml.org,2002:merge":  # <<: a key named otherwise wins
                 continue
             key = self.construct_object(each, deep=True)
-            why = "is no name" if not isinstance(key, str) else "stands twice" * (key in seen)
+            why = "is not a name" if not isinstance(key, str) else "stands twice" * (key in seen)
             if why:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {_brief(key)} {why}", each.start_mark
@@ -160,7 +161,7 @@ def override(tree: dict[str, Any], given: str) -> None:
     """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
 
     Raises:
-        RecipeError: it is not of that form.
+        RecipeError: it has another form.
     """
     path, equals, text = given.partition("=")
     fields = path.split(".")
@@ -176,11 +177,11 @@ def override(tree: dict[str, Any], given: str) -> None:
         section[fields[-1]] = load_yaml(text, _StrictLoader)
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
-        raise RecipeError(f"--set {given:.200}: the value is no YAML; quote it ({why})") from None
+        raise RecipeError(f"--set {given:.200}: the value is not YAML; quote it ({why})") from None
 
 
 def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str, ...]) -> str:
-    """One problem of pydantic's in a recipe writer's words."""
+    """Describe one of pydantic's problems in a recipe writer's words."""
     location = [part for part in problem["loc"] if part != "__pydantic_extra__"]
     field = ".".join(str(part) for part in (*where, *location))
     message = problem["msg"].removeprefix("Value error, ")
@@ -197,13 +198,13 @@ def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str,
 
 
 def _brief(value: Any) -> str:
-    """``value`` as Python writes it, as far as a message needs it."""
+    """Return ``value`` as Python writes it, shortened for a message."""
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _fields_at(location: Sequence[str | int], model: Any) -> list[str]:
-    """The names that are valid in the section of ``model`` at ``location``."""
+    """Return the names that are valid in the section of ``model`` at ``location``."""
     for part in (one for one in location if isinstance(one, str)):  # not its place in a list
         named = {field.alias or name: field for name, field in model.model_fields.items()}
         candidates = (named[part].annotation, *get_args(named[part].annotation))

@@ -1,8 +1,8 @@
-"""The JSON Schema of recipes, by which editors complete and check them: recipes/schema.json.
+"""Write the JSON Schema of recipes, by which editors complete and check them: recipes/schema.json.
 
-python -m pipelines.recipe.schema     writes it anew after a change of a field
+python -m pipelines.recipe.schema     writes it again after a change of a field
 
-It says what each field is. What fields have to do with each other only reading a recipe tells.
+It describes each field by itself. Checks across fields happen only when a recipe is read.
 """
 
 import json
@@ -18,19 +18,19 @@ from trainyard.common import atomic_file
 
 FILE = Path(__file__).resolve().parents[2] / "recipes/schema.json"
 LINE = "# yaml-language-server: $schema=schema.json"
-"""What a recipe beside the schema begins with."""
+"""First line of a recipe beside the schema."""
 REF = "#/$defs/{model}"
 
 
 def schema() -> dict[str, Any]:
-    """The schema, as JSON has it."""
+    """Return the schema as a JSON tree."""
     tree = Recipe.model_json_schema(ref_template=REF)
     tree["$defs"] |= {name: form for each in shipped() for name, form in _settings(each)[1].items()}
     tree["$defs"][Workload.__name__]["allOf"] = [
         _where(name, {"config": _settings(name)[0]}) for name in shipped()
     ]
     gate = tree["$defs"][GateConfig.__name__]
-    # null: the pattern is also that of declared checks, which may be left out so
+    # null: declared checks match the pattern too, and null leaves one out
     gate["patternProperties"] = {"^(max|min)_[a-z0-9_]+$": {"type": ["number", "null"]}}
     gate["additionalProperties"] = False
     tree["allOf"] = [_thresholds(name) for name in shipped()]
@@ -38,17 +38,17 @@ def schema() -> dict[str, Any]:
 
 
 def shipped() -> list[str]:
-    """The names of the workloads that ship with Trainyard."""
+    """Return the names of the workloads that ship with Trainyard."""
     return sorted(module.name for module in iter_modules(workloads.__path__) if module.ispkg)
 
 
 def text() -> str:
-    """What the file holds."""
+    """Return the text of the schema's file."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _settings(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of a workload's settings, and what it refers to."""
+    """Return the schema of a workload's settings, and the definitions it refers to."""
     config = spec(workload).config
     tree = config.model_json_schema(ref_template=REF)
     inner = tree.pop("$defs", {})
@@ -56,7 +56,9 @@ def _settings(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _where(workload: str, then: dict[str, Any]) -> dict[str, Any]:
-    """What the properties are where the workload's name is this one; a default needs no name."""
+    """Return the condition that gives properties their schema for this workload; the default
+    workload needs no name.
+    """
     named: dict[str, Any] = {"properties": {"name": {"const": workload}}}
     if workload != Workload.model_fields["name"].default:
         named["required"] = ["name"]
@@ -64,7 +66,7 @@ def _where(workload: str, then: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thresholds(workload: str) -> dict[str, Any]:
-    """The ceilings and floors that the gate can set for the workload's metrics."""
+    """Return the ceilings and floors that the gate can set for the workload's metrics."""
     known = {
         f"{bound}_{metric}": {
             "type": "number",
@@ -82,9 +84,9 @@ def _thresholds(workload: str) -> dict[str, Any]:
 
 
 def _plain(tree: Any, name: bool = False) -> Any:
-    """Without generated titles and defaults of whole sections; texts on one line.
+    """Strip generated titles and defaults of whole sections; put texts on one line.
 
-    ``name``: whether the keys are names of fields, and no keywords of JSON Schema.
+    ``name``: whether the keys are names of fields, not keywords of JSON Schema.
     """
     if isinstance(tree, list):
         return [_plain(each) for each in tree]
@@ -97,8 +99,8 @@ def _plain(tree: Any, name: bool = False) -> Any:
         for key, value in tree.items()
         if key != "title" and not (key == "default" and isinstance(value, dict))
     }
-    if isinstance(told := kept.get("description"), str):
-        kept["description"] = " ".join(told.split())
+    if isinstance(description := kept.get("description"), str):
+        kept["description"] = " ".join(description.split())
     return kept
 
 

@@ -1,7 +1,7 @@
-"""A training script of one's own in a recipe: whether all of it is there, and what the gate sees.
+"""Check the recipe of your own training script: whether all of it is there, and what the gate sees.
 
-It is no workload package: its evaluation script says what each example scores, and the recipe says
-which metrics those are.
+Without a workload package, the evaluation script scores each example, and the recipe says
+which metrics these scores are.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -12,19 +12,21 @@ from steps.train.config import TrainStepConfig
 from training.workloads import WorkloadSpec
 
 NAME = "script"
-"""Stands where a workload's name would."""
+"""Name used in place of a workload's."""
 SPLITS = {"train": ("train", "validation"), "evaluate": ("train", "test")}
-"""Section → its channels where the shard step makes them."""
+"""Section → its channels that the shard step creates."""
 
 
 class NoSettings(BaseModel):
-    """A script has arguments instead."""
+    """Empty settings: a script has arguments instead."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
-    """What the gate knows of a script's evaluation; the first metric is the primary."""
+    """Return the description of a script's evaluation for the gate; the first metric is the
+    primary.
+    """
     return WorkloadSpec(
         config=NoSettings,
         metrics=evaluate.metrics,
@@ -38,14 +40,14 @@ def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
 def check(
     train: TrainStepConfig, evaluate: EvaluateConfig, inference: str | None, data: bool
 ) -> None:
-    """What belongs to a script is whole, or not there at all.
+    """Check that all fields of a script are given, or none of them.
 
     Args:
         inference: the inference script.
         data: whether the recipe has a data section.
 
     Raises:
-        ValueError: something is missing, or is there and must not; names the field.
+        ValueError: a field is missing, or not allowed; names the field.
     """
     if train.script is None:
         if not data:
@@ -54,8 +56,8 @@ def check(
         return
     if evaluate.script is None:
         raise ValueError(
-            "evaluate.script: is missing; name the script that says what each example of the test "
-            "data scores, since the gate compares models by it"
+            "evaluate.script: is missing; name the script that scores each example of the test "
+            "data, since the gate compares models by the scores"
         )
     if not data and not {*evaluate.channels} - {"train"}:
         raise ValueError(
@@ -76,7 +78,8 @@ def check(
 
 
 def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None) -> None:
-    """The gate asks for nothing that a script does not tell, and no metric is named as a check.
+    """Check that the gate asks only for what a script provides, and that no metric is named like a
+    check.
 
     Raises:
         ValueError: names the field.
@@ -84,14 +87,14 @@ def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None
     for metric in evaluate.metrics:
         if taken := sorted({f"max_{metric}", f"min_{metric}"} & {*GateConfig.model_fields}):
             raise ValueError(
-                f"evaluate.metrics.{metric}: gate.{taken[0]} is a check of its own; choose another "
+                f"evaluate.metrics.{metric}: gate.{taken[0]} is a separate check; choose another "
                 "name for the metric"
             )
     if gate.max_latency_p95_ms is not None and not (evaluate.request and inference):
         missing = "evaluate.request" if inference else "inference.script"
         raise ValueError(
-            f"gate.max_latency_p95_ms: needs {missing}: of a script, nobody knows else what a "
-            "request is; set inference.script and evaluate.request, or remove it"
+            f"gate.max_latency_p95_ms: needs {missing}: without it, a script has no known "
+            "request; set inference.script and evaluate.request, or remove it"
         )
     if evaluate.request and not inference:
         raise ValueError(

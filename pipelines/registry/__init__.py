@@ -1,1 +1,1 @@
-"""Who is compared with whom: the champion, the ledger of looks, the judged and the approved."""
+"""The registry: the champion, the ledger of looks, verification and approval of packages."""

@@ -1,7 +1,7 @@
-"""The champion: the model package that a run's model is compared with, told to it at its start.
+"""Find the champion: the model package that a run's model is compared with, set when a run starts.
 
-A run that is started without being told (from the console, by an EventBridge rule) finds
-``unresolved`` in its parameter ChampionArn, and the gate rejects what should be compared.
+A run that is started without a champion (from the console, by an EventBridge rule) finds
+``unresolved`` in its parameter ChampionArn, and the gate rejects its model.
 """
 
 import json
@@ -24,18 +24,18 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 NO_CHAMPION = {
     "no-champion.json": json.dumps({"champion": None}).encode(),
 }
-"""The folder that ChampionModelUri names when there is no model: a ProcessingInput must exist."""
+"""Folder that ChampionModelUri names without a champion: a ProcessingInput must exist."""
 
 
 def champion_parameters(
     sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
 ) -> dict[str, str]:
-    """ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline that takes
-    no champion, and where ``given``, the parameters of this run, say who it is.
+    """Return ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline
+    without these parameters, or where ``given``, the parameters of this run, name the champion.
 
     Args:
         champion: ARN of a model package, or ``none``; None for the latest Approved package, and
-            where there is none yet, for the package that the training begins with.
+            if there is none yet, for the package that the training begins with.
 
     Raises:
         RecipeError: the pipeline takes no champion, and one was named.
@@ -61,10 +61,11 @@ def champion_parameters(
 
 
 def approved(sagemaker: Any, group: str) -> list[str]:
-    """ARNs of the group's Approved packages, the newest first: the champion and its predecessors.
+    """Return ARNs of the group's Approved packages, newest first: the champion and its
+    predecessors.
 
-    A package is as new as its registration, not its approval: ListModelPackages tells no other
-    time. None where there is no such group: the first registration makes it.
+    Packages are sorted by registration, not approval: ListModelPackages gives no other
+    time. Empty if the group does not exist: the first registration creates it.
 
     Raises:
         ServiceError: AWS refused.
@@ -94,7 +95,7 @@ def _champion(sagemaker: Any, group: str | None) -> str:
 
 
 def _begun_with(definition: Mapping[str, Any]) -> str | None:
-    """ARN of the package that the pipeline's training begins with, if it does."""
+    """Return the ARN of the package that the pipeline's training begins with; None without one."""
     for step in steps_of(definition["Steps"]):
         given = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(given, str) and (start := read_start(given)):
@@ -103,7 +104,9 @@ def _begun_with(definition: Mapping[str, Any]) -> str | None:
 
 
 def _group(definition: Mapping[str, Any]) -> str | None:
-    """The model package group that the pipeline registers in; None when it does not register."""
+    """Return the model package group that the pipeline registers in; None when it does not
+    register.
+    """
     for step in steps_of(definition["Steps"]):
         group = step.arguments.get("ModelPackageGroupName")
         if step.type == "RegisterModel" and isinstance(group, str):
@@ -112,13 +115,13 @@ def _group(definition: Mapping[str, Any]) -> str | None:
 
 
 def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:
-    """(S3 URI of a package's model, its SHA-256 where the package was registered by us).
+    """Return (S3 URI of a package's model, its SHA-256 where the package was registered by us).
 
     Args:
-        what, fix: for errors: what the package is here, and what else to do.
+        what, fix: for errors: what the package is here, and how to fix it.
 
     Raises:
-        ServiceError: there is no such package, it names no one model, or that is not there.
+        ServiceError: the package or its model does not exist, or it names not exactly one model.
     """
     with service_errors(f"looking at {what} {arn}"):
         package = sagemaker.describe_model_package(ModelPackageName=arn)
@@ -135,7 +138,9 @@ def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | 
 
 
 def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
-    """Now, and not when the training is over. Who may not look has to believe it."""
+    """Check that the model exists, now rather than after the training. Without permission to look,
+    assume so.
+    """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
         s3 = client("s3", sagemaker.meta.region_name)
@@ -154,19 +159,23 @@ NOBODY = (NONE, UNRESOLVED, None)
 
 
 def compared_with(evidence: Evidence) -> str | None:
-    """The champion that the verdict rests on: an ARN or ``none``; None when it rests on none."""
+    """Return the champion that the verdict rests on: an ARN or ``none``; None without
+    a comparison.
+    """
     try:
         gate = evidence.json(evidence.source("Constraints")["S3Uri"])
         evaluation = evidence.json(evidence.source("Statistics")["S3Uri"])
     except Absent as why:
         raise GateError(f"{evidence.arn}: not approved: {why}") from None
-    told = evaluation.get("champion")
-    found = gate.get("champion") or (told.get("arn") if isinstance(told, dict) else None)
+    scored_as = evaluation.get("champion")
+    found = gate.get("champion") or (scored_as.get("arn") if isinstance(scored_as, dict) else None)
     return None if found == UNRESOLVED else found
 
 
 def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
-    """``judged``: whom the verdict rests on; ``champion``: who it is now."""
+    """Check that the champion (``champion``) is still the one that the verdict rests on
+    (``judged``).
+    """
     if judged is None or judged == champion or (judged in NOBODY and champion is None):
         return
     now = champion or "none: it was rejected, or deleted"
@@ -178,15 +187,15 @@ def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
 
 
 def check_champions_model(evidence: Evidence, judged: str | None) -> None:
-    """The model that was scored as the champion's is the one that the registry has approved."""
+    """Check that the model scored as the champion's is the one that the registry has approved."""
     if judged is None or judged in NOBODY:
         return
     champion = Evidence(judged)
     used, expected = evidence.parameters["ChampionModelUri"], champion.model
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
-    scored = (told.get("artifact") or {}).get("sha256")
+    described = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
+    scored = (described.get("artifact") or {}).get("sha256")
     recorded = champion.metadata.get("artifact_sha256") or champion.model_sha256()
-    if told.get("artifact") and (used, scored) != (expected, recorded):
+    if described.get("artifact") and (used, scored) != (expected, recorded):
         raise GateError(
             f"{evidence.arn}: not approved: what was scored as champion {judged} is {used} "
             f"({scored}), the registry's is {expected} ({recorded}); start the pipeline again"

@@ -1,4 +1,4 @@
-"""The data behind a model: datasets, channels of scripts, and the bytes of their files."""
+"""Check the data behind a model: datasets, channels of scripts, and the bytes of their files."""
 
 import hashlib
 import json
@@ -13,15 +13,17 @@ from trainyard.common.errors import DataError
 from trainyard.common.hashes import json_sha256
 
 SUMMARY = ("examples", "sample")
-"""The tables of the train split's summary (``steps.shard.split_summary``)."""
+"""Tables of the train split's summary (``steps.shard.split_summary``)."""
 
 
 def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
-    """A check of split ``train`` or ``test``: fingerprint and sizes; ``deep``: every byte."""
+    """Return a check of split ``train`` or ``test``: fingerprint and sizes;
+    ``deep``: every byte.
+    """
 
     def check(evidence: Evidence) -> str:
         from training.data.merged_manifests import (
-            MergedManifests,  # pyarrow and numpy: for those who ask
+            MergedManifests,  # imports pyarrow and numpy, so only on demand
         )
 
         if scripted(evidence):
@@ -65,13 +67,13 @@ def _manifests(evidence: Evidence, uri: str) -> list[str]:
 
 
 def _sha256(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
-    """Over the names of these files and their hashes."""
+    """Return the hash over the names of these files and their hashes."""
     lines = [f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in names]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
-    """What the evaluation read of the train split instead of its samples."""
+    """Check the summary that the evaluation read of the train split instead of its samples."""
     folders = ("", *(f"{table}/" for table in SUMMARY))
     manifests = sorted(f"{at}{n}" for at in folders for n in _manifests(evidence, f"{uri}/{at}"))
     same("SHA-256 of the manifests of the summary of the train split",
@@ -86,7 +88,7 @@ def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
 
 
 def _check_files(evidence: Evidence, uri: str, merged, deep: bool) -> list[str]:
-    """The files that the manifests name; each is there, of its size, and with its bytes."""
+    """Check that each file that the manifests name is there, with its size and its bytes."""
     from training.data.verify import file_names
 
     there, named = evidence.listed(uri), []
@@ -103,24 +105,24 @@ def _check_files(evidence: Evidence, uri: str, merged, deep: bool) -> list[str]:
 
 
 TRAIN = "train"
-"""The evaluation's channel that nothing is tested on (``steps.evaluate_script.channels``)."""
+"""Channel of the evaluation that is not tested on (``steps.evaluate_script.channels``)."""
 
 
 def scripted(evidence: Evidence) -> bool:
-    """Whether a script of the user's own was scored."""
+    """Return whether a script of the user's own was scored."""
     return "channels" in evidence.json(evidence.source("Statistics")["S3Uri"]).get("dataset", {})
 
 
 def tested(evidence: Evidence, *, deep: bool) -> str:
-    """What the model was tested on lies there; ``deep``: every byte of it."""
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
-    told = {name: channel for name, channel in told.items() if name != TRAIN}
+    """Check that the test data of a script are in place; ``deep``: every byte of them."""
+    channels = evidence.json(evidence.source("Statistics")["S3Uri"])["dataset"]["channels"]
+    channels = {name: channel for name, channel in channels.items() if name != TRAIN}
     uris = {name: source["S3Uri"] for name, source in evidence.job_inputs("Evaluate").items()}
-    return _checked(evidence, "test", told, uris, deep)
+    return _checked(evidence, "test", channels, uris, deep)
 
 
 def trained(evidence: Evidence, *, deep: bool) -> str:
-    """What the model was trained on lies there; ``deep``: every byte of it."""
+    """Check that the training data of a script are in place; ``deep``: every byte of them."""
     body = evidence.model_file(DESCRIPTION)
     given = evidence.job("Train").get("InputDataConfig", ())
     sources = {channel["ChannelName"]: channel["DataSource"] for channel in given}
@@ -135,44 +137,44 @@ def trained(evidence: Evidence, *, deep: bool) -> str:
 def _checked(
     evidence: Evidence,
     split: str,
-    told: Mapping[str, Mapping[str, Any]],
+    channels: Mapping[str, Mapping[str, Any]],
     uris: Mapping[str, str],
     deep: bool,
 ) -> str:
-    named = json_sha256({name: channel["sha256"] for name, channel in told.items()})
+    named = json_sha256({name: channel["sha256"] for name, channel in channels.items()})
     same(f"fingerprint of the {split} data", named,
          evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
-    if missing := sorted(told.keys() - uris.keys()):
+    if missing := sorted(channels.keys() - uris.keys()):
         raise Unchecked(f"channel {missing[0]} came from no prefix in S3")
     files = 0
-    for name, channel in told.items():
+    for name, channel in channels.items():
         files += _check_channel(evidence, f"channel {name}", uris[name], channel, deep)
     return f"{named[:SHOWN]}, {files} files" + (", every byte" if deep else "")
 
 
 def _check_channel(
-    evidence: Evidence, what: str, uri: str, told: Mapping[str, Any], deep: bool
+    evidence: Evidence, what: str, uri: str, recorded: Mapping[str, Any], deep: bool
 ) -> int:
     there = evidence.input_objects(uri)
-    same(f"number of files of {what} ({uri})", len(there), told["files"], "its job")
-    same(f"bytes of {what} ({uri})", sum(size for _, size in there.values()), told["bytes"],
+    same(f"number of files of {what} ({uri})", len(there), recorded["files"], "its job")
+    same(f"bytes of {what} ({uri})", sum(size for _, size in there.values()), recorded["bytes"],
          "its job")  # fmt: skip
-    read = told.get("contents", True)  # what was streamed is known by name and size alone
+    read = recorded.get("contents", True)  # a streamed channel is recorded by names and sizes only
     if deep or not read:
         contents = {
             name: [size, evidence.sha256(where)] if read else [size]
             for name, (where, size) in there.items()
         }
-        same(f"SHA-256 of {what} ({uri})", json_sha256(contents), told["sha256"], "its job")
+        same(f"SHA-256 of {what} ({uri})", json_sha256(contents), recorded["sha256"], "its job")
     return len(there)
 
 
 def artifact(evidence: Evidence) -> str:
-    """The model, every byte of it; the job that evaluated it can have got nothing besides."""
+    """Check every byte of the model, and that the evaluation's job read nothing besides."""
     uri = evidence.model
     beside = [] if uri.endswith("/") else sorted(set(evidence.beginning_with(uri)) - {""})
     if beside:
-        raise Mismatch(f"{uri}{beside[0]} begins with the artifact's name: no part of the record")
+        raise Mismatch(f"{uri}{beside[0]} begins with the artifact's name: not in the record")
     found = evidence.model_sha256()
     same("SHA-256 of the artifact", found, evidence.provenance.get("artifact_sha256"),
          "provenance.json")  # fmt: skip
@@ -180,13 +182,13 @@ def artifact(evidence: Evidence) -> str:
 
 
 def scores(evidence: Evidence) -> str:
-    """The tables of scores are those that the gate read and the evaluation sums up."""
+    """Check that the tables of scores are those that the gate read and the evaluation sums up."""
     recorded = evidence.provenance["scores_sha256"]
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
+    tables = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
     folder = evidence.output("Evaluate", "scores")
     alone(evidence, folder, recorded)
     for name, expected in recorded.items():
-        same(f"SHA-256 of {name} in evaluation.json", told[name]["sha256"], expected,
+        same(f"SHA-256 of {name} in evaluation.json", tables[name]["sha256"], expected,
              "provenance.json")  # fmt: skip
         same(f"SHA-256 of {name}", evidence.sha256(f"{folder}/{name}"), expected,
              "provenance.json")  # fmt: skip
@@ -194,23 +196,25 @@ def scores(evidence: Evidence) -> str:
 
 
 def outputs(evidence: Evidence) -> str:
-    """Beside evaluation.json lies nothing, beside gate.json the record and what Register read."""
+    """Check that the evaluation's output has only evaluation.json, and the gate's only its three
+    files.
+    """
     alone(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
     gate = evidence.output("Gate", "gate")
     alone(evidence, gate, ("gate.json", "provenance.json", "record.json"))
-    told = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
-    if evidence.read(f"{gate}/record.json") != told.encode():
+    expected = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
+    if evidence.read(f"{gate}/record.json") != expected.encode():
         raise Mismatch("record.json is not what follows from provenance.json")
     return "4 files"
 
 
 def alone(evidence: Evidence, folder: str, names: Collection[str]) -> None:
-    """Exactly the files ``names`` lie in ``folder``.
+    """Check that exactly the files ``names`` lie in ``folder``.
 
     Raises:
-        Mismatch: one is missing, or another is there.
+        Mismatch: a file is missing, or there are others.
     """
     there = set(evidence.listed(folder))
     for name in sorted({*names} ^ there):
-        what = "is no part of the record" if name in there else "is missing"
+        what = "is not part of the record" if name in there else "is missing"
         raise Mismatch(f"{folder}/{name} {what}")

@@ -1,16 +1,16 @@
-"""The ledger of looks: how many challengers have been compared with a champion on a test split.
+"""Keep the ledger of looks: challengers that were compared with a champion on a test split.
 
     s3://<bucket>/<aws.prefix>/looks/<test split and champion>/<number>.json
 
-Whoever tries often enough finds a challenger that is better on one test split by luck alone. So
-every look has a number, and the later it is, the less it may err
+Enough attempts will find a challenger that is better on one test split by luck alone. So
+every look has a number, and the later it is, the smaller its allowed error
 (``conditions.alpha_spending``). The number is found when a run starts, like the champion: two
-starts at once get two numbers, since S3 makes an object only where there is none. Looks of all
+simultaneous starts get two numbers, by conditional writes in S3. Looks of all
 pipelines below ``aws.prefix`` count.
 
-What a look is: one training. The same training again, whether retried, answered from the cache or
-judged by other margins, is the same model and the same limits, so it keeps its number. The test
-split is known by what it is made of and how records are drawn for it, that of an evaluation script
+One look is one training. The same training again, whether retried, answered from the cache or
+judged by other margins, gives the same model and the same limits, so it keeps its number. A test
+split is identified by its raw data and how records are drawn for it, that of an evaluation script
 by the addresses of its channels; other code, or another model on the same records, is another look
 at the same split.
 """
@@ -42,8 +42,8 @@ from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
 from trainyard.plan.step_fields import CODE
 
-# The number in a verdict was told to the run, and whoever starts a run may tell it any. So an
-# approval looks into the ledger, and at every verdict of the pipeline: the same training done
+# The number in a verdict is a parameter of the run, which may be set to any value. So an
+# approval reads the ledger, and every verdict of the pipeline: the same training done
 # twice is two models where it is not reproducible, and a copy of the data is the same test split.
 
 
@@ -52,7 +52,7 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recount:
-    """The number that a verdict used, and the one that was due."""
+    """Number that a verdict used, and the one that was due."""
 
     used: int
     due: int
@@ -69,7 +69,8 @@ class Judged:
 
 
 def recount(evidence: Evidence) -> Recount | None:
-    """None where the verdict compares with no champion; a run that nobody counted is counted now.
+    """Count the looks again; None where the verdict compares with no champion. A run without a
+    number gets one now.
 
     Raises:
         ServiceError: AWS refused.
@@ -95,11 +96,11 @@ def recount(evidence: Evidence) -> Recount | None:
 
 
 def judged_at(evidence: Evidence, looks: Recount, checkout: Path) -> str:
-    """What to say of the looks; where a later one was due, the verdict is computed again for it.
+    """Return a note on the looks; where a later one was due, the verdict is computed again for it.
 
     Raises:
-        GateError: at the level of the look that was due the model does not pass, or nobody can
-            tell here.
+        GateError: at the level of the look that was due the model does not pass, or that cannot
+            be computed here.
     """
     if looks.used >= looks.due:
         return f"look {looks.used} at its test split"
@@ -117,7 +118,7 @@ def judged_at(evidence: Evidence, looks: Recount, checkout: Path) -> str:
 
 
 def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[Judged]:
-    """What every execution of the pipeline has judged, the oldest first; each job once."""
+    """Yield every verdict of the pipeline's executions, oldest first; each job once."""
     pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
         PipelineName=pipeline, SortBy="CreationTime", SortOrder="Ascending"
     )
@@ -143,7 +144,7 @@ def _gate_job(sagemaker: Any, execution: str) -> str | None:
 
 
 def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
-    """gate.json; None where it is gone."""
+    """Return gate.json; None where it is gone."""
     described = sagemaker.describe_processing_job(ProcessingJobName=job)
     outputs = described["ProcessingOutputConfig"]["Outputs"]
     uri = next(o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "gate")
@@ -162,33 +163,34 @@ def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
 
 PARAMETER = "Look"
 FOUND = ("ChampionArn", "ChampionModelUri", PARAMETER)
-"""Parameters of a run that ``pipelines.start`` finds out, and that nobody chooses."""
+"""Parameters of a run that ``pipelines.start`` sets, and that cannot be chosen."""
 DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
 """Arguments of the shard job that decide which records are in the test split."""
 UNTESTED = "train"
-"""The channel of an evaluation script that leaks are looked for in."""
-ATTEMPTS = 50  # starts at once that may be faster than this one
+"""Channel of an evaluation script that is searched for leaks, and not tested on."""
+ATTEMPTS = 50  # attempts, each lost to another start at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A number at one test split and champion."""
+    """Number at one test split and champion."""
 
     number: int
     counted: bool
-    """Whether the ledger holds it already."""
+    """True if the ledger holds it already."""
     champion: str
     alpha: float
-    """What the recipe allows: 1 - confidence."""
+    """Significance level that the recipe allows: 1 - confidence."""
 
     @property
     def level(self) -> float:
-        """How much of α this look may spend."""
+        """Return the share of α that this look may spend."""
         return spent(self.alpha, self.number)
 
 
 def look(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
-    """The number that a run with these parameters has, or would get; None where none is needed.
+    """Return the number that a run with these parameters has, or would get; None where none is
+    needed.
 
     Args:
         document: the pipeline's definition.
@@ -202,11 +204,11 @@ def look(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look
 
 
 def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
-    """The same, and written down.
+    """Return the run's look like ``look``, and write its number into the ledger.
 
     Raises:
         ClientError: AWS refused.
-        ServiceError: others kept being faster.
+        ServiceError: other starts kept taking the number first.
     """
     page = _page(document, given)
     for _ in range(ATTEMPTS if page else 0):
@@ -219,7 +221,7 @@ def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look
 
 
 def told(look: Look) -> str:
-    """The look in one line for people."""
+    """Describe the look in one line."""
     return (
         f"look {look.number} at this test split against {look.champion}: "
         f"it may spend {look.level:.2g} of α {look.alpha:.2g}"
@@ -228,7 +230,7 @@ def told(look: Look) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """The looks at one test split and champion, for one training."""
+    """Looks at one test split and champion, for one training."""
 
     bucket: str
     prefix: str
@@ -246,7 +248,7 @@ class _Page:
         with ThreadPoolExecutor(THREADS) as pool:
             bodies = pool.map(lambda key: s3.get_object(Bucket=self.bucket, Key=key), names)
             trainings = [_training(body["Body"].read()) for body in bodies]
-        numbers = {_number(key): told for key, told in zip(names, trainings, strict=True)}
+        numbers = {_number(key): training for key, training in zip(names, trainings, strict=True)}
         ours = [number for number, training in numbers.items() if training == self.training]
         return Look(
             number=min(ours, default=max(numbers, default=0) + 1),
@@ -256,7 +258,7 @@ class _Page:
         )
 
     def written(self, s3: Any, number: int) -> bool:
-        """Whether the number is ours now; False when somebody else was faster."""
+        """Return whether the number is ours now; False when another start was faster."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         body = {**self.about, "training": self.training, "by": whoami(), "at": at}
         try:
@@ -279,7 +281,7 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
     if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED):
         return None
     steps = {step.name: step for step in steps_of(document["Steps"])}
-    start = Start(parameters, otherwise=str)  # what only the run knows stands for itself
+    start = Start(parameters, otherwise=str)  # values known only in the run stay as names
     made_by = [name for name in ("Shard", "Train") if name in steps]
     resolved = {name: evaluate(_of_key(steps[name]), start) for name in made_by}
     drawn = split(resolved["Shard"]) if "Shard" in resolved else {}
@@ -295,14 +297,14 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
 
 
 def split(shard: Mapping[str, Any]) -> dict[str, Any]:
-    """What the test split follows from: the raw data, and how records are drawn."""
+    """Return what determines the test split: the raw data, and how records are drawn."""
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
     mixed = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
     return {"input": mixed or inputs["raw"]} | {n: _after(shard, n) for n in DRAWN_BY}
 
 
 def channels(step: Step) -> dict[str, Any]:
-    """What a script is tested on beside the shards: each channel's address. Nothing for others."""
+    """Return the addresses of a script's test channels; empty for other evaluations."""
     names = _after(step.arguments, "--channels")
     given = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
     found = {n: given[n] for n in names if n != UNTESTED and isinstance(given[n], str)}
@@ -310,12 +312,12 @@ def channels(step: Step) -> dict[str, Any]:
 
 
 def _of_key(step: Step) -> dict[str, Any]:
-    """What of a job decides what it makes: the machines do not."""
+    """Return the arguments that decide a job's result: the machines do not."""
     return {name: step.arguments.get(name) for name in step_type(step.type).cache_key}
 
 
 def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
-    """The words that follow an option of a processing job, up to the next option."""
+    """Return the words that follow an option of a processing job, up to the next option."""
     words = arguments["AppSpecification"].get("ContainerArguments") or []
     found: list[str] = []
     for word in words[words.index(option) + 1 :] if option in words else ():
@@ -326,7 +328,7 @@ def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
 
 
 def _root(gate: Step) -> tuple[str, str]:
-    """(bucket, ``aws.prefix``), which the folder of the gate's code lies under."""
+    """Return (bucket, ``aws.prefix``), under which the folder of the gate's code lies."""
     uris = [entry["S3Input"]["S3Uri"] for entry in gate.arguments["ProcessingInputs"]]
     code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
     pipeline = code["key"].partition("/code/")[0]
@@ -336,7 +338,7 @@ def _root(gate: Step) -> tuple[str, str]:
 def _training(body: bytes) -> str | None:
     try:
         return json.loads(body).get("training")
-    except (ValueError, AttributeError):  # somebody else's: its number is used up all the same
+    except (ValueError, AttributeError):  # not written by us: its number counts as used
         return None
 
 

@@ -1,11 +1,12 @@
-"""Where a model package's files lie: one archive, or every object below a prefix."""
+"""Find a model package's files: one archive, or every object below a prefix."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def uri_of(container: Mapping[str, Any]) -> str | None:
-    """The S3 URI of a container's model: of its archive, or of its folder, which ends with ``/``.
+    """Return the S3 URI of a container's model: of its archive, or of its folder, which ends with
+    ``/``.
 
     A package has either ``ModelDataUrl``, or ``ModelDataSource`` for files that are not compressed
     (API reference, ModelPackageContainerDefinition).

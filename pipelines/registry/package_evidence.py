@@ -1,4 +1,4 @@
-"""What lies behind a model package, read from the service; nothing here judges."""
+"""Read the evidence behind a model package from the service, without judging it."""
 
 import hashlib
 import json
@@ -24,19 +24,21 @@ from trainyard.runs.execution import Execution, Step
 from trainyard.terminal import errors as terminal
 
 BLOCK = 2**20  # bytes at a time
-LONG = 2**26  # bytes whose hashing is worth a progress bar
+LONG = 2**26  # bytes from which hashing shows a progress bar
 THREADS = 8  # small reads wait for the network
 
 
 class Absent(Exception):
-    """There is no such thing; stays inside this package, where it becomes a finding."""
+    """An object, field or job does not exist; stays inside this package, where it becomes a
+    finding.
+    """
 
 
 class Evidence:
     """A package's files and the execution that registered it; each is read once.
 
     Raises:
-        ServiceError: there is no such package, or AWS cannot be reached.
+        ServiceError: the package does not exist, or AWS cannot be reached.
         Absent: an object, a field or a job is not there.
     """
 
@@ -50,7 +52,7 @@ class Evidence:
 
     @cached_property
     def package(self) -> dict[str, Any]:
-        """DescribeModelPackage's answer."""
+        """Return DescribeModelPackage's answer."""
         with service_errors(f"reading model package {self.arn}"):
             return self._sagemaker.describe_model_package(ModelPackageName=self.arn)
 
@@ -59,7 +61,7 @@ class Evidence:
         return self.package.get("CustomerMetadataProperties", {})
 
     def source(self, kind: str) -> dict[str, str]:
-        """S3Uri and ContentDigest of ModelQuality's ``Statistics`` or ``Constraints``."""
+        """Return S3Uri and ContentDigest of ModelQuality's ``Statistics`` or ``Constraints``."""
         quality = self.package.get("ModelMetrics", {}).get("ModelQuality", {})
         if kind not in quality:
             raise Absent(f"the package has no ModelMetrics.ModelQuality.{kind}")
@@ -67,7 +69,7 @@ class Evidence:
 
     @property
     def container(self) -> dict[str, Any]:
-        """The package's only container."""
+        """Return the package's only container."""
         found = self.package.get("InferenceSpecification", {}).get("Containers", [])
         if len(found) != 1:
             raise Absent(f"the package has {len(found)} containers, not one")
@@ -75,13 +77,15 @@ class Evidence:
 
     @property
     def model(self) -> str:
-        """S3 URI of the model's archive, or of the folder with its files, which ends with ``/``."""
+        """Return the S3 URI of the model's archive, or of the folder with its files, which ends
+        with ``/``.
+        """
         if (uri := uri_of(self.container)) is None:
             raise Absent("the package's container names no model")
         return uri
 
     def model_sha256(self) -> str:
-        """The model's identity, as ``training.finetuning.model_files.registered`` has it."""
+        """Return the model's identity, as in ``training.finetuning.model_files.registered``."""
         if not self.model.endswith("/"):
             return self.sha256(self.model)
         if not (names := self.listed(self.model)):
@@ -89,7 +93,7 @@ class Evidence:
         return together({name: self.sha256(f"{self.model}{name}") for name in names})
 
     def model_size(self) -> int:
-        """Bytes of the model's archive, or of all its files."""
+        """Return the bytes of the model's archive, or of all its files."""
         if not self.model.endswith("/"):
             return self.size(self.model)
         if not (names := self.listed(self.model)):
@@ -97,13 +101,13 @@ class Evidence:
         return sum(names.values())
 
     def model_file(self, name: str) -> bytes:
-        """One file of the model."""
+        """Return the content of one file of the model."""
         if self.model.endswith("/"):
             return self.read(f"{self.model}{name}")
         return self.member(self.model, name)
 
     def model_etag(self) -> str:
-        """It changes with each object of the model."""
+        """Return a tag that changes with each object of the model."""
         if not self.model.endswith("/"):
             return self.head(self.model)["ETag"]
         tags = {name: self.head(f"{self.model}{name}")["ETag"] for name in self.listed(self.model)}
@@ -111,22 +115,22 @@ class Evidence:
 
     @cached_property
     def provenance(self) -> Provenance:
-        """provenance.json; what is in it was written by whoever may write to the bucket."""
+        """Return provenance.json; anyone with write access to the bucket may have written it."""
         return self.json(self.metadata["provenance_uri"])
 
     @cached_property
     def origin(self) -> dict[str, bytes]:
-        """What the definition knew of where the model comes from: provenance.json, recipe.json."""
+        """Return the record that the definition was compiled with: provenance.json, recipe.json."""
         return self.folder(self.job_inputs("Gate").get("provenance", {}).get("S3Uri", ""))
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The recipe as it was resolved."""
+        """Return the recipe as it was resolved."""
         return json.loads(self.origin["recipe.json"])
 
     @cached_property
     def definition(self) -> str:
-        """The definition that the execution ran."""
+        """Return the definition that the execution ran."""
         arn = self.metadata["execution"]
         with service_errors(f"reading the definition of {arn}"):
             return self._sagemaker.describe_pipeline_definition_for_execution(
@@ -135,7 +139,7 @@ class Evidence:
 
     @cached_property
     def declared(self) -> dict[str, dict[str, Any]]:
-        """The steps of that definition by name."""
+        """Return the steps of that definition by name."""
         return {
             step.name: dict(step.document)
             for step in steps_of(json.loads(self.definition)["Steps"])
@@ -143,7 +147,7 @@ class Evidence:
 
     @cached_property
     def given(self) -> dict[str, str]:
-        """The parameters that the execution was started with."""
+        """Return the parameters that the execution was started with."""
         arn = self.metadata["execution"]
         with service_errors(f"reading the parameters of {arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
@@ -153,17 +157,17 @@ class Evidence:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Every parameter of the execution, in its type."""
+        """Return every parameter of the execution, in its type."""
         return values(json.loads(self.definition), self.given)
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What the parameters would have been."""
+        """Return the parameters' default values."""
         return values(json.loads(self.definition), {})
 
     @cached_property
     def steps(self) -> dict[str, Step]:
-        """The execution's steps by name."""
+        """Return the execution's steps by name."""
         made = {"sagemaker": self._sagemaker, "s3": self._s3}
         found = Execution(
             self.metadata["execution"],
@@ -173,7 +177,7 @@ class Evidence:
         return {step.name: step for step in found}
 
     def job(self, step: str) -> dict[str, Any]:
-        """What the service says of the step's job, an earlier run's when cached."""
+        """Return the service's description of the step's job, an earlier run's when cached."""
         if step not in self._jobs:
             found = self.steps.get(step)
             if found is None or found.job is None:
@@ -186,7 +190,7 @@ class Evidence:
         return self._jobs[step]
 
     def output(self, step: str, name: str) -> str:
-        """S3 URI of the folder where the processing step's output lies."""
+        """Return the S3 URI of the folder where the processing step's output lies."""
         outputs = self.job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
         found = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
         if name not in found:
@@ -194,23 +198,23 @@ class Evidence:
         return found[name]
 
     def job_inputs(self, step: str) -> dict[str, dict[str, str]]:
-        """Input name → its S3Input."""
+        """Return input name → its S3Input."""
         return {i["InputName"]: i["S3Input"] for i in self.job(step).get("ProcessingInputs", ())}
 
     def read(self, uri: str) -> bytes:
-        """The whole object."""
+        """Return the whole object."""
         if uri not in self._read:
             self._read[uri] = self._get(uri).read()
         return self._read[uri]
 
     def json(self, uri: str) -> dict[str, Any]:
-        """The object as JSON; Absent when it is none."""
+        """Return the object as JSON; raise Absent when it is not JSON."""
         try:
             found = json.loads(self.read(uri))
         except (ValueError, RecursionError) as error:
-            raise Absent(f"{uri} is no JSON: {error}") from None
+            raise Absent(f"{uri} is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise Absent(f"{uri} is no JSON object")
+            raise Absent(f"{uri} is not a JSON object")
         return found
 
     def sha256(self, uri: str) -> str:
@@ -227,7 +231,7 @@ class Evidence:
         return digest.hexdigest()
 
     def member(self, uri: str, name: str) -> bytes:
-        """One file of an object that is a tar.gz; read up to there and no further."""
+        """Return one file of an object that is a tar.gz; read up to there and no further."""
         try:
             with tarfile.open(fileobj=self._get(uri), mode="r|gz") as tar:
                 for entry in tar:
@@ -238,11 +242,11 @@ class Evidence:
         raise Absent(f"{uri} holds no {name}")
 
     def size(self, uri: str) -> int:
-        """Bytes of the object."""
+        """Return the bytes of the object."""
         return self.head(uri)["ContentLength"]
 
     def head(self, uri: str) -> dict[str, Any]:
-        """What S3 says of the object."""
+        """Return S3's metadata of the object."""
         bucket, key = _split(uri)
         with service_errors(f"looking at {uri}"):
             try:
@@ -253,11 +257,13 @@ class Evidence:
                 raise
 
     def listed(self, uri: str) -> dict[str, int]:
-        """Name below the prefix → bytes, in the order of the names."""
+        """Return name below the prefix → bytes, sorted by name."""
         return self.beginning_with(f"{uri.rstrip('/')}/")
 
     def input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
-        """Name in a job's input → its URI and bytes: the object of that name, or the folder's."""
+        """Return name in a job's input → its URI and bytes: the object of that name, or the
+        folder's.
+        """
         if not uri.endswith("/") and "" in (found := self.beginning_with(uri)):
             return {uri.rpartition("/")[2]: (uri, found[""])}
         listed = self.listed(uri).items()
@@ -265,7 +271,9 @@ class Evidence:
         return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in named.items()}
 
     def beginning_with(self, uri: str) -> dict[str, int]:
-        """The rest of each name that begins with ``uri`` → bytes: what a job's input gets of it."""
+        """Return the rest of each name that begins with ``uri`` → bytes: what a job's input gets of
+        it.
+        """
         bucket, prefix = _split(uri)
         with service_errors(f"listing {uri}"):
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -273,7 +281,7 @@ class Evidence:
         return {item["Key"].removeprefix(prefix): item["Size"] for item in items}
 
     def folder(self, uri: str) -> dict[str, bytes]:
-        """Name below the prefix → content; Absent when there is nothing."""
+        """Return name below the prefix → content; raise Absent when there is nothing."""
         names = list(self.listed(uri))
         if not names:
             raise Absent(f"{uri} is not there")
@@ -295,5 +303,5 @@ class Evidence:
 def _split(uri: str) -> tuple[str, str]:
     where = urlsplit(uri)
     if where.scheme != "s3" or not where.netloc:
-        raise ServiceError(f"{uri!r} is no S3 URI; expected s3://bucket/key")
+        raise ServiceError(f"{uri!r} is not an S3 URI; expected s3://bucket/key")
     return where.netloc, where.path.lstrip("/")

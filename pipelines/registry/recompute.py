@@ -1,6 +1,6 @@
-"""What a checkout can compute again: the verdict from the evidence, the definition from the recipe.
+"""Compute again in a checkout: the verdict from the evidence, the definition from the recipe.
 
-Only code of the checkout is run, never code from S3, and only where it is the recorded code.
+Only code of the checkout is run, never code from S3, and only if it is the recorded code.
 """
 
 import json
@@ -24,7 +24,9 @@ ML = "/opt/ml/"
 
 
 def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
-    """The checks that need ``checkout``; ``named``: the user says that it is the one."""
+    """Return the checks that need ``checkout``; ``named``: the user says that it is
+    the right one.
+    """
     return {
         "verdict": lambda evidence: verdict(evidence, checkout),
         "recipe": lambda evidence: recipe(evidence, checkout),
@@ -34,7 +36,9 @@ def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
 
 
 def verdict(evidence: Evidence, checkout: Path) -> str:
-    """The gate's job, run again on the same inputs with the same arguments, says the same."""
+    """Check that the gate's job, run again on the same inputs and arguments, gives the same
+    verdict.
+    """
     for file, again in judged(evidence, checkout).items():
         stored = evidence.provenance
         if file == "gate.json":
@@ -47,12 +51,13 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
 
 
 def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[str, Any]:
-    """gate.json and provenance.json, as the recorded gate writes them on the recorded evidence.
+    """Return gate.json and provenance.json, as the recorded gate writes them on the recorded
+    evidence.
 
-    ``look``: the number of the look in place of what the run was told.
+    ``look``: the number of the look in place of the run's own.
 
     Raises:
-        Unchecked: the gate's code in ``checkout`` is another, or does not run here.
+        Unchecked: the gate's code in ``checkout`` differs, or does not run here.
     """
     if not _is_recorded(evidence, checkout):
         raise Unchecked("the gate's code in this checkout is not the recorded one")
@@ -63,7 +68,7 @@ def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[
                 _download(evidence, source, root)
         arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
         if look is not None:
-            arguments = [*arguments, "--look", str(look)]  # the last one holds
+            arguments = [*arguments, "--look", str(look)]  # the last one counts
         _run(checkout, ["steps.gate.job", *arguments, "--root", folder])
         output = root / "processing/output/gate"
         files = ("gate.json", "provenance.json")
@@ -71,9 +76,9 @@ def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
-    """Whether the gate's code is the same here; the ``code`` check has hashed that in S3.
+    """Return whether the gate's code is the same here; the ``code`` check has hashed that in S3.
 
-    Which packages it asks for follows from the recipe: requirements.txt is left out.
+    requirements.txt is left out, since its packages depend on the recipe.
     """
     try:
         ours = step_code(checkout, "gate", None)
@@ -88,22 +93,22 @@ def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def recipe(evidence: Evidence, checkout: Path) -> str:
-    """The recipe's file in the checkout is the one that was read."""
-    path, told = _recipe(evidence, checkout), evidence.provenance["recipe"]
+    """Check that the recipe's file in the checkout is the one that was read."""
+    path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
     found = file_sha256(path)
-    if found == told["file_sha256"]:
-        return str(told["file"])
+    if found == source["file_sha256"]:
+        return str(source["file"])
     recorded = str(evidence.provenance.get("commit"))
     if current_commit(checkout).removesuffix("-dirty") != recorded.removesuffix("-dirty"):
-        raise Unchecked(f"{told['file']} is another one in this checkout, at another commit")
+        raise Unchecked(f"{source['file']} differs in this checkout, which is at another commit")
     raise Mismatch(
-        f"{told['file']} was edited: its SHA-256 is {found}, "
-        f"provenance.json says {told['file_sha256']}"
+        f"{source['file']} was edited: its SHA-256 is {found}, "
+        f"provenance.json says {source['file_sha256']}"
     )
 
 
 def commit(evidence: Evidence, checkout: Path, *, named: bool = False) -> str:
-    """The checkout is at the recorded commit, with the recorded changes."""
+    """Check that the checkout is at the recorded commit, with the recorded changes."""
     recorded, found = evidence.provenance.get("commit"), current_commit(checkout)
     refuse = Mismatch if named else Unchecked
     if found != recorded:
@@ -115,20 +120,20 @@ def commit(evidence: Evidence, checkout: Path, *, named: bool = False) -> str:
 
 
 def compiled(evidence: Evidence, checkout: Path) -> str:
-    """Compiling the recipe in the checkout gives the very definition that ran."""
+    """Check that compiling the recipe in the checkout gives exactly the definition that ran."""
     commit(evidence, checkout)
     _recipe(evidence, checkout)
-    told, account = evidence.provenance["recipe"], evidence.provenance["account"]
-    sets = [word for override in told["overrides"] for word in ("--set", override)]
+    recorded, account = evidence.provenance["recipe"], evidence.provenance["account"]
+    sets = [word for override in recorded["overrides"] for word in ("--set", override)]
     environment = {
         "AWS_REGION": account["region"],
         "SAGEMAKER_PIPELINE_ROLE_ARN": account["role"],
         "SAGEMAKER_JOB_ROLE_ARN": account["job_role"],
         "ARTIFACT_BUCKET": account["bucket"],
     }
-    words = ["pipelines.definition", "--recipe", told["file"], *sets]
+    words = ["pipelines.definition", "--recipe", recorded["file"], *sets]
     if _run(checkout, words, environment).rstrip("\n") != evidence.definition:
-        raise Mismatch(f"compiling {told['file']} again gives another definition")
+        raise Mismatch(f"compiling {recorded['file']} again gives another definition")
     return "byte for byte"
 
 
@@ -140,7 +145,7 @@ def _recipe(evidence: Evidence, checkout: Path) -> Path:
 
 
 def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
-    """An input of a job, where the job would find it if ``root`` were /opt/ml."""
+    """Download an input of a job to where the job would find it if ``root`` were /opt/ml."""
     folder = root / source["LocalPath"].removeprefix(ML)
     uri = source["S3Uri"].rstrip("/")
     for name, content in evidence.folder(uri).items():
@@ -152,7 +157,7 @@ def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
 
 
 def _run(checkout: Path, words: list[str], environment: dict[str, str] | None = None) -> str:
-    """What a module of the checkout prints."""
+    """Return the output of a module of the checkout."""
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=checkout,

@@ -1,7 +1,7 @@
-"""One function for each thing that a package's record binds, from the registry down to the data.
+"""Check each thing that a package's record binds, one function each, from the registry to the data.
 
-A check returns what it found, in a few words; it raises Mismatch when that is not what the record
-says, and Unchecked when it cannot be computed here. A check trusts those before it.
+A check returns its finding in a few words; it raises Mismatch when that differs from the record,
+and Unchecked when it cannot be computed here. A check relies on the checks before it.
 """
 
 import hashlib
@@ -23,25 +23,27 @@ from trainyard.common.errors import DataError
 PROVENANCE = "provenance.json"
 BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
 TOLERANCE = 1e-9  # relative: another machine's arithmetic may differ in the last digits
-SHOWN = 12  # characters of a hash that a person is shown
+SHOWN = 12  # characters of a hash that are shown
 
 
 class Mismatch(Exception):
-    """Something is not what the record says it is; becomes a finding."""
+    """A thing differs from its record; becomes a finding."""
 
 
 class Unchecked(Exception):
-    """Cannot be computed again here, and why; becomes a finding."""
+    """A check cannot be computed here, and why; becomes a finding."""
 
 
 def same(what: str, found: Any, expected: Any, where: str) -> None:
-    """Raises Mismatch, in words, when the two differ."""
+    """Raise Mismatch, in words, when the two differ."""
     if found != expected:
         raise Mismatch(f"{what} is {found}, {where} says {expected}")
 
 
 def difference(found: Any, expected: Any, where: str = "") -> str | None:
-    """The first place at which two JSON documents differ, in words; None when none does."""
+    """Return the first place at which two JSON documents differ, in words; None when they are
+    equal.
+    """
     if isinstance(found, dict) and isinstance(expected, dict):
         keys = sorted({*found, *expected})
         parts = ((found.get(k), expected.get(k), f"{where}.{k}".lstrip(".")) for k in keys)
@@ -58,7 +60,7 @@ def difference(found: Any, expected: Any, where: str = "") -> str | None:
 
 
 def package(evidence: Evidence) -> str:
-    """The package is one of ours, and tells where its record is."""
+    """Check that the package is one of ours, and names its record."""
     missing = [name for name in BOUND if name not in evidence.metadata]
     if missing:
         raise Mismatch(
@@ -69,15 +71,15 @@ def package(evidence: Evidence) -> str:
 
 
 def provenance(evidence: Evidence) -> str:
-    """provenance.json is the file whose hash the registry holds.
+    """Check that provenance.json is the file whose hash the registry holds.
 
     Raises:
-        DataError: it is of an older form, so nothing of the package can be judged here.
+        DataError: it has an older format, so nothing of the package can be checked here.
     """
     uri = evidence.metadata["provenance_uri"]
     found = hashlib.sha256(evidence.read(uri)).hexdigest()
     same("SHA-256 of provenance.json", found, evidence.metadata["provenance_sha256"], "the package")
-    with suppress(Absent):  # what is no record at all: the checks that read it say so
+    with suppress(Absent):  # without a record the checks that read it fail
         form = evidence.provenance.get("format")
         if form is not None and form != FORMAT:
             raise DataError(
@@ -88,22 +90,22 @@ def provenance(evidence: Evidence) -> str:
 
 
 def metadata(evidence: Evidence) -> str:
-    """What the customer metadata say of the record is in the record."""
-    told = record(evidence.provenance, evidence.metadata["provenance_sha256"])
-    told |= {name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")}
-    for name, value in told.items():
+    """Check that the customer metadata about the record are in the record."""
+    expected = record(evidence.provenance, evidence.metadata["provenance_sha256"])
+    expected |= {name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")}
+    for name, value in expected.items():
         found = evidence.metadata.get(name, "missing")
         same(f"customer metadata {name}", found, value, "provenance.json")
-    return f"{len(told)} values"
+    return f"{len(expected)} values"
 
 
 def evaluation(evidence: Evidence) -> str:
-    """evaluation.json is the one that the gate read."""
+    """Check that evaluation.json is the one that the gate read."""
     return _hashed(evidence, "Statistics", "evaluation.json", "evaluation_sha256")
 
 
 def gate(evidence: Evidence) -> str:
-    """gate.json is the one that was written with the record, and it says pass."""
+    """Check that gate.json was written with the record, and says pass."""
     found = _hashed(evidence, "Constraints", "gate.json", "gate_sha256")
     verdict = evidence.json(evidence.source("Constraints")["S3Uri"]).get("verdict")
     same("the verdict", verdict, evidence.provenance.get("verdict"), "provenance.json")
@@ -113,7 +115,9 @@ def gate(evidence: Evidence) -> str:
 
 
 def metrics(evidence: Evidence) -> str:
-    """The metrics in gate.json, customer metadata and model card are those of evaluation.json."""
+    """Check that the metrics in gate.json, customer metadata and model card are
+    evaluation.json's.
+    """
     measured = evidence.json(evidence.source("Statistics")["S3Uri"])
     judged = evidence.json(evidence.source("Constraints")["S3Uri"])
     fingerprint = measured.get("dataset", {}).get("fingerprint")
@@ -124,14 +128,14 @@ def metrics(evidence: Evidence) -> str:
         value = entry.get("value")
         same(f"metrics.{name} of gate.json", judged.get("metrics", {}).get(name), value,
              "evaluation.json")  # fmt: skip
-        told = evidence.metadata.get(name, UNKNOWN)
-        same(f"customer metadata {name}", _number(told), value, "evaluation.json")
+        text = evidence.metadata.get(name, UNKNOWN)
+        same(f"customer metadata {name}", _number(text), value, "evaluation.json")
         same(f"{name} in the model card", card.get(name), value, "evaluation.json")
     return f"{len(card)} metrics"
 
 
 def artifact_place(evidence: Evidence) -> str:
-    """What would be deployed is what was evaluated: the same object, of the same size."""
+    """Check that the object to be deployed is the one that was evaluated, of the same size."""
     uri = evidence.model
     evaluated = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
     if uri.endswith("/"):
@@ -143,7 +147,7 @@ def artifact_place(evidence: Evidence) -> str:
 
 
 def definition(evidence: Evidence) -> str:
-    """The execution ran the definition that the record names."""
+    """Check that the execution ran the definition that the record names."""
     found = hashlib.sha256(blanked(evidence.definition).encode()).hexdigest()
     same("SHA-256 of the execution's definition", found,
          evidence.provenance.get("definition_sha256"), "provenance.json")  # fmt: skip
@@ -151,7 +155,7 @@ def definition(evidence: Evidence) -> str:
 
 
 def origin(evidence: Evidence) -> str:
-    """The record that the definition was compiled with is what the run's record begins with."""
+    """Check that the run's record begins with the record that the definition was compiled with."""
     uri = evidence.job_inputs("Gate").get("provenance", {}).get("S3Uri", "")
     if f"/{FOLDER}/" not in uri or uri not in evidence.definition:
         raise Mismatch(f"the gate read its record from {uri or 'nowhere'}, not the definition's")
@@ -168,7 +172,7 @@ def origin(evidence: Evidence) -> str:
 
 
 def demands(evidence: Evidence) -> str:
-    """The gate was asked for what the recipe demands, and told what the run was started with."""
+    """Check that the gate was asked for what the recipe demands, with the run's parameters."""
     given, config = evidence.parameters, GateConfig.model_validate(evidence.recipe["gate"])
     thresholds = {
         name: str(given.get(threshold_parameter(name), value))
@@ -192,10 +196,10 @@ def demands(evidence: Evidence) -> str:
 
 
 def code(evidence: Evidence) -> str:
-    """The code of each step in S3 has the hash that the record says, and its folder's name."""
+    """Check that the code of each step in S3 has the hash in the record, and its folder's name."""
     recorded: Mapping[str, Mapping[str, str]] = evidence.provenance.get("code", {})
     if not recorded:
-        raise Mismatch("provenance.json names no code: the gate was not told what ran")
+        raise Mismatch("provenance.json names no code: the gate was not given the code that ran")
     for step, assets in recorded.items():
         for uri, expected in assets.items():
             found = Asset("", "", evidence.folder(uri)).sha256

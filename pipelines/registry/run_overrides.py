@@ -1,7 +1,8 @@
-"""What of a run is not as its pipeline's recipe says: whoever approves its model is shown it.
+"""List the deviations of a run from its pipeline's recipe, to be shown before its model is
+approved.
 
-Whoever may start a run chooses parameters and champion. None of that can pass the gate by itself:
-a run that used it is approved for a stated reason, or not at all.
+A person who may start a run chooses parameters and champion, which must not pass the gate alone:
+a run with such choices is approved for a stated reason, or not at all.
 """
 
 from collections.abc import Iterator
@@ -14,15 +15,17 @@ from pipelines.registry.package_evidence import Evidence
 from trainyard.plan.step_fields import flat
 
 PLACES = "aws."
-"""Settings of the recipe that say where it runs, not what: CI gives them at every upsert."""
+"""Prefix of the recipe's settings that say where it runs, not what: CI gives them at
+every upsert.
+"""
 
 
 def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
-    """One line for each.
+    """Return one line per override.
 
     Args:
         champion: the group's Approved package now.
-        recipe: what the approver's own recipe says, resolved; None for the record's alone.
+        recipe: the approver's own recipe, resolved; None to use only the recorded one.
     """
     return [
         *_parameters(evidence),
@@ -33,8 +36,8 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
 
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
-    """What ``start`` found out is no override: an approval compares it with registry and ledger.
-    Nor is an instance type that the recipe itself falls back to.
+    """Yield changed parameters. Those that ``start`` sets are no overrides: an approval compares
+    them with registry and ledger. Nor is an instance type that the recipe itself falls back to.
     """
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.given:
@@ -56,7 +59,7 @@ def _without_champion(evidence: Evidence, champion: str | None) -> Iterator[str]
 
 
 def _recipe(recorded: Any, ours: Any) -> Iterator[str]:
-    """What differs between two resolved recipes, field by field."""
+    """Yield the differences between two resolved recipes, field by field."""
     theirs, ours = flat(recorded), flat(ours)
     for field in sorted({*theirs, *ours}):
         was, now = theirs.get(field), ours.get(field)

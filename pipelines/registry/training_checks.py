@@ -1,4 +1,4 @@
-"""What the weights were trained with and began with, by the training's own record."""
+"""Check what the weights were trained with and began with, by the training's own record."""
 
 import json
 from hashlib import sha256
@@ -20,26 +20,28 @@ from trainyard.common.hashes import json_sha256
 
 CONFIG = "config.json"
 DRIVERS = "sm_train.sh"
-"""What the folder of AWS's drivers holds, and no other."""
+"""File that only the folder of AWS's drivers holds."""
 DESCRIPTION = "code/trainyard.json"
-"""What a script's artifact has beside the files that the script itself wrote."""
+"""Description in a script's artifact, beside the files that the script itself wrote."""
 
 
 def history(evidence: Evidence) -> str:
-    """Every step was made with the recorded code and data, or with what the recipe began from."""
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same("identity of the training", told["identity"], evidence.provenance.get("identity"),
+    """Check that every step used the recorded code and data, or those of the training
+    it continues.
+    """
+    training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
+    same("identity of the training", training["identity"], evidence.provenance.get("identity"),
          "provenance.json")  # fmt: skip
     recorded = evidence.provenance["training"]["code_sha256"]
     same("SHA-256 of the training's code in S3", json_sha256(_sent(evidence)), recorded,
          "provenance.json")  # fmt: skip
-    for stretch in told["stretches"]:
-        if stretch["identity"] == told["identity"]:
+    for stretch in training["stretches"]:
+        if stretch["identity"] == training["identity"]:
             _check_recorded(evidence, stretch, recorded)
         else:
             _check_begun(evidence, stretch)
-    count = len(told["stretches"])
-    return f"{told['identity'][:SHOWN]}, {count} stretch{'' if count == 1 else 'es'}"
+    count = len(training["stretches"])
+    return f"{training['identity'][:SHOWN]}, {count} stretch{'' if count == 1 else 'es'}"
 
 
 def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> None:
@@ -54,28 +56,29 @@ def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> N
 
 
 def _check_begun(evidence: Evidence, stretch: dict[str, Any]) -> None:
-    """A stretch of another training has to be one that the recipe asked to go on from."""
+    """Check that a stretch of another training is one that the recipe continues."""
     begun = evidence.provenance["training"].get("start_from") or {}
     if not begun.get("checkpoint"):
         raise Mismatch(
-            f"from step {stretch['since'] + 1} on the weights were made by training "
-            f"{stretch['identity']}, and the recipe does not say that it goes on from another"
+            f"from step {stretch['since'] + 1} on the weights were trained by training "
+            f"{stretch['identity']}, and the recipe does not continue another one"
         )
 
 
 def artifact(evidence: Evidence) -> str:
-    """The model's own config.json says the same, and its identity follows from what it says.
+    """Check that the model's own config.json agrees, and that its identity follows from its
+    content.
 
-    Of a script of one's own, trainyard.json.
+    For your own script, trainyard.json is checked.
     """
     config = DESCRIPTION if is_script(evidence) else CONFIG
     written = described(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})
     parts = lineage.parts
-    told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same(f"identity in {config}", written["identity"], told["identity"], "evaluation.json")
-    same(f"identity of the parts in {config}", parts.name, told["identity"], config)
-    same(f"stretches in {config}", written["stretches"], told["stretches"], "evaluation.json")
+    training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
+    same(f"identity in {config}", written["identity"], training["identity"], "evaluation.json")
+    same(f"identity of the parts in {config}", parts.name, training["identity"], config)
+    same(f"stretches in {config}", written["stretches"], training["stretches"], "evaluation.json")
     if differs := changed(_sent(evidence), parts.code):
         raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
     same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
@@ -89,7 +92,7 @@ def artifact(evidence: Evidence) -> str:
 
 
 def _check_settings(evidence: Evidence, parts: Parts) -> None:
-    """Those of the recipe; a run may only have set the parameter MaxSteps."""
+    """Check the recipe's settings; a run may only have set the parameter MaxSteps."""
     uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
     recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
     loop = recipe["train"]["loop"]
@@ -101,13 +104,13 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
 
 
 def described(evidence: Evidence) -> dict[str, Any]:
-    """What the artifact says of the model."""
+    """Return the artifact's description of the model."""
     config = DESCRIPTION if is_script(evidence) else CONFIG
     return json.loads(evidence.model_file(config))
 
 
 def _check_script(evidence: Evidence, parts: Parts) -> None:
-    """What the definition knew of the script's training, which the recipe and the job say too."""
+    """Check the parts of the script's training against the recipe and the job."""
     train = evidence.recipe["train"]
     for name in ("arguments", "channels", "launcher"):
         same(f"{name} of the training", parts.settings[name], train[name], "recipe.json")
@@ -116,14 +119,14 @@ def _check_script(evidence: Evidence, parts: Parts) -> None:
 
 
 def is_script(evidence: Evidence) -> bool:
-    """Whether the model is a script's of one's own."""
+    """Return whether the model was trained by a user's own script."""
     return evidence.provenance["workload"] == NAME
 
 
 def _sent(evidence: Evidence) -> dict[str, str]:
-    """File → SHA-256 of the code that step Train was sent, and that shapes weights.
+    """Return file → SHA-256 of the code that step Train was sent, and that affects weights.
 
-    Of a script's folder that is all of it; the other folder holds AWS's drivers.
+    All files of a script's folder count; the other folder holds AWS's drivers.
     """
     for uri in evidence.provenance["code"]["Train"]:
         files = evidence.folder(uri)
@@ -136,7 +139,9 @@ def _sent(evidence: Evidence) -> dict[str, str]:
 
 
 def begun_with(evidence: Evidence) -> str:
-    """The base is the recipe's, in the evaluation, the record and the customer metadata."""
+    """Check that the base is the recipe's in the evaluation, the record and the
+    customer metadata.
+    """
     start, found = _asked(evidence), _evaluated(evidence)
     if start is None:
         same("the base", found, None, "recipe.json")
@@ -156,14 +161,14 @@ def begun_with(evidence: Evidence) -> str:
 
 
 def untouched(evidence: Evidence) -> str:
-    """The base in S3 has the hash still: training and evaluation left it as it was."""
+    """Check that the base in S3 still has its hash: training and evaluation did not change it."""
     found = _evaluated(evidence)
     if found is None:
         return "the training began with no model"
     try:
         now = _sha256(evidence, found["uri"])
     except Absent as why:
-        raise Unchecked(f"{why}: only a package of adapters alone needs it still") from None
+        raise Unchecked(f"{why}: only a package of adapters alone still needs it") from None
     same(f"SHA-256 of {found['uri']}", now, found["sha256"], "evaluation.json")
     return f"{now[:SHOWN]}, {found['uri']}"
 
@@ -192,7 +197,7 @@ def _evaluated(evidence: Evidence) -> dict[str, Any] | None:
 
 
 def _sha256(evidence: Evidence, uri: str) -> str:
-    """As ``training.finetuning.base_model.sha256``, of what lies in S3."""
+    """Return the hash like ``training.finetuning.base_model.sha256``, of the files in S3."""
     if uri.endswith(ARCHIVE):
         return evidence.sha256(uri)
     there = evidence.listed(uri)

@@ -1,4 +1,4 @@
-"""All checks of a package, one after the other, and what each found."""
+"""Run all checks of a package, one after the other, and collect their findings."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,9 +14,9 @@ from trainyard.language.evaluation import evaluate, read_json, told_by
 from trainyard.language.expressions import ExpressionError, Value, lookup
 from trainyard.language.steps import property_file
 
-# Anybody who may update a package can edit it. The execution's own account cannot be edited: the
-# service keeps its definition, parameters, jobs, and which package a step of it has registered.
-# So the request is made again from these, and compared field by field.
+# A package can be edited with permission to update it. The execution cannot be edited: the
+# service keeps its definition, parameters, jobs, and which package its step has registered.
+# So the request is built again from these, and compared field by field.
 
 
 BY_SERVICE = (
@@ -27,13 +27,15 @@ BY_SERVICE = (
 )
 """Fields of DescribeModelPackage's answer that the service fills in."""
 BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
-"""Fields in which an approval is told."""
+"""Fields that record an approval."""
 OF_CONTAINER = ("ImageDigest", "ModelDataETag", "IsCheckpoint")
-"""What the service adds to a container: the digest that an image's tag had, the artifact's ETag."""
+"""Fields that the service adds to a container: the digest of an image's tag, the
+artifact's ETag.
+"""
 
 
 def execution(evidence: Evidence) -> str:
-    """The execution that the package names has registered this very package."""
+    """Check that the execution that the package names has registered this very package."""
     arn = evidence.metadata["execution"]
     made = [
         body["Arn"]
@@ -47,13 +49,13 @@ def execution(evidence: Evidence) -> str:
 
 
 def request(evidence: Evidence) -> str:
-    """Every field and every key is what the execution asked for; there is none besides."""
+    """Check that the package's fields and keys are exactly those that the execution asked for."""
     [step] = [s for s in evidence.declared.values() if s["Type"] == "RegisterModel"]
     try:
         asked = evaluate(step["Arguments"], Ran(evidence))
     except ExpressionError as error:
         raise Mismatch(
-            f"the request of step {step['Name']} cannot be made again: {error}"
+            f"the request of step {step['Name']} cannot be built again: {error}"
         ) from None
     found, expected = comparable(evidence.package), comparable(asked)
     if where := difference(expected, found):
@@ -62,7 +64,7 @@ def request(evidence: Evidence) -> str:
 
 
 def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a registration decides, cards opened."""
+    """Return the fields that a registration decides, with model cards parsed."""
     kept = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
     whole = json.loads(json.dumps(kept, default=str))
     for container in whole.get("InferenceSpecification", {}).get("Containers", ()):
@@ -80,33 +82,33 @@ class Ran:
         self._evidence = evidence
 
     def parameter(self, name: str) -> Value:
-        """Its value in this execution."""
+        """Return the parameter's value in this execution."""
         found = self._evidence.parameters
         if name not in found:
-            raise ExpressionError(f"there is no parameter {name!r}")
+            raise ExpressionError(f"parameter {name!r} does not exist")
         return found[name]
 
     def variable(self, name: str) -> str:
-        """Those that name the execution; times are told by no service."""
+        """Return a variable that names the execution; the service does not report its times."""
         known = told_by(self._evidence.metadata["execution"])
         if name not in known:
             raise ExpressionError(f"Execution.{name} is not known after the run")
         return known[name]
 
     def property(self, step: str, path: str) -> Any:
-        """What the service says of the step's job."""
+        """Return a value of the service's description of the step's job."""
         try:
             return lookup(self._evidence.job(step), path, f"Get 'Steps.{step}.{path}'")
         except Absent as why:
             raise ExpressionError(str(why)) from None
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        """As the file lies there now."""
+        """Return the value in the property file as it is now."""
         folder, file = property_file(self._evidence.declared[step], name)
         return self.s3_file(f"{self.property(step, folder)}/{file}", path)
 
     def s3_file(self, uri: str, path: str) -> Any:
-        """As the object is now."""
+        """Return the value in the S3 object as it is now."""
         try:
             return read_json(self._evidence.read(uri), path, uri)
         except Absent as why:
@@ -115,7 +117,7 @@ class Ran:
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 FOUNDATION = ("package", "provenance")
-"""Without these nothing is known to compare with."""
+"""Checks without which no other check has anything to compare with."""
 
 Check = Callable[[Evidence], str]
 QUICK: Mapping[str, Check] = {
@@ -136,19 +138,19 @@ QUICK: Mapping[str, Check] = {
     "training": training_checks.history,
     "base": training_checks.begun_with,
 }
-"""What costs some small reads; in the order of trust."""
+"""Checks that need only a few small reads; in the order of trust."""
 BYTES: Mapping[str, Check] = {
     "artifact's bytes": data_checks.artifact,
     "artifact's training": training_checks.artifact,
     "base's bytes": training_checks.untouched,
     "scores": data_checks.scores,
 }
-"""Every byte of what would be deployed, and of what the verdict rests on."""
+"""Checks of every byte to be deployed, and of everything that the verdict rests on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """Result of one check."""
 
     name: str
     status: Literal["ok", "mismatch", "unchecked"]
@@ -161,21 +163,21 @@ def verify(
     """Check the package ``arn``, in the order of trust: the first mismatch is the one to look at.
 
     Args:
-        checkout: what to compare code and recipe with; None for the one that this runs in, whose
-            being at another commit is no fault of the package's.
-        quick: only what costs a few small reads.
-        deep: every byte of the dataset too.
+        checkout: the checkout to compare code and recipe with; None for the current one, whose
+            commit may differ without being a mismatch.
+        quick: only checks that need a few small reads.
+        deep: hash every byte of the dataset too.
 
     Raises:
-        ServiceError: there is no such package, or AWS cannot be reached.
+        ServiceError: the package does not exist, or AWS cannot be reached.
     """
     evidence = Evidence(arn)
-    _ = evidence.package  # what is not there is no finding
+    _ = evidence.package  # a missing package is an error, not a finding
     return list(run_checks(evidence, chosen(checkout, quick=quick, deep=deep)))
 
 
 def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
-    """The checks that ``verify`` makes, in their order."""
+    """Return the checks that ``verify`` runs, in their order."""
     if quick:
         return QUICK
     splits = {f"{name} split": data_checks.split(name, deep=deep) for name in ("train", "test")}
@@ -184,9 +186,10 @@ def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Ch
 
 
 def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
-    """What an approval rests on: every byte of the artifact, of the evidence and of the test split.
+    """Run the checks for an approval: every byte of the artifact, of the evidence and of the test
+    split.
 
-    Of the train split, which nobody reads again, the manifests and every file's name and size;
+    For the train split, which is not read again, the manifests and every file's name and size;
     ``deep``: every byte too.
     """
     splits = {
@@ -210,7 +213,7 @@ def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Find
 
 
 def _found(evidence: Evidence, name: str, check: Check) -> Finding:
-    """What is not there, or not of the form that it should have, is a mismatch."""
+    """Run one check; a missing or malformed thing is a mismatch."""
     try:
         return Finding(name, "ok", check(evidence))
     except Unchecked as why:
@@ -218,9 +221,9 @@ def _found(evidence: Evidence, name: str, check: Check) -> Finding:
     except (Mismatch, Absent, ServiceError) as why:
         return Finding(name, "mismatch", str(why))
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as why:
-        return Finding(name, "mismatch", f"is not of the form that it should have: {why!r}")
+        return Finding(name, "mismatch", f"is malformed: {why!r}")
 
 
 def first_mismatch(findings: Iterable[Finding]) -> Finding | None:
-    """None when everything that was checked is right."""
+    """Return the first mismatch; None when all checks that ran match."""
     return next((finding for finding in findings if finding.status == "mismatch"), None)

@@ -1,4 +1,5 @@
-"""Rules on what only our recipe makes; importing this room registers them beside the general ones.
+"""Rules on what only our recipe makes; importing this package registers them beside the general
+ones.
 
 So the application checks definitions with ``pipelines.rules.check``, never with the general one.
 """

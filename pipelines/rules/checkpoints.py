@@ -12,7 +12,7 @@ from trainyard.validate.rules.spot import RUNTIME
 LOST_SHARE = 0.1
 LOST_SECONDS = 3600
 CHECKPOINT_BYTES = 12
-"""A parameter in a checkpoint of ours: weight and two moments, float32."""
+"""Bytes of one parameter in a checkpoint of ours: weight and two moments, float32."""
 
 
 @rule(
@@ -71,7 +71,7 @@ def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
 
 
 def _parameters(job: Job) -> int | None:
-    """Parameters that the language model has at the least: those of its blocks' matrices."""
+    """Return the minimum parameters of the language model: those of its blocks' matrices."""
     try:
         config = json.loads(job.hyperparameters.get("workload_config", ""))
         return 12 * int(config["layers"]) * int(config["dim"]) ** 2

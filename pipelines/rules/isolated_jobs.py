@@ -1,4 +1,4 @@
-"""Our jobs in containers that reach no network."""
+"""Rules on our jobs in containers that reach no network."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Our shard step: what its processes need, and that its instances share the work."""
+"""Rules on our shard step: what its processes need, and that its instances share the work."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,16 @@ from trainyard.validate.rules.machines import divides_work
 from trainyard.validate.rules.rule import Violation, rule
 
 ENTRY = ["/opt/ml/processing/input/code/steps/container.sh", "shard"]
-"""Our shard step's entry point, without the shell before it."""
+"""Entry point of our shard step, without the shell before it."""
 SHARD_MEMORY = 12
-"""Memory of a core that writes shards ÷ shard_mb, measured: steps/shard/config.py."""
+"""Ratio of the memory of a core that writes shards to shard_mb, measured: steps/shard/config.py."""
 
 
 @divides_work
 def shards(job: Job) -> bool:
-    """Whether it is our shard step: its instances read the same data, and pack parts of it."""
+    """Return whether it is our shard step: its instances read the same data, and each
+    packs a part.
+    """
     return as_list(job.get("AppSpecification.ContainerEntrypoint"))[-2:] == ENTRY
 
 
@@ -35,7 +37,7 @@ def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
     try:
         cores = int(flags.get("--processes", job.machine.vcpus))
         needed = cores * SHARD_MEMORY * float(flags["--shard_mb"]) / 1024
-    except ValueError:  # the step says so itself
+    except ValueError:  # the step reports this itself
         return
     if needed > job.machine.memory_gib:
         problem = f"{cores} processes × {SHARD_MEMORY} × {flags['--shard_mb']} MB = {needed:.0f} "

@@ -1,4 +1,4 @@
-"""How Trainyard's loop shares the work, against the machines and the image that it is given."""
+"""Rules on how Trainyard's loop shares the work, for its machines and its image."""
 
 from collections.abc import Iterator
 
@@ -95,7 +95,7 @@ def smp_image_without_smp(job: Job) -> Iterator[Violation]:
     image = IMAGE.fullmatch(job.image or "")
     strategy = known_text(job.hyperparameters.get("strategy"))
     smp = image and image["repository"] == "smdistributed-modelparallel"
-    if smp and strategy and strategy not in ("smp", "smddp"):  # the image has SMDDP, too
+    if smp and strategy and strategy not in ("smp", "smddp"):  # the image also has SMDDP
         yield job.at(job.image_at, f"strategy is {strategy}, the image is SMP's")
 
 

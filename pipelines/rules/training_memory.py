@@ -1,6 +1,6 @@
-"""Whether Trainyard's loop fits into the memory of the devices that it is given.
+"""Rules on whether Trainyard's loop fits into the memory of its devices.
 
-What is foreseen can be wrong, so nobody is kept from trying: these rules warn.
+Estimates can be wrong, so these rules only warn.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from trainyard.foresight.memory import foresee
 from trainyard.validate.rules.job_view import Job, member
 from trainyard.validate.rules.rule import Violation, rule
 
-SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: how far it is from what was measured"
+SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: its error against measurements"
 
 
 @rule(
@@ -45,7 +45,7 @@ def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
     over=our_training,
     why="whether the training fits, how long it takes and what it costs are not foreseen, though "
     "its model was traced once",
-    fix="trace it anew, as the message says, and commit the file; or delete it",
+    fix="trace it again, as the message says, and commit the file; or delete it",
     source="pipelines/advice/traced_shapes.py; docs/foresight.md: In the verbs",
 )
 def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
@@ -53,14 +53,14 @@ def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
         of_request(job)
     except StaleShapes as error:
         yield job.at(member(job.hyperparameters_at, "workload"), str(error))
-    except ForesightError:  # nothing was traced of it
+    except ForesightError:  # it was not traced
         return
 
 
 def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
     try:
         ours = of_request(job)
-    except ForesightError:  # nothing is claimed of it
+    except ForesightError:  # no estimate
         return
     memory = foresee(ours.setting, ours.shapes)
     if memory.fits == fits:

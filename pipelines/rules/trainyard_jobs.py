@@ -1,4 +1,4 @@
-"""Training jobs that run Trainyard's loop, whose settings stand in the hyperparameters."""
+"""Training jobs that run Trainyard's loop, whose settings are in the hyperparameters."""
 
 from typing import Any
 
@@ -13,7 +13,9 @@ MARKS = ("workload", "strategy", "global_batch", "micro_batch")
 
 
 def our_training(document: Document) -> list[Job]:
-    """For ``over``: training jobs with our hyperparameters, all of them known before the run."""
+    """Return, for ``over``, the training jobs with our hyperparameters, all known
+    before the run.
+    """
     return [job for job in training(document) if _is_ours(job.hyperparameters)]
 
 
@@ -22,7 +24,7 @@ def _is_ours(values: dict[str, Any]) -> bool:
 
 
 def settings(job: Job) -> TrainConfig | None:
-    """The loop's settings with parameters at their defaults; None when they are wrong."""
+    """Return the loop's settings with parameters at their defaults; None when they are wrong."""
     try:
         return parse(job)
     except ValidationError:
@@ -30,13 +32,13 @@ def settings(job: Job) -> TrainConfig | None:
 
 
 def parse(job: Job) -> TrainConfig:
-    """As ``settings``, raising pydantic's ValidationError."""
+    """Return the loop's settings like ``settings``, but raise pydantic's ValidationError."""
     known = TrainConfig.model_fields
     return TrainConfig(**{k: v for k, v in job.hyperparameters.items() if k in known})
 
 
 def world(job: Job) -> int | None:
-    """Ranks in all; None when the number of nodes, or of ranks on one, is not known."""
+    """Return the ranks in all; None when the number of nodes, or of ranks on one, is not known."""
     if not job.machine or not job.nodes:
         return None
     return job.nodes * (job.ranks_per_node or job.machine.accelerators or 1)

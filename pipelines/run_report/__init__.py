@@ -1,1 +1,1 @@
-"""What our pipeline's runs show beside what any run does: in the terminal and on the page."""
+"""Extra views of our pipeline's runs, in the terminal and on the page."""

@@ -1,4 +1,4 @@
-"""What a terminal shows of our runs: the gate's checks, and how far the training is."""
+"""Show our runs in a terminal: the gate's checks, and the progress of the training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from trainyard.runs.run_display import Display, Steps, latest, metrics_table, tr
 
 
 def gate_table(execution: Execution, steps: Steps) -> Table | None:
-    """The checks of the run's verdict; None while there is none."""
+    """Return the checks of the run's verdict; None before there is one."""
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     gate = read_gate(execution, steps)
@@ -29,7 +29,7 @@ def gate_table(execution: Execution, steps: Steps) -> Table | None:
 
 
 def checks_table(gate: Gate) -> Table:
-    """A row for each check in gate.json."""
+    """Return a table with a row for each check in gate.json."""
     table = Table(box=None, pad_edge=False)
     table.add_column("gate")
     table.add_column("value", justify="right")
@@ -50,7 +50,9 @@ def checks_table(gate: Gate) -> Table:
 
 
 def baselines_table(execution: Execution, steps: Steps) -> Table | None:
-    """Whether the model beats each baseline on the same rows; None where nobody can tell."""
+    """Return a table on whether the model beats each baseline on the same rows; None without the
+    data.
+    """
     if "Gate" not in steps or steps["Gate"].status != "Succeeded":
         return None
     gate = read_gate(execution, steps)
@@ -58,7 +60,7 @@ def baselines_table(execution: Execution, steps: Steps) -> Table | None:
 
 
 def against_table(gate: Gate) -> Table:
-    """A row for each baseline and metric in gate.json that has limits."""
+    """Return a table with a row for each baseline and metric in gate.json that has limits."""
     table = Table(box=None, pad_edge=False)
     table.add_column("beats, on the same rows")
     for name in ("metric", "model", "baseline", "better by", "limits"):
@@ -72,13 +74,15 @@ def against_table(gate: Gate) -> Table:
 
 
 def script_table(execution: Execution, steps: Steps) -> Table | None:
-    """The latest metrics of a script of one's own, by its expressions; of our loop, nothing."""
+    """Return a table of the latest metrics of a user's own script; None for our loop."""
     found = training_metrics(execution, steps)
     return None if any(map(is_ours, found.values())) else metrics_table(execution, steps)
 
 
 def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
-    """(optimizer steps done, all of them) of our training job; None before its first metric."""
+    """Return (optimizer steps done, all steps) of our training job; None before its
+    first metric.
+    """
     done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
     return (done, int(total)) if done is not None and total.isdigit() else None
 

@@ -1,4 +1,4 @@
-"""The panels of a run's page that only our runs have: the gate, the test split, the training."""
+"""Panels of a run's page that only our runs have: the gate, the test split, the training."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,4 +71,4 @@ PANELS = (
     ),
     Panel(reads={"pace": read_pace}, html=_pace, steps=("Train",)),
 )
-"""In the order in which they stand on the page."""
+"""Panels in their order on the page."""

@@ -1,4 +1,6 @@
-"""The pictures of a run's page, as SVG text: the gate's, the test split's and the training's."""
+"""Draw the pictures of a run's page, as SVG text: the gate's, the test split's and
+the training's.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
@@ -18,12 +20,14 @@ MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
 
 
 def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
-    """SVG of a figure of ``size`` inches with one plot."""
+    """Return the SVG of a figure of ``size`` inches with one plot."""
     return picture_of(lambda figure: draw(figure.add_subplot()), size)
 
 
 def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
-    """SVG of a figure of ``size`` inches, without the XML prologue, which HTML has no place for."""
+    """Return the SVG of a figure of ``size`` inches, without the XML prologue, which HTML does not
+    allow.
+    """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
@@ -35,18 +39,18 @@ def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str
 
 INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
 SLICES = 10
-"""Drawn for each metric, the worst first."""
+"""Most slices drawn for each metric, worst first."""
 LINES = ("--", "-.", ":")
-"""Line styles of what is demanded of an improvement, by the kind of check."""
+"""Line styles of the demanded improvement, by the kind of check."""
 FARTHEST = 2.0
-"""Times what is demanded; what is farther off is drawn there."""
+"""Right end of the axis, in multiples of the demand; larger values are drawn there."""
 
 Row = tuple[str, dict[str, Any], str]
-"""Label, what has ``value``, ``low`` and ``high``, colour."""
+"""Label, entry with ``value``, ``low`` and ``high``, colour."""
 
 
 def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
-    """For each metric with a threshold: the model, champion, baselines, and what was demanded."""
+    """Draw, for each metric with a threshold: the model, champion, baselines, and the threshold."""
     shown = [check for check in _shown(gate, "metrics") if check["threshold"] is not None]
     metrics = _metrics(shown)
     if not metrics or not evaluation:
@@ -68,7 +72,7 @@ def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
 
 
 def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
-    """How much better the challenger is than the champion, in all and on the worst slices.
+    """Draw how much better the challenger is than the champion, overall and on the worst slices.
 
     A panel for each metric; the champion is the line at 0, better is to the right.
     """
@@ -91,9 +95,9 @@ def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | 
 
 
 def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
-    """The checks that are about no metric, each as a multiple of what is demanded of it."""
+    """Draw the checks that are not about a metric, each as a multiple of its threshold."""
     rows = [
-        (_told(check), times, GOOD if check["passed"] else BAD)
+        (_label(check), times, GOOD if check["passed"] else BAD)
         for check in _shown(gate, "budgets")
         if (times := _times_demanded(check))
     ]
@@ -109,7 +113,7 @@ def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | N
 
 
 def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
-    """Points, not bars: a bar has to begin at 0, where one cannot see 0.489 from 0.500."""
+    """Draw points, not bars: a bar has to begin at 0, where 0.489 and 0.500 look the same."""
     for row, (name, value) in enumerate(values.items()):
         colour = MODEL if name == "model" else OTHER
         interval = INTERVAL * error if name == "model" and error is not None else None
@@ -145,7 +149,7 @@ def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
 
 
 def _shown(gate: Gate, name: Picture) -> list[dict[str, Any]]:
-    """The checks that a picture shows, as far as they could be made.
+    """Return the checks that a picture shows, as far as they could be computed.
 
     A gate.json of an early version names no kinds: it had thresholds alone.
     """
@@ -193,14 +197,16 @@ def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
 
-def _told(check: dict[str, Any]) -> str:
+def _label(check: dict[str, Any]) -> str:
     name = entry(check["kind"]).label.format(metric=check["metric"].replace("_", " "))
     sign = "≤" if check["direction"] == "lower" else "≥"
     return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"
 
 
 def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
-    """Value and limits over the threshold, or under it where more is better; at most FARTHEST."""
+    """Return value and limits over the threshold, or under it where more is better; at most
+    FARTHEST.
+    """
     threshold = check["threshold"]
     if threshold is None:
         return None
@@ -234,7 +240,7 @@ History = Sequence[dict[str, float]]
 
 
 def loss_curve(history: History) -> str | None:
-    """Training and validation loss against the optimizer step."""
+    """Draw training and validation loss against the optimizer step."""
     train = _series(history, "loss")
     validation = _series(history, "validation_loss")
     if not train:
@@ -251,7 +257,7 @@ def loss_curve(history: History) -> str | None:
 
 
 def throughput(history: History) -> str | None:
-    """Samples per second of all ranks together against the optimizer step."""
+    """Draw samples per second of all ranks together against the optimizer step."""
     points = _series(history, "samples_per_second")
     if not points:
         return None
@@ -265,7 +271,7 @@ def throughput(history: History) -> str | None:
 
 
 def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
-    """Each metric of a script against the line in which it stood, one below the other."""
+    """Draw each metric of a script against the number of its line, one below the other."""
     if not metrics:
         return None
 
@@ -280,7 +286,7 @@ def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
 
 
 def inputs(history: History) -> str | None:
-    """Epochs of each input of a mixture, and its own validation loss, against the step."""
+    """Draw epochs of each input of a mixture, and its own validation loss, against the step."""
     epochs, losses = _of_inputs(history, "epochs."), _of_inputs(history, "validation_loss.")
     if not epochs:
         return None
@@ -300,7 +306,7 @@ def inputs(history: History) -> str | None:
 
 
 def _of_inputs(history: History, prefix: str) -> dict[str, list[tuple[float, float]]]:
-    """Input → (step, value), of the metrics that begin with ``prefix``."""
+    """Return input → (step, value), of the metrics that begin with ``prefix``."""
     names = {name for line in history for name in line if name.startswith(prefix)}
     return {name.removeprefix(prefix): _series(history, name) for name in sorted(names)}
 
@@ -314,7 +320,7 @@ TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
     "samples per second against the optimizer step": throughput,
     "epochs of each input, and its validation loss, against the optimizer step": inputs,
 }
-"""Description → picture, in the order in which they stand on the page."""
+"""Description → picture, in their order on the page."""
 
 
 STYLE: dict[Any, Any] = {

@@ -1,4 +1,4 @@
-"""How fast a training of ours goes, beside earlier runs that were alike and what is foreseen."""
+"""Compare a training's speed with earlier runs of the same kind and with its forecast."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from trainyard.validate.rules.job_view import PROCESSES
 
 PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 LOOK_BACK = 5
-"""Executions before this one in which runs that were alike are looked for."""
+"""Number of earlier executions that are searched for similar runs."""
 
 SPEED = {
     *Layout.model_fields,
@@ -31,13 +31,15 @@ EXCHANGED_APART = ("ddp", "smddp")
 
 
 class Paces:
-    """The pace of training jobs; what is expected of a job is looked for once."""
+    """Pace of training jobs; the expectation for a job is computed once."""
 
     def __init__(self) -> None:
         self._expected: dict[str, tuple[Expected, ...]] = {}
 
     def of(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
-        """None where the job is none of our loop's, or has said nothing yet."""
+        """Return the job's pace; None where it does not run our loop, or has not logged a metric
+        yet.
+        """
         found = seconds(job)
         if found is None:
             return None
@@ -47,12 +49,14 @@ class Paces:
         return Pace(found=found, expected=self._expected[name])
 
     def table(self, execution: Execution, steps: Steps) -> Table | None:
-        """The step's time and its parts, beside what was expected; None where nothing was."""
+        """Return a table of the step's time and its parts, beside the expected ones; None without
+        expectations.
+        """
         pace = self.read(execution, steps)
         return pace.table() if pace else None
 
     def read(self, execution: Execution, steps: Steps) -> Pace | None:
-        """The pace of a run's training; None where nobody expected anything of it."""
+        """Return the pace of a run's training; None without expectations."""
         if "Train" not in steps or (job := steps["Train"].job) is None:
             return None
         if job[0] != "TrainingJob":
@@ -61,7 +65,7 @@ class Paces:
         return pace if pace and pace.expected else None
 
     def said(self, execution: Execution, job: Mapping[str, Any]) -> str:
-        """What there is to say of a job that is slow; nothing of another."""
+        """Return a remark on a job that is slow; empty for others."""
         if _warms_up(job):
             return ""
         pace = self.of(execution, job)
@@ -69,18 +73,22 @@ class Paces:
 
 
 def _warms_up(job: Mapping[str, Any]) -> bool:
-    """Whether its latest metric line is the first one, in which kernels are chosen and compiled."""
+    """Return whether its latest metric line is the first, in which kernels are chosen
+    and compiled.
+    """
     interval = job.get("HyperParameters", {}).get("log_interval", "")
     return interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval)
 
 
 def read_pace(execution: Execution, steps: Steps) -> Pace | None:
-    """What the report says of it."""
+    """Return the pace of the run's training, for the report."""
     return Paces().read(execution, steps)
 
 
 def seconds(job: Mapping[str, Any]) -> Seconds | None:
-    """What a step took as the job's latest metric line says it; None where there is none."""
+    """Return the seconds of a step and its parts in the job's latest metric line; None
+    without one.
+    """
     found = latest(job)
     if not is_ours(found) or "train:step_seconds" not in found:
         return None
@@ -89,23 +97,23 @@ def seconds(job: Mapping[str, Any]) -> Seconds | None:
 
 
 def _expected(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expected]:
-    """By earlier runs, which go first, and as it is foreseen."""
+    """Yield the expected pace: from earlier runs first, then the forecast."""
     if (before := earlier(list(_alike(execution, job)))) is not None:
         yield before
     try:
         yield foreseen(of_description(job))
-    except ForesightError:  # nothing is claimed of it
+    except ForesightError:  # no forecast
         return
 
 
 def _alike(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
-    """Steps of earlier trainings with the same work on the same machines."""
+    """Yield steps of earlier trainings with the same work on the same machines."""
     names = {job["TrainingJobName"]}
     for other in execution.earlier(LOOK_BACK):
         for step in other.steps():
             if step.status != "Succeeded" or not step.job or step.job[0] != "TrainingJob":
                 continue
-            if step.job[1] not in names:  # answered from the cache: the same job once more
+            if step.job[1] not in names:  # from the cache: the same job again
                 names.add(step.job[1])
                 before = other.training_job(step.job[1])
                 if _work(before) == _work(job) and (took := seconds(before)) is not None:
@@ -113,14 +121,14 @@ def _alike(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
 
 
 def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
-    told, where = job.get("HyperParameters", {}), job["ResourceConfig"]
-    work = {name: told[name] for name in sorted(SPEED & told.keys())}
+    settings, where = job.get("HyperParameters", {}), job["ResourceConfig"]
+    work = {name: settings[name] for name in sorted(SPEED & settings.keys())}
     machines = (where.get("InstanceType"), where.get("InstanceCount"))
     return work, machines, job.get("Environment", {}).get(PROCESSES)
 
 
 def foreseen(training: Ours) -> Expected:
-    """The parts of a step as metric lines tell them apart."""
+    """Return the forecast of the parts of a step that metric lines report."""
     time = measured_corrections.read().time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
     if training.loop.strategy in EXCHANGED_APART:

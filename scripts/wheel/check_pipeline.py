@@ -1,4 +1,4 @@
-"""Somebody's test of it, which pytest is told by name."""
+"""Test of the user's pipeline; pytest is given this file by name."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Somebody's pipeline, with boto3 alone: a script counts the words of a text in S3."""
+"""A user's pipeline, with boto3 alone: a script counts the words of a text in S3."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ pathlib.Path("{FOLDER}/counts/counts.json").write_text(json.dumps({{"words": len
 
 
 def source(name: str) -> dict:
-    """An input of the step, from a prefix of that name."""
+    """Return an input of the step, from a prefix of that name."""
     s3 = {"S3Uri": f"s3://{BUCKET}/{name}", "LocalPath": f"{FOLDER}/{name}"}
     return {"InputName": name, "S3Input": s3 | {"S3DataType": "S3Prefix", "S3InputMode": "File"}}
 
@@ -59,7 +59,7 @@ DEFINITION = {
 
 
 def start() -> str:
-    """Upload, create and start it; the execution's ARN."""
+    """Upload, create and start it; return the execution's ARN."""
     s3, sagemaker = boto3.client("s3"), boto3.client("sagemaker")
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key="code/count.py", Body=COUNT)

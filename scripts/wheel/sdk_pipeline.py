@@ -1,4 +1,4 @@
-"""Somebody's pipeline with the SageMaker SDK v3: AWS's own classes, a script and a step."""
+"""A user's pipeline with the SageMaker SDK v3: AWS's own classes, a script and a step."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The baselines on the test split: their metrics, and their scores where there are any.
+"""Score the baselines on the test split: their metrics, and their scores where there are any.
 
 The summary (``steps.shard.split_summary``) holds the split's manifests, but no shard of it.
 """
@@ -14,25 +14,25 @@ from training.data.dataset import Dataset
 from training.scores import Block
 from training.workloads import Workload, spec
 
-READ = 1 << 20  # names of examples at a time
+READ = 1 << 20  # names of examples per read
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSplit:
-    """See above."""
+    """The train split, or its summary, that the baselines are fitted on."""
 
     folder: Path
-    """Where its manifests are."""
+    """Folder of its manifests."""
     split: Dataset
-    """The split; of a summary its manifests alone, and no sample can be read."""
+    """The split; with a summary only its manifests, so no sample can be read."""
     sample: Dataset
-    """What baselines are fitted on."""
+    """Samples that the baselines are fitted on."""
     named: Dataset | None
-    """The names of all examples; without a summary the workload is asked for them."""
+    """Names of all examples; None without a summary: the workload names them."""
 
     @classmethod
     def open(cls, inputs: Path) -> Self:
-        """``summary`` among the job's inputs, or else ``train``."""
+        """Open ``summary`` among the job's inputs, or else ``train``."""
         folder = inputs / "summary"
         if not folder.is_dir():
             train = Dataset(inputs / "train")
@@ -41,16 +41,16 @@ class TrainSplit:
         return cls(folder, Dataset(folder), Dataset(folder / "sample"), named)
 
     def examples(self, workload: Workload) -> Iterator[Block]:
-        """``example`` of every example, and ``group`` where the data have groups."""
+        """Yield ``example`` of every example, and ``group`` where the data have groups."""
         return workload.examples(self.split) if self.named is None else self.named.batches(READ)
 
 
 def baselines(
     options: argparse.Namespace, name: str, workload: Workload, train: TrainSplit, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """Baseline → metric → value; ``name`` is the workload's.
+    """Return baseline → metric → value; ``name`` is the workload's.
 
-    Scores become ``baseline-<baseline>.parquet`` beside the challenger's, row for row, and the
+    Scores go into ``baseline-<baseline>.parquet`` beside the challenger's, row for row, and the
     metrics are read off them, as those of the models are.
     """
     known, limit = spec(name), options.baseline_units
@@ -73,12 +73,12 @@ def scored(
     sha256: str | None = None,
     train: str | None = None,
 ) -> dict[str, float]:
-    """Metric → value of a baseline's scores, which are written first.
+    """Return metric → value of a baseline's scores, which are written first.
 
     Args:
-        name: of the workload.
-        sha256: of the model that the baseline is, if it is one.
-        train: fingerprint of what it was fitted on, if that is known.
+        name: name of the workload.
+        sha256: hash of the baseline's model, if it is a model.
+        train: fingerprint of the data that it was fitted on, if known.
     """
     table = f"baseline-{baseline}"
     path = options.root / f"processing/output/scores/{table}.parquet"

@@ -6,4 +6,4 @@ from steps.evaluate_script.config import EvaluationScript
 
 
 class EvaluateConfig(EvaluateSettings, EvaluationScript, ProcessingCompute):
-    """The trained model, and the baselines, on the held-out test split."""
+    """Evaluation of the trained model, and the baselines, on the held-out test split."""

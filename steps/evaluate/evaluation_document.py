@@ -1,6 +1,6 @@
-"""evaluation.json, as the evaluate step writes it: no NaN, which becomes null.
+"""Define evaluation.json, as the evaluate step writes it: no NaN, which becomes null.
 
-A script of one's own is scored by no code of ours: what only our workloads know is null there.
+Our code does not score your own script: fields that only our workloads know are null there.
 """
 
 import json
@@ -16,7 +16,7 @@ class Metric(TypedDict):
 
     value: float | None
     standard_error: float | None
-    """Over groups; null where there is none."""
+    """Standard error over groups; null where there is none."""
 
 
 class Artifact(TypedDict):
@@ -27,14 +27,14 @@ class Artifact(TypedDict):
 
 
 class Champion(TypedDict):
-    """What the challenger is compared with."""
+    """Model that the challenger is compared with."""
 
     arn: str
-    """The ARN of its model package; ``none`` or ``unresolved`` where there is none."""
+    """ARN of its model package; ``none`` or ``unresolved`` without a champion."""
     metrics: dict[str, Metric]
     artifact: Artifact | None
     error: str | None
-    """Why it cannot be compared; null where it can, or where there is none."""
+    """Reason why it cannot be compared; null where it can, or without a champion."""
 
 
 class Channel(TypedDict):
@@ -43,30 +43,30 @@ class Channel(TypedDict):
     files: int
     bytes: int
     sha256: str
-    """Of the JSON object: name of a file → its size and SHA-256."""
+    """Hash of the JSON object: name of a file → its size and SHA-256."""
 
 
 class Dataset(TypedDict):
-    """What was measured on. Hashes are SHA-256 in hexadecimal."""
+    """Data that the model was measured on. Hashes are SHA-256 in hexadecimal."""
 
     fingerprint: str
-    """It names train and test together."""
+    """Fingerprint of train and test together."""
     train_fingerprint: str | None
     test_fingerprint: str
     train_samples: int | None
     test_samples: int
     test_records: int
     train_manifests_sha256: str | None
-    """The hash of every byte of the split's manifests; null where a script was scored."""
+    """Hash of every byte of the split's manifests; null where a script was scored."""
     test_manifests_sha256: str | None
     summary_manifests_sha256: NotRequired[str]
-    """The same of all manifests in the summary of the train split, where one was read."""
+    """Hash of all manifests in the summary of the train split, where one was read."""
     channels: NotRequired[dict[str, Channel]]
-    """Of a script; ``test_fingerprint`` is made of all but ``train``."""
+    """Channels of a script; ``test_fingerprint`` is computed from all except ``train``."""
 
 
 class Leakage(TypedDict):
-    """Counts of what of the test split is in the train split, too; null: a script did not say."""
+    """Counts of test data that are also in the train split; null: not reported by a script."""
 
     examples: int | None
     """Rows whose content is in train."""
@@ -77,14 +77,14 @@ class Leakage(TypedDict):
 
 
 class NearDuplicates(TypedDict):
-    """Counts of test examples of which nearly the same is in train."""
+    """Counts of test examples that are nearly equal to one in train."""
 
     examples: int
     checked_examples: int
 
 
 class Latency(TypedDict):
-    """Single requests, from arrays in memory to outputs in memory."""
+    """Times of single requests, from arrays in memory to outputs in memory."""
 
     p50_ms: float
     """Milliseconds."""
@@ -94,44 +94,44 @@ class Latency(TypedDict):
     device: str
     threads: int
     waited_share: float | None
-    """Part of the time in which the process wanted a core and had none; null: nobody can tell."""
+    """Share of the time in which the process wanted a core and had none; null: unknown."""
     busy: bool
-    """Whether that disturbed it: then the figures are upper limits."""
+    """True if that disturbed the measurement: then the figures are upper limits."""
     rounds: int
 
 
 class Training(TypedDict):
-    """What the artifact says of how the weights were made."""
+    """Artifact's description of how the weights were trained."""
 
     identity: str | None
     stretches: list[dict[str, object]]
-    """Each uninterrupted part of the training."""
+    """Uninterrupted parts of the training."""
 
 
 class Base(TypedDict):
     """The model that the training began with."""
 
     sha256: str
-    """Of its model.tar.gz, or of its folder (``training.finetuning.hugging_face_folder``)."""
+    """Hash of its model.tar.gz, or of its folder (``training.finetuning.hugging_face_folder``)."""
     model_package: str | None
     uri: str
 
 
 class Model(TypedDict):
-    """What the artifact says of the model."""
+    """Artifact's description of the model."""
 
     steps: int | None
     """Optimizer steps."""
     parameters: int | None
     world_size: int | None
-    """Ranks that trained it."""
+    """Number of ranks that trained it."""
     packages_sha256: str | None
     training: Training
     base: NotRequired[Base]
 
 
 class Evaluation(TypedDict):
-    """evaluation.json."""
+    """Content of evaluation.json."""
 
     metrics: dict[str, Metric]
     champion: Champion
@@ -140,7 +140,7 @@ class Evaluation(TypedDict):
     dataset: Dataset
     leakage: Leakage
     near_duplicates: NotRequired[NearDuplicates]
-    """They are looked for where the recipe asks for them: reading all of train takes time."""
+    """Near duplicates, only if the recipe asks for them: reading all of train takes time."""
     latency: Latency | None
     artifact: Artifact
     scores: dict[str, Artifact]
@@ -157,7 +157,7 @@ def write(folder: Path, evaluation: Evaluation) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN: null instead, which the gate rejects as missing."""
+    """Replace NaN, which JSON lacks, by null, which the gate rejects as missing."""
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

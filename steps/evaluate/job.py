@@ -41,10 +41,12 @@ from trainyard.common.hashes import file_sha256, lines_sha256
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
+    """Write the scores, then evaluation.json: metrics, baselines, and the data they were measured
+    on.
+    """
     fit_threads()
     # scikit-learn's OpenMP, loaded later, reads it: threads that wait for a core then do not spin,
-    # which on a busy machine makes minutes of seconds.
+    # which on a busy machine turns seconds into minutes.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     inputs = options.root / "processing/input"
     base = inputs / BASE if options.base else None
@@ -86,7 +88,7 @@ def evaluate(options: argparse.Namespace) -> None:
 def _near(
     options: argparse.Namespace, workload: Workload, train: Dataset, test: Dataset
 ) -> dict[str, Any]:
-    """What was found, if it was asked for: reading the train split as a whole takes time."""
+    """Return the near duplicates, if asked for: reading the whole train split takes time."""
     if not options.near_duplicates:
         return {}
     found = near_duplicates(workload.sketches(train), workload.sketches(test))
@@ -105,7 +107,7 @@ def _check_trained_on(train: Dataset, challenger: Trained) -> None:
 def _scored(
     options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
 ) -> tuple[Metrics, Champion]:
-    """Write the scores of challenger and champion; the metrics are read off the files."""
+    """Write the scores of challenger and champion; the metrics are computed from the files."""
     folder = options.root / "processing/input/champion"
     champion, failed = open_champion(folder, options.champion, challenger, base)
     ordered = challenger.workload.packing.info.get("groups_ordered", False)
@@ -114,7 +116,7 @@ def _scored(
         path = options.root / f"processing/output/scores/{name}.parquet"
         header = _header(name, options.champion if champion else None, one, test)
         header["groups_ordered"] = ordered
-        # The challenger's workload for both: it says what the slices are.
+        # The challenger's workload for both: it defines the slices.
         model, slices = lambda: one.model, options.slices
         found = _rows(options, name, challenger, one.source, model, test, slices)
         write(path, found, header)
@@ -137,12 +139,12 @@ def _rows(
     test: Dataset,
     slices: Sequence[str] = (),
 ) -> Iterator[Block]:
-    """The scores of a model, which ``source`` opens once more in other processes."""
-    told = challenger.description
+    """Yield the scores of a model; other processes open ``source`` again."""
+    description = challenger.description
     scoring = Scoring(
         table,
-        told["workload"],
-        told["workload_config"],
+        description["workload"],
+        description["workload_config"],
         challenger.source.folder,
         source,
         options.root / "processing/input/test",
@@ -155,7 +157,7 @@ def _rows(
 def _base(
     options: argparse.Namespace, base: Path, challenger: Trained, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """The metrics of the model that the training began with, on the very same rows."""
+    """Return the metrics of the model that the training began with, on the very same rows."""
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(base, uri=options.base)
     model = partial(source.model, workload, name)
@@ -165,7 +167,7 @@ def _base(
 
 
 def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dict[str, Any]:
-    """What a file of scores says of itself."""
+    """Return the header of a file of scores."""
     return {
         "model": name,
         "champion": champion,
@@ -177,7 +179,9 @@ def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dic
 
 
 def _manifests(folder: Path, below: str = "") -> str:
-    """The hash of all manifests, byte by byte: a fingerprint is of what samples depend on alone."""
+    """Return the hash of all manifests, byte by byte; a fingerprint covers only what samples depend
+    on.
+    """
     names = sorted(f.relative_to(folder).as_posix() for f in folder.glob(f"{below}manifest-*.json"))
     return lines_sha256(f"{name} {file_sha256(folder / name)}" for name in names)
 
@@ -194,10 +198,10 @@ def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The job's arguments."""
+    """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
-    parser.add_argument(f"--{BASE}", help="URI of what the training began with, if not fresh")
+    parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
     parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return typed(parser, arguments, EvaluateSettings)
@@ -209,16 +213,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
-    """``p50_ms`` and ``p95_ms`` of REQUESTS samples, one at a time, spread over the test split.
+    """Return ``p50_ms`` and ``p95_ms`` of REQUESTS samples, one at a time, spread over the test
+    split.
 
-    From stored arrays in memory to the outputs in memory, on the model's device, the workload's
-    ``prepare`` between them: no network, no parsing. The first WARM requests do not count.
+    Measured from stored arrays in memory to outputs in memory, on the model's device, with the
+    workload's ``prepare`` included: no network, no parsing. The first WARM requests do not count.
 
-    Whatever else runs on the machine makes it longer, never shorter. ``waited_share`` is the part
-    of the time in which the process wanted a core and had none, null where the kernel does not say;
-    with more than BUSY all is measured again, and the quietest of ``rounds`` counts. ``busy``: that
-    one, too, was disturbed, so the figures are upper limits. Another process on the same GPU is not
-    noticed.
+    Other load on the machine makes it longer, never shorter. ``waited_share`` is the part
+    of the time in which the process wanted a core and had none, null where the kernel does not
+    report it; above BUSY all is measured again, and the quietest of ``rounds`` counts. ``busy``:
+    that round was disturbed too, so the figures are upper limits. Another process on the same GPU
+    is not noticed.
     """
     device = next(model.parameters()).device
     indices = np.linspace(0, len(test) - 1, WARM + REQUESTS).astype(np.int64)
@@ -262,6 +267,6 @@ def _seconds(
 
 
 if __name__ == "__main__":
-    with uncollected():  # nor what is imported above
+    with uncollected():  # nor the imports above
         import torch._dynamo  # noqa: F401 (the first model that is built imports it)
     main()

@@ -1,4 +1,4 @@
-"""Requests timed one by one, again where something else had the cores; without torch."""
+"""Time requests one by one, again if other processes had the cores; without torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,26 +7,29 @@ from training.cpu_cores import Waited
 
 WARM, REQUESTS = 10, 100
 ROUNDS, PATIENCE = 5, 30.0
-"""A busy machine is measured again, up to so often and for so many seconds in all."""
+"""Limits of repeated measurements on a busy machine: rounds, and seconds in all."""
 BUSY = 0.2
-"""Beyond this share of the wanted time without a core, and requests take 1 / (1 - 0.2) as long."""
+"""Share of the wanted time without a core above which a round is busy; requests take 1 / (1 - 0.2)
+as long then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """``seconds`` of each request; ``waited``: see ``training.cpu_cores.Waited.share_since``."""
+    """One round: ``seconds`` of each request; ``waited``: see
+    ``training.cpu_cores.Waited.share_since``.
+    """
 
     seconds: list[float]
     waited: float | None
 
     @property
     def busy(self) -> bool:
-        """Whether something else had the cores."""
+        """Return whether other processes had the cores."""
         return self.waited is not None and self.waited > BUSY
 
 
 def timed(seconds: Callable[[int], float], count: int) -> Round:
-    """A round of ``count`` requests; ``seconds`` makes the one of that number."""
+    """Time a round of ``count`` requests; ``seconds`` runs the request of that number."""
     before = Waited.now()
     taken = [seconds(number) for number in range(count)]
     after = Waited.now()
@@ -34,7 +37,7 @@ def timed(seconds: Callable[[int], float], count: int) -> Round:
 
 
 def quietest(measure: Callable[[], Round]) -> tuple[Round, int]:
-    """The first round that is not busy, else the quietest; and how many there were."""
+    """Return the first round that is not busy, else the quietest; and the number of rounds."""
     best = measure()
     rounds, spent = 1, sum(best.seconds)
     while best.busy and rounds < ROUNDS and spent < PATIENCE:

@@ -1,6 +1,6 @@
-"""Which examples and groups of the test split stand in the train split, too.
+"""Count examples and groups of the test split that are also in the train split.
 
-Ids of 64 bits go into files by some of their bits, PARTS of each split, so that equal ids meet in
+Ids of 64 bits go into PARTS files per split, by some of their bits, so that equal ids meet in
 files of equal number: memory holds 1/PARTS of the test split's ids, 8 bytes each (10^9 examples:
 125 MB), and a piece of the train split's.
 """
@@ -17,11 +17,11 @@ from training.data.example_hashes import mixed
 from training.scores import Block
 
 PARTS = 64
-PIECE = 1 << 20  # ids that are read at once
+PIECE = 1 << 20  # ids per read
 
 
 def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
-    """Count: test ``examples`` and ``groups`` found in train, and how many were looked for.
+    """Count test ``examples`` and ``groups`` found in train, and how many were looked for.
 
     ``examples`` counts rows, ``groups`` distinct ones. Where the data have no groups, an example is
     a group of its own.
@@ -61,7 +61,7 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
 
 
 def _overlap(sides: dict[str, Path], kind: str) -> list[int]:
-    """Count in the test split: rows, those in train, distinct ids, those of them in train."""
+    """Count in the test split: rows, rows in train, distinct ids, distinct ids in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
         ids = np.fromfile(_part(sides["test"], kind, part), np.int64)

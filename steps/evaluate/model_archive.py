@@ -1,4 +1,4 @@
-"""A model that was given as an archive, or file by file, opened; challenger and champion alike."""
+"""Open a model that was given as an archive, or file by file; challenger and champion alike."""
 
 import json
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ from trainyard.common.errors import DataError, TrainyardError
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model is opened from: paths and words, which another process understands, too."""
+    """Source of a model: paths and words, which another process understands too."""
 
     folder: Path
-    """Its files, unpacked; or a base in any form, where ``uri`` says what it is."""
+    """Its files, unpacked; or a base in any form, if ``uri`` is set."""
     base: Path | None = None
-    """Folder with the model that its adapters belong to, where the files hold adapters alone."""
+    """Folder with the model that its adapters belong to, if the files hold only adapters."""
     uri: str | None = None
-    """Of the base that a training began with."""
+    """URI of the base that a training began with."""
 
     def model(self, workload: Workload, name: str) -> nn.Module:
-        """The model in evaluation mode, on the CPU; ``name`` is the workload's.
+        """Return the model in evaluation mode, on the CPU; ``name`` is the workload's.
 
         Raises:
-            DataError: it is damaged, or another workload's.
+            DataError: the model is damaged, or another workload's.
         """
         if self.uri is None:
             return open_artifact(self.folder, self.base)[1]
@@ -43,26 +43,26 @@ class Source:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, and what its files say of it."""
+    """A model, and the description in its files."""
 
     workload: Workload
     model: nn.Module
     description: dict[str, Any]
-    """Its config.json."""
+    """Content of its config.json."""
     artifact: Artifact
-    """The files as they are registered."""
+    """Files as they are registered."""
     source: Source
 
 
 def open_archive(folder: Path, workload: str | None = None, base: Path | None = None) -> Trained:
-    """The folder's model, on the CPU.
+    """Open the folder's model, on the CPU.
 
     Args:
-        workload: the name that its workload must have.
-        base: folder with the model that its adapters belong to, where it holds adapters alone.
+        workload: required name of its workload.
+        base: folder with the model that its adapters belong to, if it holds only adapters.
 
     Raises:
-        TrainyardError: there is none, it is damaged, or of another workload.
+        TrainyardError: the model is missing, damaged, or of another workload.
     """
     files = files_of(folder, folder / "model")
     if workload is not None:
@@ -71,7 +71,7 @@ def open_archive(folder: Path, workload: str | None = None, base: Path | None = 
 
 
 def _check_workload(path: Path, expected: str) -> None:
-    """Before anything is imported that the archive names."""
+    """Check the workload before anything that the archive names is imported."""
     try:
         name = json.loads(path.read_bytes())["workload"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -80,19 +80,20 @@ def _check_workload(path: Path, expected: str) -> None:
         raise DataError(f"it is of workload {name!r}; expected {expected!r}")
 
 
-# It is evidence from outside: whatever is wrong with it becomes a reason, which makes the gate
-# reject, and never ends the job.
+# The champion is evidence from outside: an error in it becomes a reason, which makes the gate
+# reject; it never ends the job.
 
 
 def open_champion(
     folder: Path, arn: str, challenger: Trained, base: Path | None = None
 ) -> tuple[Trained | None, str | None]:
-    """(the champion, None), (None, why it cannot be compared), or (None, None) when there is none.
+    """Return (the champion, None), (None, why it cannot be compared), or (None, None) without a
+    champion.
 
     Args:
-        folder: holds its model.tar.gz or its files, or no-champion.json.
-        arn: of its model package; or ``none``, ``unresolved``.
-        base: folder with the challenger's base, which a champion of adapters may have, too.
+        folder: folder with its model.tar.gz or its files, or no-champion.json.
+        arn: ARN of its model package; or ``none``, ``unresolved``.
+        base: folder with the challenger's base, which a champion of adapters may share.
     """
     if arn in (NONE, UNRESOLVED):
         return None, None
@@ -104,7 +105,7 @@ def open_champion(
 
 def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
     if (folder / "no-champion.json").exists():
-        raise DataError("the parameter ChampionModelUri does not say where its model is")
+        raise DataError("the parameter ChampionModelUri names no folder with its model")
     if (begun := _as_base(folder, challenger)) is not None:
         return begun
     champion = open_archive(folder, challenger.description["workload"], base)
@@ -117,14 +118,14 @@ def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
 
 
 def _as_base(folder: Path, challenger: Trained) -> Trained | None:
-    """The champion that is the challenger's own base: it takes what the challenger takes, whatever
-    samples it was trained on.
+    """Return the champion if it is the challenger's own base: it takes the challenger's samples,
+    whatever it was trained on.
     """
-    told = challenger.description.get(BASE)
-    if told is None or model_files.sha256(folder) != told["sha256"]:
+    base = challenger.description.get(BASE)
+    if base is None or model_files.sha256(folder) != base["sha256"]:
         return None
     workload, name = challenger.workload, challenger.description["workload"]
-    source = Source(folder, uri=told["uri"])
+    source = Source(folder, uri=base["uri"])
     model = source.model(workload, name)
     return Trained(workload, model, {"workload": name}, evidence(folder), source)
 

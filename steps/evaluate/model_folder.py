@@ -1,4 +1,4 @@
-"""A model in a folder, archived or not: its evidence, and its files. Without torch."""
+"""Read a model in a folder, archived or not: its evidence, and its files. Without torch."""
 
 import gzip
 import tarfile
@@ -13,10 +13,11 @@ from trainyard.common.errors import DataError
 
 
 def files_of(folder: Path, target: Path) -> Path:
-    """Where the model's files lie: in ``target``, unpacked there from a model.tar.gz, or here.
+    """Return the folder of the model's files: ``target``, if unpacked from a model.tar.gz, or
+    ``folder``.
 
     Raises:
-        DataError: there is no model, or its archive is damaged.
+        DataError: the model is missing, or its archive is damaged.
     """
     if archive := model_files.archive_in(folder):
         unpack(archive, target)
@@ -27,7 +28,7 @@ def files_of(folder: Path, target: Path) -> Path:
 
 
 def evidence(folder: Path) -> Artifact:
-    """``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
+    """Return ``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
     size, digest = model_files.registered(folder)
     return {"bytes": size, "sha256": digest}
 
@@ -36,7 +37,7 @@ def unpack(archive: Path, folder: Path) -> None:
     """Put the model's files into ``folder``.
 
     Raises:
-        DataError: the archive is damaged, or a file of it would lie elsewhere.
+        DataError: the archive is damaged, or a file in it leads out of the folder.
     """
     try:
         with tarfile.open(archive) as tar:

@@ -1,4 +1,4 @@
-"""The test examples of which nearly the same stands in the train split.
+"""Find test examples that are nearly equal to an example of the train split.
 
 Sketches (MinHash) that are equal in one of BANDS bands are compared as a whole: of examples that
 have ALIKE of their shingles in common, this finds 99.98 % (Leskovec, Rajaraman & Ullman, Mining of
@@ -16,13 +16,13 @@ from training.data.example_hashes import chained
 ALIKE = 0.8
 BANDS = 16
 MOST = 100_000
-"""Test examples that are looked for: of more, the first ones."""
+"""Most test examples that are looked for: the first ones."""
 PIECE = 4096
-"""Train examples that are compared at once."""
+"""Train examples compared at once."""
 
 
 def near_duplicates(train: Iterable[np.ndarray], test: Iterable[np.ndarray]) -> dict[str, int]:
-    """Count: test ``examples`` of which nearly the same is in train, and how many were looked for.
+    """Count test ``examples`` that are nearly equal to one in train, and how many were looked for.
 
     ``train``, ``test``: sketches, uint32 (examples, places), in pieces.
     """
@@ -62,7 +62,7 @@ def _pieces(sketches: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _bands(sketches: np.ndarray) -> np.ndarray:
-    """uint64 (examples, BANDS): one number for the places of each band."""
+    """Return uint64 (examples, BANDS): one number for the places of each band."""
     places = sketches.reshape(len(sketches), BANDS, sketches.shape[1] // BANDS).astype(np.uint64)
     out = np.zeros(places.shape[:2], np.uint64)
     for place in range(places.shape[2]):

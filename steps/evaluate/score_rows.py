@@ -1,4 +1,4 @@
-"""The rows of a model's scores, from as many processes as there are GPUs.
+"""Compute the rows of a model's scores, in as many processes as there are GPUs.
 
 Each process opens the model on a GPU of its own, scores a share of the split's batches, and leaves
 its rows in a file; the job reads the files one after the other, so no more is in its memory than
@@ -37,21 +37,21 @@ log = logging.getLogger(__name__)
 
 THREADS = 4
 WORTH = 10**12
-"""Operations that make a further process worth its start: some ten seconds of four cores."""
+"""Operations that make a further process worth its start, about ten seconds of four cores."""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored, in words that another process understands, too."""
+    """Description of a scoring that another process can rebuild."""
 
     name: str
-    """Of the table."""
+    """Name of the table."""
     workload: str
     config: Mapping[str, Any]
     assets: Path
-    """The files of the challenger, whose workload says what the slices are."""
+    """Files of the challenger, whose workload defines the slices."""
     source: Source
-    """Of the model."""
+    """Source of the model."""
     test: Path
     slices: tuple[str, ...] = ()
 
@@ -64,11 +64,11 @@ def rows(
     folder: Path,
     asked: int | None,
 ) -> Iterator[Block]:
-    """All rows in their order. ``model`` is called where this process scores by itself.
+    """Yield all rows in their order. ``model`` is called where this process scores by itself.
 
     Args:
-        folder: is made; files of the processes lie there for a while.
-        asked: processes; None for as many as are of use.
+        folder: is created; holds the processes' files for a while.
+        asked: number of processes; None for as many as are useful.
 
     Raises:
         TrainyardError: a process failed, with its reason; all are ended.
@@ -88,7 +88,7 @@ def rows(
 
 
 def _shared(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
-    """The rows, from ``count`` processes."""
+    """Yield the rows, from ``count`` processes."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
         files = [Path(parts) / f"{index}.arrow" for index in range(count)]
@@ -100,7 +100,8 @@ def _shared(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
 
 
 def of_use(model: nn.Module, test: Dataset) -> int:
-    """One process a GPU, or for every THREADS cores; fewer where there is little to compute.
+    """Return the useful number of processes: one per GPU, or per THREADS cores; fewer where there
+    is little to compute.
 
     Two operations for each parameter and stored byte are a guess that no small split exceeds.
     """
@@ -110,7 +111,7 @@ def of_use(model: nn.Module, test: Dataset) -> int:
 
 
 def placed(model: nn.Module, index: int = 0) -> nn.Module:
-    """The model on a GPU, which is the current one then, or on the CPU without one."""
+    """Return the model on a GPU, which becomes the current one, or on the CPU without one."""
     if not (there := torch.cuda.device_count()):
         return model
     torch.cuda.set_device(index % there)
@@ -119,7 +120,7 @@ def placed(model: nn.Module, index: int = 0) -> nn.Module:
 
 @contextmanager
 def _threads() -> Iterator[None]:
-    """On CPUs the threads that every process computes with, however many processes there are."""
+    """Set, on CPUs, the number of threads of every process, however many processes there are."""
     before = torch.get_num_threads()
     if not torch.cuda.is_available():
         torch.set_num_threads(min(before, THREADS))
@@ -130,7 +131,7 @@ def _threads() -> Iterator[None]:
 
 
 def _score(scoring: Scoring, share: Share, file: Path) -> None:
-    """What a process of the crew does."""
+    """Score a share; this runs in a process of the crew."""
     # Threads that decode take their part of the cores; those of torch do not depend on the count.
     fit_threads({})
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
@@ -152,16 +153,16 @@ def in_order(
     tasks: Sequence[tuple[Any, ...]],
     results: Sequence[Result],
 ) -> Generator[Result, None, None]:
-    """``work(*task)`` in a process for each task; each one's result when it and those before it
+    """Run ``work(*task)`` in a process for each task; yield each result when it and those before it
     are done.
 
     Args:
-        what: a process is called, with its number from 1.
-        work: of a module, and its arguments can be pickled.
+        what: name of a process, followed by its number from 1.
+        work: a function of a module, with arguments that can be pickled.
 
     Raises:
-        TrainyardError: of the first that fails, with the process's name, or that it died.
-        RuntimeError: a defect; holds the process's traceback.
+        TrainyardError: the first process failed or died; gives its name.
+        RuntimeError: a bug; holds the process's traceback.
     """
     crew: list[_Process] = []
     try:
@@ -177,7 +178,7 @@ def in_order(
 
 
 class _Process:
-    """A process, and the pipe that it tells its end through."""
+    """A process, and the pipe through which it reports its end."""
 
     def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
         self.name, self.done = name, False
@@ -187,7 +188,7 @@ class _Process:
         theirs.close()  # else the pipe would not end with the process
 
     def hear(self) -> None:
-        """Its last word. Raises: what it failed with."""
+        """Read its last message. Raises: the error that it failed with."""
         try:
             failed = self.pipe.recv()
         except (EOFError, OSError):
@@ -214,7 +215,7 @@ class _Process:
 
 
 def _hear(crew: Sequence[_Process]) -> None:
-    """Wait until one of them has something to say, or is dead."""
+    """Wait until one of them has sent a message, or is dead."""
     busy = {process.pipe: process for process in crew if not process.done}
     for pipe in wait(list(busy)):
         busy[pipe].hear()

@@ -1,6 +1,6 @@
-"""Scores of every example as a Parquet file: written block by block, read block by block.
+"""Store the scores of every example in a Parquet file: written and read block by block.
 
-A row group holds GROUP rows at most, so neither writing nor reading takes more memory for more
+A row group holds at most GROUP rows, so neither writing nor reading takes more memory for more
 examples. ``training.scores`` names the columns.
 """
 
@@ -29,13 +29,13 @@ TYPES["label"] = pa.uint8()
 
 
 def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
-    """The file appears under its name with all rows, or not at all.
+    """Write the file, which appears under its name with all rows, or not at all.
 
     ``header`` goes into the file's metadata as JSON, under ``trainyard``, with the format's number;
-    of its ``metrics`` those that have columns.
+    of its ``metrics`` only those that have columns.
 
     Raises:
-        DataError: there is no row.
+        DataError: there are no rows.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file.Draft(path) as file:
@@ -43,7 +43,7 @@ def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> Non
 
 
 class Scores:
-    """A file's blocks, as often as they are asked for: what the metrics are computed from."""
+    """Blocks of a file, read as often as they are asked for; metrics are computed from them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class Scores:
 
 
 def write_part(path: Path, blocks: Iterable[Block]) -> None:
-    """Rows for ``read_part``, perhaps none; in Arrow's format, which keeps every bit."""
+    """Write rows for ``read_part``, perhaps none; in Arrow's format, which keeps every bit."""
     with pa.OSFile(str(path), "wb") as file:
         writer = None
         for block in _gathered(blocks):
@@ -69,7 +69,7 @@ def write_part(path: Path, blocks: Iterable[Block]) -> None:
 
 
 def read_part(path: Path) -> Iterator[Block]:
-    """The rows of ``write_part``, in blocks."""
+    """Yield the rows of ``write_part``, in blocks."""
     if not path.stat().st_size:
         return
     with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as batches:
@@ -79,7 +79,9 @@ def read_part(path: Path) -> Iterator[Block]:
 
 
 def tables(folder: Path) -> dict[str, Artifact]:
-    """Name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record binds."""
+    """Return name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record
+    binds.
+    """
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(folder.glob("*.parquet"))
@@ -103,7 +105,7 @@ def _described(header: Mapping[str, Any], columns: Sequence[str]) -> bytes:
 
 
 def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
-    """The blocks in tables of GROUP rows, the last one shorter."""
+    """Yield the blocks in tables of GROUP rows, the last one shorter."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for block in _gathered(blocks):
@@ -120,9 +122,10 @@ def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
 
 
 def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Blocks of FEW rows, the last one shorter: Arrow takes some kilobytes for each, however small.
+    """Yield blocks of FEW rows, the last one shorter: Arrow takes some kilobytes for each, however
+    small.
 
-    How the rows come in blocks leaves no trace in the file: equal rows are equal bytes.
+    The sizes of the given blocks do not change the file: equal rows give equal bytes.
     """
     waiting: list[Block] = []
     rows = 0

@@ -1,4 +1,4 @@
-"""Declares the evaluate step: the model, the champion and the baselines on the test split."""
+"""Declare the evaluate step: the model, the champion and the baselines on the test split."""
 
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
@@ -24,15 +24,16 @@ def evaluate_step(
     near_duplicates: bool = False,
     base: str | None = None,
 ) -> ProcessingStep:
-    """Output ``evaluation``: evaluation.json, also readable as the property file Evaluation.
+    """Declare the step with output ``evaluation``: evaluation.json, also the property file
+    Evaluation.
 
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
-    pipeline parameters ChampionArn and ChampionModelUri say who it is:
+    pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
     ``summarised``: whether the shard step wrote a summary of the train split, which is read then
-    instead of it. ``near_duplicates``: whether the gate asks for them. ``base``: S3 URI of the
-    model that the training began with, which is scored as baseline ``base_model``. A script of
-    one's own is evaluated by ``steps.evaluate_script.step``.
+    instead of it. ``near_duplicates``: whether the gate needs them. ``base``: S3 URI of the
+    model that the training began with, which is scored as baseline ``base_model``. Your own
+    script is evaluated by ``steps.evaluate_script.step``.
     """
     train_split = "summary" if summarised and not near_duplicates else "train"
     return processing_step(
@@ -48,7 +49,7 @@ def evaluate_step(
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            # Near-duplicates are found in the samples alone, of which a summary does not hold all.
+            # Near-duplicates need all samples, and a summary does not hold all.
             input_folder(train_split, output_uri(shard, train_split)),
             input_folder("test", output_uri(shard, "test")),
             input_folder("champion", context.parameters["ChampionModelUri"]),

@@ -26,7 +26,7 @@ from steps.evaluate.evaluation_document import (
     Model,
 )
 from steps.evaluate.score_table import Scores, tables
-from steps.evaluate_script import script_report as told
+from steps.evaluate_script import script_report as report
 from steps.evaluate_script.script_process import Request, Script
 from steps.evaluate_script.script_scoring import Scored, Scoring
 from steps.job_main import run
@@ -34,14 +34,14 @@ from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
 
 TRAIN = "train"
-"""The channel on which nothing is tested: it is there to look for leaks."""
+"""Channel that is not tested on, but searched for leaks."""
 
 
 def channel(name: str, folder: Path) -> Channel:
-    """How many files and bytes the channel has, and the hash of all.
+    """Return the channel's numbers of files and bytes, and the hash of all.
 
     Raises:
-        DataError: it is empty.
+        DataError: the channel is empty.
     """
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     files = {name: path for name, path in files.items() if path.is_file()}
@@ -56,8 +56,8 @@ def channel(name: str, folder: Path) -> Channel:
 
 
 def test_fingerprint(channels: Mapping[str, Channel]) -> str:
-    """One hash for all channels that are tested on."""
-    tested = {name: told["sha256"] for name, told in channels.items() if name != TRAIN}
+    """Return one hash for all channels that are tested on."""
+    tested = {name: channel["sha256"] for name, channel in channels.items() if name != TRAIN}
     return json_sha256(tested)
 
 
@@ -71,7 +71,7 @@ def evaluate(options: argparse.Namespace) -> None:
     scoring = _scoring(options, test_fingerprint(described))
     challenger = scoring.of("challenger", inputs / "model")
     said = _said(challenger.files)
-    leaks = told.leaks(
+    leaks = report.leaks(
         challenger.output, challenger.table, options.leaks, grouped=challenger.grouped
     )
     evaluation: Evaluation = {
@@ -89,7 +89,9 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Latency | None:
-    """Of the challenger's inference script, where the recipe has a sample request."""
+    """Return the latency of the challenger's inference script, where the recipe has a sample
+    request.
+    """
     if options.request is None:
         return None
     out = challenger.output / "latency.json"
@@ -115,7 +117,9 @@ def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
 
 
 def _dataset(train: str | None, described: dict[str, Channel], challenger: Scored) -> Dataset:
-    """``train``: what the train step says of the data that it trained on."""
+    """Return the dataset; ``train``: the train step's fingerprint of the data that
+    it trained on.
+    """
     test = test_fingerprint(described)
     rows = sum(len(block["example"]) for block in Scores(challenger.table))
     return {
@@ -132,7 +136,9 @@ def _dataset(train: str | None, described: dict[str, Channel], challenger: Score
 
 
 def words(arguments: dict[str, Any]) -> list[str]:
-    """The arguments as AWS's drivers give them: ``--name value``, what is no text as JSON."""
+    """Return the arguments as AWS's drivers give them: ``--name value``, values other than text as
+    JSON.
+    """
     return [
         word
         for name, value in arguments.items()
@@ -141,24 +147,26 @@ def words(arguments: dict[str, Any]) -> list[str]:
 
 
 def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
-    """It is evidence from outside: whatever is wrong with it becomes a reason to reject."""
-    nobody: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
+    """Score the champion. It is evidence from outside: an error in it becomes a
+    reason to reject.
+    """
+    absent: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
     if options.champion in NOBODY:
-        return nobody
+        return absent
     folder = options.root / "processing/input/champion"
     try:
         if (folder / "no-champion.json").exists():
-            raise DataError("the parameter ChampionModelUri does not say where its model.tar.gz is")
+            raise DataError("the parameter ChampionModelUri names no folder with its model.tar.gz")
         champion = scoring.of("champion", folder)
     except DataError as error:
         why = f"champion {options.champion} cannot be compared: {error}"
         print(why, flush=True)
-        return {**nobody, "error": why}
-    return {**nobody, "metrics": champion.metrics, "artifact": champion.artifact}
+        return {**absent, "error": why}
+    return {**absent, "metrics": champion.metrics, "artifact": champion.artifact}
 
 
 def _said(files: Path) -> dict[str, Any]:
-    """What the train step says of the model, beside the script's own files."""
+    """Return the train step's description of the model, beside the script's own files."""
     file = files / "code/trainyard.json"
     try:
         found = json.loads(file.read_bytes())
@@ -184,7 +192,7 @@ def _model(said: dict[str, Any]) -> Model:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The job's arguments."""
+    """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--script", required=True, help="its name in the input script")
     parser.add_argument("--metrics", nargs="+", required=True, metavar="NAME=lower|higher")

@@ -1,6 +1,6 @@
-"""The columns of scores as a script may write them, checked and made the gate's.
+"""Check the columns of scores that a script writes, and convert them to the gate's.
 
-``example``           a string or an integer; ``example_ids`` makes 64 bits of it; one row each
+``example``           a string or an integer; ``example_ids`` turns it into 64 bits; one row each
 ``group``             likewise: examples of one group depend on each other; optional
 ``slice.<name>``      a string, an integer, true, false or null
 ``<metric>``          a number, or true and false: its weight is 1
@@ -9,7 +9,7 @@
 ``probability``       a number from 0 to 1, of a binary classifier, and
 ``label``             0 or 1
 
-``training.scores`` says what they are in the gate's table.
+``training.scores`` describes them in the gate's table.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ IDS = frozenset((str, int))
 SLICES = frozenset((str, int, bool, type(None)))
 SLICE = "slice."
 ROW = "row"
-"""Beside the table's own columns: the number of the row in its file, int64."""
+"""Column beside the table's own: the number of the row in its file, int64."""
 PREDICTIONS = ("probability", "label")
 
 
 def example_ids(values: Sequence[str | int]) -> np.ndarray:
-    """Ids as 64 bits, int64 (n,): BLAKE2b, 8 bytes little-endian, of the text in UTF-8.
+    """Return ids as 64 bits, int64 (n,): BLAKE2b, 8 bytes little-endian, of the text in UTF-8.
 
-    7 and "7" are one id. Two ids that differ are taken for equal with a probability of 2^-64.
+    7 and "7" are one id. Two different ids are taken for equal with a probability of 2^-64.
     """
     texts = (str(value).encode("utf-8", "surrogatepass") for value in values)
     hashed = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
@@ -42,11 +42,11 @@ def example_ids(values: Sequence[str | int]) -> np.ndarray:
 
 
 def scored(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block:
-    """The piece as the gate's columns, and ROW.
+    """Return the piece as the gate's columns, and ROW.
 
     Args:
-        metrics: those of the recipe; of these, one that has no column is left out.
-        slices: those that must be there.
+        metrics: metrics of the recipe; one without a column is left out.
+        slices: slices that must be there.
 
     Raises:
         DataError: names file, row, column, value and what was expected.
@@ -70,7 +70,7 @@ def scored(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block
 
 
 def named(piece: Piece) -> dict[str, np.ndarray]:
-    """``example``, ``group`` and ROW.
+    """Return ``example``, ``group`` and ROW.
 
     Raises:
         DataError: an id is missing, or neither text nor a whole number.
@@ -119,7 +119,7 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
 
 def _ids(piece: Piece, name: str) -> np.ndarray:
     values = piece.columns[name]
-    _check_types(piece, name, IDS, "expected a string or an integer: what names it in the data")
+    _check_types(piece, name, IDS, "expected a string or an integer: its name in the data")
     return example_ids(values)
 
 

@@ -1,6 +1,6 @@
-"""The rows of a JSON Lines or Parquet file that somebody's script wrote, piece by piece.
+"""Read the rows of a JSON Lines or Parquet file that a user's script wrote, piece by piece.
 
-A piece is some rows as a list a column; all rows of a file have the same columns.
+A piece is some rows, with a list for each column; all rows of a file have the same columns.
 """
 
 import json
@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from trainyard.common.errors import DataError
 
 ROWS = 32_768
-"""In a piece."""
+"""Rows in a piece."""
 INDEX = re.compile(r"__index_level_\d+__")
-"""A column of Parquet that pandas adds by itself."""
+"""Pattern of a column that pandas adds to Parquet by itself."""
 SUFFIXES = (".jsonl", ".parquet")
 
 
@@ -28,11 +28,11 @@ class Piece:
 
     path: Path
     numbers: list[int]
-    """Of the lines in JSON Lines, of the rows in Parquet, each from 1."""
+    """Numbers of the lines in JSON Lines, of the rows in Parquet, each from 1."""
     columns: Mapping[str, list[Any]]
 
     def wrong(self, place: int, column: str, expected: str) -> DataError:
-        """What is wrong with the value of ``column`` in the ``place``-th of these rows."""
+        """Return the error about the value of ``column`` in the ``place``-th of these rows."""
         value = repr(self.columns[column][place])
         shown = value if len(value) <= 60 else f"{value[:60]}…"
         where = f"{row_name(self.path)} {self.numbers[place]}"
@@ -40,15 +40,15 @@ class Piece:
 
 
 def row_name(path: Path) -> str:
-    """What a row of the file is called."""
+    """Return the word for a row of the file."""
     return "line" if path.suffix == ".jsonl" else "row"
 
 
 def found(folder: Path, name: str) -> Path | None:
-    """``name.jsonl`` or ``name.parquet``; None where there is neither.
+    """Return ``name.jsonl`` or ``name.parquet``; None where neither exists.
 
     Raises:
-        DataError: there are both.
+        DataError: both exist.
     """
     there = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
     if len(there) > 1:
@@ -57,10 +57,10 @@ def found(folder: Path, name: str) -> Path | None:
 
 
 def pieces(path: Path) -> Iterator[Piece]:
-    """The file's rows, ROWS at a time, in their order.
+    """Yield the file's rows, ROWS at a time, in their order.
 
     Raises:
-        DataError: a line is no JSON object or has other columns than the first; the file is
+        DataError: a line is not a JSON object or has other columns than the first; the file is
             damaged.
     """
     return _lines(path) if path.suffix == ".jsonl" else _row_groups(path)
@@ -93,8 +93,8 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{path.name}: line {number}: is no JSON ({error}): {line[:60]!r}; write an object a "
-            "line, as json.dumps does"
+            f"{path.name}: line {number}: is not JSON ({error}): {line[:60]!r}; write an object "
+            "per line, as json.dumps does"
         ) from None
     if not isinstance(row, dict) or not row:
         raise DataError(
@@ -115,13 +115,15 @@ def _other_columns(
 
 
 def _row_groups(path: Path) -> Iterator[Piece]:
-    """One row group after the other: over the whole file, pyarrow 25 keeps all of it in memory."""
+    """Yield one row group after the other: for the whole file, pyarrow 25 keeps all of it in
+    memory.
+    """
     try:
         with pq.ParquetFile(path) as file:
             names, count = file.schema_arrow.names, 0
             names = [name for name in names if not INDEX.fullmatch(name)]
             if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise DataError(f"{path.name}: column {twice[0]}: stands twice; name it otherwise")
+                raise DataError(f"{path.name}: column {twice[0]}: occurs twice; rename one")
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(ROWS, row_groups=[group], columns=names):
                     if len(batch):
@@ -130,4 +132,4 @@ def _row_groups(path: Path) -> Iterator[Piece]:
                     count += len(batch)
     except (pa.ArrowException, OSError) as error:
         text = " ".join(str(error).split())[:200]
-        raise DataError(f"{path.name}: is no Parquet file that can be read: {text}") from None
+        raise DataError(f"{path.name}: is not a readable Parquet file: {text}") from None

@@ -1,7 +1,8 @@
-"""Somebody's evaluation script, run on one model in a process of its own.
+"""Run a user's evaluation script on one model in a process of its own.
 
-It sees what a training of AWS's sees: SM_MODEL_DIR, the unpacked archive; SM_CHANNEL_<NAME>, a
-folder a channel; SM_OUTPUT_DATA_DIR, where it writes scores; its arguments as ``--name value``.
+The script sees what a training job of AWS sees: SM_MODEL_DIR, the unpacked archive;
+SM_CHANNEL_<NAME>, a folder per channel; SM_OUTPUT_DATA_DIR, where it writes scores; its arguments
+as ``--name value``.
 """
 
 import json
@@ -18,13 +19,13 @@ from typing import Any
 from trainyard.common.errors import DataError
 
 LAST = 20
-"""Lines of a script that failed which its error shows."""
+"""Last lines of a failed script that its error shows."""
 LONGEST = 900
-"""Characters of them: SageMaker cuts a failure reason at 1,024."""
+"""Maximum characters of these lines: SageMaker cuts a failure reason at 1,024."""
 
 
 HERE = Path(__file__).parents[2]
-"""The folder of our own code."""
+"""Folder of our own code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is run: ``entry``, relative to ``folder``, with ``arguments``."""
+    """Script to run: ``entry``, relative to ``folder``, with ``arguments``."""
 
     folder: Path
     entry: str
@@ -46,10 +47,10 @@ class Script:
     channels: Mapping[str, Path]
 
     def run(self, model: Path, output: Path) -> None:
-        """Run it on the model in folder ``model``; it writes below ``output``, which is made.
+        """Run it on the model in folder ``model``; it writes below ``output``, which is created.
 
         Raises:
-            DataError: there is no such file, or it failed; its last lines are in the error.
+            DataError: the script is missing, or failed; its last lines are in the error.
         """
         if not (self.folder / self.entry).is_file():
             raise DataError(f"evaluate.script: {self.folder} holds no {self.entry}")
@@ -60,7 +61,7 @@ class Script:
         """Time the inference script in the archive, unpacked in ``model``.
 
         Raises:
-            DataError: there is none, or it failed; its last lines are in the error.
+            DataError: the script is missing, or failed; its last lines are in the error.
         """
         if not (model / "code/inference.py").is_file():
             raise DataError(
@@ -75,7 +76,7 @@ class Script:
         return json.loads(out.read_bytes())
 
     def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Run Python in the script's folder; what it prints is printed."""
+        """Run Python in the script's folder; its output is printed."""
         last: deque[str] = deque(maxlen=LAST)
         with subprocess.Popen(
             [sys.executable, *words],
@@ -108,9 +109,9 @@ class Script:
         }
 
     def _python_path(self) -> list[str]:
-        """The folder, in which lies what reads the shards, and what there was.
+        """Return the script's folder, which holds the reader of shards, and the previous path.
 
-        Without what the image lacked of our own job's packages (``steps/container.sh``).
+        Packages that were installed only for our own job are left out (``steps/container.sh``).
         """
         parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         apart = os.environ.get("PACKAGES_APART")

@@ -1,6 +1,6 @@
-"""What a script says beside its rows: metrics that are no means, and what was trained on.
+"""Read a script's report beside its rows: metrics that are not means, and the training examples.
 
-metrics.json          metric → value, of metrics that no row has: an area under a curve, say
+metrics.json          metric → value, for metrics without rows, such as an area under a curve
 train_examples.jsonl  or .parquet: ``example`` and, where the scores have it, ``group``
 """
 
@@ -22,17 +22,17 @@ TRAIN_EXAMPLES = "train_examples"
 
 
 def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
-    """The metrics of metrics.json; there need not be any.
+    """Return the metrics of metrics.json, which is optional.
 
     Raises:
-        DataError: one is none of ``wanted``, or no finite number.
+        DataError: a metric is not one of ``wanted``, or not a finite number.
     """
     file = output / "metrics.json"
     given = _object(file)
     for name in given:
         if name not in wanted:
             raise DataError(
-                f"{file.name}: {name} is no metric of evaluate.metrics that the rows lack; "
+                f"{file.name}: {name} is not a metric of evaluate.metrics that the rows lack; "
                 f"{nearest(name, list(wanted))}"
             )
     return {
@@ -42,22 +42,22 @@ def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
 
 
 def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool) -> Leakage:
-    """What of the scores' examples and groups is among what was trained on; null if untold.
+    """Count the scores' examples and groups that were also trained on; null if not reported.
 
     Args:
         scores: the gate's table.
-        demanded: of ``examples`` and ``groups``, what the recipe's gate bounds.
+        demanded: those of ``examples`` and ``groups`` that the recipe's gate limits.
         grouped: whether the scores have groups of their own.
 
     Raises:
-        DataError: what is demanded was not told.
+        DataError: a demanded count was not reported.
     """
     file = found(output, TRAIN_EXAMPLES)
     if file is None:
         if demanded:
             raise DataError(
                 f"gate.max_leaked_{demanded[0]} is set, and evaluate.script wrote no "
-                f'{TRAIN_EXAMPLES}.jsonl: write one, a line {{"example": …}} for each example '
+                f'{TRAIN_EXAMPLES}.jsonl: write one, with a line {{"example": …}} for each example '
                 "that was trained on, or remove the field"
             )
         return {"examples": None, "groups": None, "checked_examples": None, "checked_groups": None}
@@ -85,12 +85,12 @@ def _object(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        told = json.loads(file.read_bytes())
+        tree = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file.name}: is no JSON: {error}") from None
-    if not isinstance(told, dict):
-        raise DataError(f"{file.name}: is {str(told)[:60]!r}; expected a JSON object")
-    return told
+        raise DataError(f"{file.name}: is not JSON: {error}") from None
+    if not isinstance(tree, dict):
+        raise DataError(f"{file.name}: is {str(tree)[:60]!r}; expected a JSON object")
+    return tree
 
 
 def _number(where: str, value: Any) -> float:

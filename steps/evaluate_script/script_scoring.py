@@ -1,6 +1,6 @@
-"""One model scored by the script: its archive opened, the script run, the gate's tables written.
+"""Score one model by the script: open its archive, run the script, write the gate's tables.
 
-A script may write its rows in any order, and as many as it likes: they go into PARTS files by the
+A script may write any number of rows in any order: they go into PARTS files by the
 highest bits of ``example``, and each file is sorted alone. Memory holds 1/PARTS of the rows.
 """
 
@@ -37,13 +37,13 @@ class SameExampleError(DataError):
 
 
 def ordered(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
-    """The rows in the order of ``example``, without ROW.
+    """Yield the rows in the order of ``example``, without ROW.
 
     Args:
-        scratch: a folder on a disk that holds all rows once more.
+        scratch: a folder on a disk with room for a copy of all rows.
 
     Raises:
-        SameExampleError: one stands twice.
+        SameExampleError: an example occurs twice.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         parts = [Path(name) / f"{part}.rows" for part in range(PARTS)]
@@ -95,43 +95,43 @@ class Scored:
     """A model that the script has been run on."""
 
     files: Path
-    """The folder with its files."""
+    """Folder with the model's files."""
     output: Path
-    """What the script wrote."""
+    """Folder that the script wrote to."""
     table: Path
-    """The gate's."""
+    """File of the gate's table."""
     artifact: Artifact
     metrics: dict[str, Metric]
     means: tuple[str, ...]
-    """The metrics that its rows have."""
+    """Metrics that its rows have."""
     grouped: bool
-    """Whether its rows have groups of their own."""
+    """True if its rows have groups of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """What both models are scored with."""
+    """Settings for scoring both models."""
 
     root: Path
-    """/opt/ml"""
+    """Folder of the job: /opt/ml."""
     script: Script
     metrics: Mapping[str, str]
     """Metric → which values are better."""
     slices: Sequence[str]
-    """Those that the rows must have."""
+    """Slices that the rows must have."""
     champion: str | None
-    """Its ARN; None where there is none."""
+    """ARN of the champion; None without one."""
     test_fingerprint: str
 
     def of(self, name: str, archive_folder: Path) -> Scored:
         """Run the script on the model whose archive lies in the folder.
 
         Args:
-            name: ``challenger`` or ``champion``: the table's.
+            name: name of the table: ``challenger`` or ``champion``.
 
         Raises:
-            DataError: the archive is damaged, the script failed, or its rows are not what they
-                should be.
+            DataError: the archive is damaged, the script failed, or its rows are not as
+                required.
         """
         print(f"scoring the {name}", flush=True)
         work = self.root / "processing/work" / name
@@ -143,7 +143,7 @@ class Scoring:
         if source is None:
             raise DataError(
                 f"{self.script.entry}: left no scores.jsonl and no scores.parquet in "
-                "$SM_OUTPUT_DATA_DIR; write one, a row an example"
+                "$SM_OUTPUT_DATA_DIR; write one, with a row per example"
             )
         given = _columns(source)
         means = tuple(metric for metric in self.metrics if {metric, f"{metric}.sum"} & {*given})
@@ -166,10 +166,11 @@ class Scoring:
     def baselines(
         self, challenger: Scored, names: Iterable[str]
     ) -> dict[str, dict[str, float | None]]:
-        """Baseline → metric → value, of those that the script wrote beside the challenger's rows.
+        """Return baseline → metric → value, for those that the script wrote beside the challenger's
+        rows.
 
         Raises:
-            DataError: one of ``names`` is not there, or its rows lack a metric.
+            DataError: a baseline of ``names`` is missing, or its rows lack a metric.
         """
         values: dict[str, dict[str, float | None]] = {}
         for name in names:
@@ -189,7 +190,7 @@ class Scoring:
         return self.root / f"processing/output/scores/{name}.parquet"
 
     def _written(self, source: Path, table: Path, artifact: str | None) -> Metrics:
-        """Write the gate's table of the script's rows; the metrics are read off it.
+        """Write the gate's table of the script's rows; return the metrics computed from it.
 
         ``artifact``: SHA-256 of the model's archive.
         """
@@ -209,13 +210,13 @@ class Scoring:
             names = " and ".join(sorted({repr(_example(source, row)) for row in error.rows}))
             raise DataError(
                 f"{source.name}: {row_name(source)}s {rows}: column example: both are {names}; one "
-                "row an example: add up what belongs to one, or name its parts differently"
+                "row per example: add up what belongs to one, or name its parts differently"
             ) from None
         return ratios(Scores(table))
 
 
 def _example(source: Path, row: int) -> Any:
-    """The example of a row that is known to be there."""
+    """Return the example of a row that is known to exist."""
     return next(
         piece.columns["example"][piece.numbers.index(row)]
         for piece in pieces(source)
@@ -237,7 +238,9 @@ def _means(columns: Iterable[str]) -> set[str]:
 def _check_complete(
     file: str, metrics: Iterable[str], there: Iterable[str], given: Sequence[str]
 ) -> None:
-    """``given``: the columns, of which one may be a metric's misspelt name."""
+    """Check that the rows have every metric. ``given``: the columns, of which one may be a misspelt
+    metric.
+    """
     for metric in metrics:
         if metric not in there:
             raise DataError(

@@ -26,7 +26,7 @@ PARTS = ("input_fn", "predict_fn", "output_fn")
 
 
 def measured(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
-    """What evaluation.json says of the latency: from a request's bytes to the answer's.
+    """Return the latency for evaluation.json: from a request's bytes to the answer's.
 
     Raises:
         AttributeError: the script lacks a function.
@@ -64,7 +64,9 @@ def measured(model: Path, request: bytes, content_type: str, accept: str) -> dic
 
 
 def called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Its answer; a function that needs one argument more is given no context."""
+    """Return the function's answer; a function that takes one argument more gets
+    None as context.
+    """
     needed = [
         p for p in inspect.signature(function).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)

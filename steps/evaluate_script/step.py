@@ -1,4 +1,4 @@
-"""Declares the evaluate step where a script of the user's own says what each example scores."""
+"""Declare the evaluate step where a script of the user's own scores each example."""
 
 import json
 from collections.abc import Sequence
@@ -27,12 +27,13 @@ def evaluate_script_step(
     leaks: Sequence[Leaks],
     request: Sequence[str] = (),
 ) -> ProcessingStep:
-    """The outputs of ``steps.evaluate.step.evaluate_step``, by ``steps.evaluate_script.job``.
+    """Declare the step with the outputs of ``steps.evaluate.step.evaluate_step``, by
+    ``steps.evaluate_script.job``.
 
     Args:
-        folder: S3 URI of the folder that travels; in it ``entry`` and ``requirements`` lie.
-        request: name of a sample request in the folder, its MIME type, and that of its answer.
-        leaks: what the gate bounds, so that the script has to say what was trained on.
+        folder: S3 URI of the folder that is sent; it holds ``entry`` and ``requirements``.
+        request: name of a sample request in the folder, its MIME type, and its answer's MIME type.
+        leaks: leaks that the gate limits, for which the script has to list its training examples.
     """
     channels = [
         *(input_folder(split, output_uri(shard, split)) for split in (SPLITS if shard else ())),

@@ -8,20 +8,20 @@ from pydantic import Field as Setting
 from conditions.check_table import Field, Need, checks, declared, fields, kinds
 from steps.config import ProcessingCompute
 
-# What the gate job needs beyond Python where it reads scores: AWS's PyTorch images lack some of it.
+# Packages that the gate job needs to read scores: AWS's PyTorch images lack some of them.
 PACKAGES = ("numpy", "pyarrow", "scipy")
 TYPES = {float: FiniteFloat, int: int, str: str}
 
 
 def threshold_parameter(threshold: str) -> str:
-    """The pipeline parameter of a threshold, where the recipe lists it as overridable:
+    """Return the pipeline parameter of a threshold that the recipe lists as overridable:
     ``max_bits_per_byte`` → ``GateMaxBitsPerByte``.
     """
     return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
 
 
 def _setting(given: Field) -> tuple[Any, Any]:
-    """The recipe's field of one in the table: its type, and what pydantic knows of it."""
+    """Return the recipe's field for one in the table: its type and pydantic's description."""
     bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(given, n)) is not None}
     if given.form == "margins":
         of_metrics = dict[str, Annotated[FiniteFloat, Setting(**bounds)]]
@@ -36,11 +36,11 @@ Declared = create_model(
     __base__=ProcessingCompute,
     **{f.name: _setting(f) for f in fields() if f.form != "thresholds"},
 )
-"""The fields of the table of checks (``conditions.check_table``)."""
+"""Model with the fields of the table of checks (``conditions.check_table``)."""
 
 
 class GateConfig(Declared):
-    """What a model must reach to be registered; docs/gate.md says what each check means.
+    """Requirements that a model must meet to be registered; docs/gate.md explains each check.
 
     Besides the fields below, ``max_<metric>`` and ``min_<metric>`` set a ceiling or a floor, in the
     metric's own unit, for any metric of the recipe's workload: ``max_bits_per_byte: 2.5``.
@@ -53,16 +53,16 @@ class GateConfig(Declared):
     __pydantic_extra__: dict[str, FiniteFloat] = Setting(init=False)
 
     visible_checks: bool = False
-    """Whether the Verdict step shows one condition for each kind of check, beside the verdict."""
+    """True if the Verdict step shows one condition for each kind of check, beside the verdict."""
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """``max_<metric>`` or ``min_<metric>`` → the threshold, in the recipe's order."""
+        """Return ``max_<metric>`` or ``min_<metric>`` → the threshold, in the recipe's order."""
         return dict(self.__pydantic_extra__)
 
     @property
     def values(self) -> dict[str, Any]:
-        """Field of the table → what the recipe says."""
+        """Return field of the table → the recipe's value."""
         return {
             f.name: self.thresholds if f.form == "thresholds" else getattr(self, f.name)
             for f in fields()
@@ -70,36 +70,36 @@ class GateConfig(Declared):
 
     @property
     def comparisons(self) -> dict[str, dict[str, float]]:
-        """Field of a comparison with the champion → metric → margin; of those that are declared."""
+        """Return, for each declared comparison with the champion: field → metric → margin."""
         found = (check.margins for check in declared(self.values))
         return {f.name: getattr(self, f.name) for f in found if f}
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What the declared checks need beside the numbers in evaluation.json."""
+        """Return the inputs that the declared checks need beside the numbers in evaluation.json."""
         return frozenset(need for check in declared(self.values) for need in check.needs)
 
     @property
     def absolute(self) -> bool:
-        """Whether any declared check needs no champion."""
+        """Return whether any declared check needs no champion."""
         return any("champion" not in check.needs for check in declared(self.values))
 
     @property
     def reads_scores(self) -> bool:
-        """Whether any check needs the scores of single examples."""
+        """Return whether any check needs the scores of single examples."""
         return "scores" in self.needs
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What the gate's job has to install: nothing, where no scores are read."""
+        """Return the packages that the gate's job installs: none, unless it reads scores."""
         return PACKAGES if self.reads_scores else ()
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of checks that are declared, as gate.json names them."""
+        """Return the kinds of the declared checks, as gate.json names them."""
         return kinds(self.values)
 
     @property
     def refused(self) -> list[str]:
-        """What is wrong with the values together, as far as the checks themselves can tell."""
+        """Return the errors in the values together, as far as the checks themselves can tell."""
         return [why for check in checks() if (why := check.refuse(self.values))]

@@ -4,7 +4,7 @@ python steps/gate/job.py --primary_metric bits_per_byte --direction lower \\
     --threshold max_bits_per_byte 2.6 [--below_baseline bigram --baseline_margin 0.1] \\
     [--non_inferiority bits_per_byte lower 0.01 --champion arn:aws:sagemaker:…] [...]
 
-Every demand is an argument, and all evidence lies in the inputs ``evaluation`` and ``scores``.
+Every demand is an argument, and all evidence is in the inputs ``evaluation`` and ``scores``.
 Where no demand needs the scores of single examples, nothing beyond Python is imported.
 """
 
@@ -36,10 +36,10 @@ def gate(options: argparse.Namespace) -> None:
 
 
 def judge(options: argparse.Namespace) -> Gate:
-    """What gate.json holds.
+    """Return the content of gate.json.
 
     Raises:
-        GateError: an argument demands what cannot be demanded.
+        GateError: an argument's demand is invalid.
     """
     inputs = options.root / "processing/input"
     demanded = demands(options)
@@ -49,7 +49,7 @@ def judge(options: argparse.Namespace) -> Gate:
     found = [row for check in alone for row in check.made(evidence, demanded)]
     if len(alone) == len(asked):
         return verdict(evidence.evaluation, found)
-    from conditions import score_checks  # numpy, pyarrow and SciPy: not where nothing needs them
+    from conditions import score_checks  # imports numpy, pyarrow and SciPy, so only if needed
 
     of_scores = score_checks.judge(inputs / "scores", evidence.evaluation, demanded)
     return verdict(
@@ -68,7 +68,7 @@ def judge(options: argparse.Namespace) -> Gate:
 
 
 def read_evaluation(path: Path) -> Any:
-    """The evaluation; None, which rejects, when it is missing or no JSON."""
+    """Return the evaluation; None, which rejects, when it is missing or not JSON."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -77,7 +77,7 @@ def read_evaluation(path: Path) -> Any:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The job's arguments."""
+    """Parse the job's arguments."""
     return parser(__doc__).parse_args(arguments)
 
 

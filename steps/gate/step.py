@@ -1,4 +1,4 @@
-"""Declares the gate step: a small job that turns the evaluation into a verdict."""
+"""Declare the gate step: a small job that turns the evaluation into a verdict."""
 
 from collections.abc import Mapping
 
@@ -24,13 +24,14 @@ def gate_step(
     primary_metric: str,
     directions: Mapping[str, str],
 ) -> ProcessingStep:
-    """Output ``gate``: gate.json, also readable as the property file Gate; and beside it
-    provenance.json and record.json, the property file Record (``conditions.provenance_record``).
+    """Declare the step with output ``gate``: gate.json, also readable as the property file Gate;
+    and beside it provenance.json and record.json, the property file Record
+    (``conditions.provenance_record``).
 
-    ``provenance``: S3 URI of what the definition knows of where the model comes from.
-    ``directions``: metric → ``lower`` or ``higher``, which values are better. The gate asks no
-    registry: the champion is an argument, its scores are an input, so a cached verdict is the right
-    one as long as these are the same.
+    ``provenance``: S3 URI of the record that the definition was compiled with.
+    ``directions``: metric → ``lower`` or ``higher``, which values are better. The gate does
+    not ask the registry: the champion is an argument, its scores are an input, so a cached verdict
+    is right as long as these are the same.
     """
     inputs = [input_folder("evaluation", output_uri(evaluate, "evaluation"))]
     if config.reads_scores:

@@ -1,1 +1,1 @@
-"""Registering has no job of ours: the service creates the model package itself."""
+"""Register the model; no job of ours runs, since the service creates the model package itself."""

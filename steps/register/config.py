@@ -8,44 +8,44 @@ from steps.config import Section
 
 
 class CardConfig(Section):
-    """What people have to say about the model in its model card; the rest fills itself in."""
+    """Statements by people about the model in its model card; the rest fills itself in."""
 
     purpose_of_model: str | None = Field(default=None, max_length=2048)
-    """Why the model was made."""
+    """Purpose that the model was built for."""
 
     intended_uses: str | None = Field(default=None, max_length=2048)
-    """What it is meant to be used for."""
+    """Uses that the model is meant for."""
 
     risk_rating: Literal["High", "Medium", "Low", "Unknown"] = "Unknown"
-    """How much harm a wrong answer can do, as you rate it."""
+    """Your rating of the harm that a wrong answer can do."""
 
     explanations_for_risk_rating: str | None = Field(default=None, max_length=2048)
-    """Why it is rated so."""
+    """Reasons for the risk rating."""
 
     caveats: str = Field(
         default="Registered by a pipeline whose gate it passed; gate.json has the checks.",
         max_length=2048,
     )
-    """What to know before using it."""
+    """Warnings to know before using the model."""
 
 
 class RegisterConfig(Section):
-    """Where and how the model package is recorded."""
+    """Group, approval and description of the model package."""
 
     model_package_group: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$")
-    """Name of the model package group; made by the step when it does not exist."""
+    """Name of the model package group; the step creates it when it does not exist."""
 
     approval: Literal["manual", "automatic"] = "manual"
-    """Who approves. A package is registered PendingManualApproval in any case; ``automatic``: who
-    waits for the run (``--start --wait``) then approves it as ``pipelines.approve`` would, and
-    leaves it pending when the run had overrides, or anything does not match its record."""
+    """Approval of the package, which is always registered as PendingManualApproval. ``automatic``:
+    a command that waits for the run (``--start --wait``) then approves it as ``pipelines.approve``
+    would, but leaves it pending if the run had overrides, or anything does not match its record."""
 
     @model_validator(mode="before")
     @classmethod
     def _no_status(cls, given: Any) -> Any:
         if isinstance(given, dict) and "approval_status" in given:
             raise ValueError(
-                f"approval_status is {given['approval_status']!r}; there is no such field any more:"
+                f"approval_status is {given['approval_status']!r}; this field no longer exists:"
                 " no run registers a package as Approved. Leave it out, or write approval: "
                 "automatic, and the package is approved after the run, when it matches its record"
             )

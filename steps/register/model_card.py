@@ -1,7 +1,7 @@
-"""The model card of a package, in AWS's schema of model package model cards.
+"""Build the model card of a package, in AWS's schema of model package model cards.
 
 A card is one string of JSON in CreateModelPackage, and much of it is known only when the pipeline
-runs: so it is a Join of text and of what the run knows. Of ``model_overview`` a package's card
+runs: so it is a Join of text and values of the run. Of ``model_overview`` a package's card
 has only the creator and the artifact (API reference, ModelPackageModelCard); the other sections
 are those of model_card_schema.json in the SDK's sources.
 """
@@ -21,14 +21,14 @@ Value = str | PipelineVariable
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A value that will be a number: it stands without quotes."""
+    """A value that will be a number, written without quotes."""
 
     value: PipelineVariable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Where the data lie: S3 URIs of folders."""
+    """Locations of the data: S3 URIs of folders."""
 
     training: Sequence[Value]
     test: Sequence[Value]
@@ -36,7 +36,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What the card says of the run; S3 URIs, ARNs and the like."""
+    """Values of the run for the card: S3 URIs, ARNs and the like."""
 
     artifact: Value
     training_job: Value
@@ -47,11 +47,13 @@ class Run:
     metrics: Mapping[str, PipelineVariable]
     """Metric → its value on the test split, a number."""
     details: Mapping[str, Value]
-    """What else a reader may want to look up."""
+    """Further details that a reader may want to look up."""
 
 
 def model_card(config: CardConfig, creator: str, run: Run) -> Join:
-    """The card's content, in one line. Hyperparameters are the training job's, which it names."""
+    """Return the card's content, in one line. Hyperparameters are in the training job, which it
+    names.
+    """
     return joined(
         {
             "model_overview": {"model_creator": creator, "model_artifact": [run.artifact]},
@@ -86,13 +88,13 @@ def _metrics(metrics: Mapping[str, PipelineVariable]) -> list[dict[str, Any]]:
 
 
 def joined(document: Any) -> Join:
-    """``document`` as JSON in one line; pipeline variables become strings, or numbers.
+    """Return ``document`` as JSON in one line; pipeline variables become strings, or numbers.
 
-    What a variable gives is not escaped: it must be an ARN, a URI, a hash or a number.
+    The value of a variable is not escaped: it must be an ARN, a URI, a hash or a number.
     """
     parts: list[Value] = [""]
     for part in _parts(document):
-        if type(part) is type(parts[-1]) is str:  # a ParameterString is a str, too
+        if type(part) is type(parts[-1]) is str:  # a ParameterString is also a str
             parts[-1] += part
         else:
             parts.append(part)

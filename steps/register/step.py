@@ -1,4 +1,4 @@
-"""Declares the register step: a model package with its evidence, and where it came from."""
+"""Declare the register step: a model package with its evidence and its provenance."""
 
 from collections.abc import Mapping
 
@@ -27,20 +27,20 @@ RECORDED = (
 """Fields of record.json (``conditions.provenance_record.record``) in the customer metadata."""
 MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
 APPROVE_WITH = "python -m pipelines.approve"
-"""The customer metadata ``approve_with``: Trainyard's console approves such a package by no other
-way than that of the application which it belongs to."""
+"""Value of the customer metadata ``approve_with``: Trainyard's console approves such a package only
+through the application that it belongs to."""
 PENDING = "PendingManualApproval"
-"""Nothing registers as Approved: ``pipelines.approve`` decides, when the run is over."""
-EXECUTION_ID = 12  # characters, as AWS and the emulator make them
+"""Approval status of every new package: ``pipelines.approve`` decides after the run."""
+EXECUTION_ID = 12  # characters, with AWS and the emulator
 ENTRY = {
     "SAGEMAKER_PROGRAM": "inference.py",  # the SDK says "", which the toolkit cannot import
     "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
 }
-"""The folder of the inference code, written by ``training.export.artifact.add_code``."""
+"""Variables that name the inference code, written by ``training.export.artifact.add_code``."""
 
 
 class Builder(ModelBuilder):
-    """A ModelBuilder that names no entry where there is none: to XGBoost's image "" is one."""
+    """A ModelBuilder that names no entry where there is none: XGBoost's image takes "" for one."""
 
     def _script_mode_env_vars(self) -> dict[str, str]:
         return {name: value for name, value in super()._script_mode_env_vars().items() if value}
@@ -60,18 +60,19 @@ def register_step(
     metrics: Mapping[str, str],
     about: Mapping[str, str | PipelineVariable],
 ) -> ModelStep:
-    """One model package that can be deployed, with evaluation.json and gate.json as ModelMetrics.
+    """Declare one model package that can be deployed, with evaluation.json and gate.json as
+    ModelMetrics.
 
     Customer metadata hold ``about``, the test ``metrics``, the record of the gate and where
-    provenance.json lies. Everything of a run is read when it runs: the definition names no commit.
+    provenance.json lies. All values of a run are read when it runs: the definition names no commit.
 
     Args:
         entry: whether the artifact holds code/inference.py; without it, the image has to answer
             requests by itself, as those of XGBoost do.
-        compressed: whether the model is one model.tar.gz; else it is every file of a prefix.
+        compressed: whether the model is one model.tar.gz; else it is all files of a prefix.
 
     Raises:
-        DefinitionError: the service takes fewer, or shorter, customer metadata than these.
+        DefinitionError: the customer metadata are more, or longer, than the service accepts.
     """
     builder = Builder(
         s3_model_data_url=_model_data(train, compressed=compressed),
@@ -131,7 +132,7 @@ def register_step(
 def _model_data(
     train: TrainingStep, *, compressed: bool
 ) -> PipelineVariable | dict[str, dict[str, str | PipelineVariable]]:
-    """ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource)."""
+    """Return ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource)."""
     artifacts = train.properties.ModelArtifacts.S3ModelArtifacts
     if compressed:
         return artifacts
@@ -140,16 +141,16 @@ def _model_data(
 
 
 def _check_metadata(count: int, root_uri: str) -> None:
-    """Now, and not when the training is over."""
+    """Check the customer metadata now, rather than after the training."""
     if count > MOST_METADATA:
         raise DefinitionError(
-            f"step Register: {count} customer metadata, the service takes {MOST_METADATA}: the "
+            f"step Register: {count} customer metadata, the service accepts {MOST_METADATA}: the "
             "workload has too many metrics"
         )
     longest = f"{root_uri}/runs/{'x' * EXECUTION_ID}/gate/gate/provenance.json"
     if len(longest) > LONGEST_METADATA:
         raise DefinitionError(
-            f"step Register: {longest} has {len(longest)} characters, customer metadata take "
+            f"step Register: {longest} has {len(longest)} characters, customer metadata may have "
             f"{LONGEST_METADATA}: shorten pipeline.name or aws.prefix"
         )
 
@@ -161,7 +162,7 @@ def _run(
     measured: Mapping[str, PipelineVariable],
     details: Mapping[str, str | PipelineVariable],
 ) -> Run:
-    """What the card says of the run; ``metrics`` are numbers there."""
+    """Return the card's values of the run; ``metrics`` are numbers there."""
     return Run(
         artifact=train.properties.ModelArtifacts.S3ModelArtifacts,
         training_job=train.properties.TrainingJobArn,
@@ -175,7 +176,7 @@ def _run(
 
 
 def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> MetricsSource:
-    """A file of evidence, with its hash."""
+    """Return a file of evidence, with its hash."""
     hashed = JsonGet(step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256")
     return MetricsSource("application/json", uri, Join(on=":", values=["sha256", hashed]))
 
@@ -190,7 +191,9 @@ def _recorded(gate: ProcessingStep, name: str) -> PipelineVariable:
 
 
 def _evaluated(evaluate: ProcessingStep, metric: str) -> PipelineVariable:
-    """A number; customer metadata are strings, which refuse a bare one: join it there."""
+    """Return a metric as a number; join it in customer metadata, which are strings and refuse a
+    bare number.
+    """
     return JsonGet(
         step_name=evaluate.name, property_file="Evaluation", json_path=f"metrics.{metric}.value"
     )

@@ -5,4 +5,6 @@ from steps.shard.settings import ShardSettings
 
 
 class ShardConfig(ShardSettings, ProcessingCompute):
-    """Raw records become shards: checked, split by a hash, packed, with a manifest."""
+    """Step that turns raw records into shards: checked, split by a hash, packed,
+    with a manifest.
+    """

@@ -1,4 +1,4 @@
-"""Which of equal records stays: decided by the records, not by where they stand."""
+"""Choose which of equal records stays, by the records, not by their position."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ import numpy as np
 def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Choose among equal ``order`` the record of the lowest ``tie``, then ``rank``; bool (n,).
 
-    The choice does not depend on the order in which they are given. Done in parts, and again over
-    what stayed of each part, it is the same.
+    The choice does not depend on their order. Done in parts, and again over
+    the records that stayed of each part, it is the same.
 
     Args:
         order: hash of the columns in which duplicates are equal, uint64 (n,).

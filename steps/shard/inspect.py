@@ -1,4 +1,4 @@
-"""What is in a dataset: counts, splits, balance, sample records, histograms, fingerprint.
+"""Show a dataset: counts, splits, balance, sample records, histograms, fingerprint.
 
 python -m steps.shard.inspect FOLDER [--verify] [--plot shards.png] [--samples 3]
 
@@ -22,7 +22,7 @@ from training.data.dataset import Dataset
 from training.data.verify import Damage, litter, verify
 from trainyard.common.errors import DataError
 
-LOOKED_AT = 64 * 2**20  # bytes of samples that the histograms are drawn from, at most
+LOOKED_AT = 64 * 2**20  # maximum bytes of samples that the histograms are drawn from
 
 console = Console(soft_wrap=True)
 
@@ -31,9 +31,9 @@ def main(
     folder: Annotated[Path, typer.Argument(help="A split, or the folder of several splits.")],
     check: Annotated[bool, typer.Option("--verify", help="Recompute every hash.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw histograms and balance here.")] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Sample records shown a split.")] = 2,
+    samples: Annotated[int, typer.Option(min=0, help="Sample records shown per split.")] = 2,
 ) -> None:
-    """Show what is in a dataset; with --verify exit 1 when a byte of it has changed."""
+    """Show a dataset; with --verify exit 1 when a byte of it has changed."""
     datasets = open_splits(folder)
     console.print(counts_table(datasets))
     for name, dataset in datasets.items():
@@ -48,10 +48,10 @@ def main(
 
 
 def open_splits(folder: Path) -> dict[str, Dataset]:
-    """Split → its dataset.
+    """Return split → its dataset.
 
     Raises:
-        DataError: there is none, or one of them is damaged.
+        DataError: there is no dataset, or one is damaged.
     """
     if any(folder.glob("manifest-*.json")):
         dataset = Dataset(folder)
@@ -67,7 +67,7 @@ def open_splits(folder: Path) -> dict[str, Dataset]:
 
 
 def counts_table(datasets: dict[str, Dataset]) -> Table:
-    """One row a split."""
+    """Return a table with one row per split."""
     table = Table(box=None, pad_edge=False)
     columns = ("split", "samples", "records", "raw objects", "duplicates", "quarantined", "shards")
     for column in (*columns, "MB", "largest ÷ mean"):
@@ -86,7 +86,7 @@ def counts_table(datasets: dict[str, Dataset]) -> Table:
 
 
 def show_samples(dataset: Dataset, count: int) -> None:
-    """A few samples, evenly spread over the split, every field shortened to a line."""
+    """Print a few samples, evenly spread over the split, every field shortened to a line."""
     chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)), dtype=np.int64)
     for index in chosen:
         sample = dataset.read([index])
@@ -99,14 +99,14 @@ def show_samples(dataset: Dataset, count: int) -> None:
 
 
 def look(dataset: Dataset) -> dict[str, np.ndarray]:
-    """Samples spread evenly over the split, some 64 MiB of them at most."""
+    """Return samples spread evenly over the split, about 64 MiB at most."""
     most = max(1, LOOKED_AT * len(dataset) // int(dataset.merged.bytes.sum()))
     chosen = np.linspace(0, len(dataset) - 1, min(most, len(dataset)), dtype=np.int64)
     return dataset.read(chosen)
 
 
 def verified(name: str, dataset: Dataset) -> bool:
-    """Hash every file of the split with a progress bar; False when one is not what it was."""
+    """Hash every file of the split with a progress bar; return False when one has changed."""
     columns = (
         TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     )  # fmt: skip
@@ -126,13 +126,15 @@ def verified(name: str, dataset: Dataset) -> bool:
 
 COLOURS = ("#2563eb", "#d97706", "#16a34a", "#dc2626")
 FEW = 64  # distinct values that are drawn one by one
-MOST = 24  # panels
+MOST = 24  # most panels
 
 
 def draw(
     datasets: Mapping[str, Dataset], looked: Mapping[str, Mapping[str, np.ndarray]], path: Path
 ) -> None:
-    """One panel for every column of every field, splits over each other, and the shards' sizes."""
+    """Draw one panel for every column of every field, splits over each other, and the shards'
+    sizes.
+    """
     panels = _panels(looked)
     columns = min(4, len(panels) + 1)
     rows = -(-(len(panels) + 1) // columns)
@@ -151,7 +153,7 @@ def draw(
 
 
 def _panels(looked: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Title → split → values; a field of a few columns has a panel for each of them."""
+    """Return title → split → values; a field of a few columns has a panel for each of them."""
     found: dict[str, dict[str, np.ndarray]] = {}
     for split, samples in looked.items():
         for name, values in samples.items():
@@ -203,7 +205,7 @@ def _bars(axis: Axes, splits: Mapping[str, np.ndarray], distinct: np.ndarray) ->
 
 
 def _ranks(axis: Axes, splits: Mapping[str, np.ndarray]) -> None:
-    """Hashes: not the values say something, but how often each occurs."""
+    """Draw hashes by how often each occurs, since their values mean nothing."""
     for colour, (split, values) in zip(COLOURS, splits.items(), strict=False):
         counts = np.sort(np.unique(values, return_counts=True)[1])[::-1]
         axis.loglog(np.arange(1, len(counts) + 1), counts / len(values), color=colour, label=split)

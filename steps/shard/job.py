@@ -1,4 +1,4 @@
-"""Shard the raw objects: this instance's part of what they become.
+"""Shard the raw objects: this instance's part of the dataset.
 
 python -m steps.shard.job --workload language_model --workload_config '{…}' --key key
 
@@ -75,7 +75,7 @@ def shard(options: argparse.Namespace) -> None:
             return
     from steps.shard import (
         sorted_runs,
-        survey_pass,  # pyarrow: not for one who has nothing to do
+        survey_pass,  # imports pyarrow, so only if there is work
     )
 
     manifests.remove(plan)
@@ -95,7 +95,7 @@ def shard(options: argparse.Namespace) -> None:
 def _read(
     objects: list[RawObject], done: Mapping[RawObject, Read], plan: Plan, pool: Pool
 ) -> dict[RawObject, Read]:
-    """Read the raw objects that were not, or of which a sorted run is missing; all records."""
+    """Read the raw objects that are not read, or lack a sorted run; return all records."""
     done = shard_progress.with_runs(done, plan, pool.processes)
     missing = [one for one in objects if one not in done]
     shard_progress.remove_leftovers(missing, plan)
@@ -106,7 +106,7 @@ def _read(
 
 
 def _pack(units: list[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject, Packed]:
-    """Pack the units that were not; all records."""
+    """Pack the units that are not packed yet; return all records."""
     done = shard_progress.already_packed(units, plan, pool.processes)
     if done:
         log.info("%d units are done already", len(done))
@@ -126,7 +126,7 @@ def _work_off(what: str, missing: Sequence[Task], pool: Pool) -> None:
 
 
 def _own(units: list[ShardObject], cluster: Cluster) -> list[ShardObject]:
-    """What this instance packs of the units that all instances know."""
+    """Return this instance's share of the units, which all instances know."""
     hosts = sorted(cluster.hosts)
     return units[hosts.index(cluster.current_host) :: len(hosts)]
 
@@ -149,14 +149,16 @@ def _finish(
 
 
 def _clear(plan: Plan) -> None:
-    """The sorted runs are needed no longer; the folder of all instances goes with the last."""
+    """Delete the sorted runs, which are no longer needed; the last instance deletes the shared
+    folder.
+    """
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):
         plan.scratch.parent.rmdir()
 
 
 def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[RawObject]:
-    """All raw objects."""
+    """Return all raw objects."""
     folder = options.input or options.root / "processing/input/raw"
     if plan.output.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{plan.output}: lies in the input {folder}; name an output elsewhere")
@@ -165,7 +167,7 @@ def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[
         raise DataError("0 files in the raw input; upload data under data.input")
     there, inputs = {one.folder for one in objects}, set(options.inputs)
     if inputs and (wrong := sorted(there ^ inputs)):
-        what = "holds no file" if wrong[0] in inputs else "is none of data.inputs"
+        what = "holds no file" if wrong[0] in inputs else "is not one of data.inputs"
         raise DataError(
             f"{folder / wrong[0]}: {what}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
@@ -174,12 +176,12 @@ def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[
 
 
 def _check_inputs(found: Survey, inputs: Sequence[str]) -> None:
-    """Raises: DataError: of one of them nothing stays."""
+    """Raises: DataError: an input keeps no record."""
     for name in inputs:
         if not found.bytes.get(name):
             raise DataError(
-                f"input {name}: no record of it stays: its files are empty, or each record is in "
-                "another input, too, or is quarantined; leave it out of data.inputs, or set "
+                f"input {name}: none of its records stays: its files are empty, or each record is "
+                "in another input as well, or is quarantined; leave it out of data.inputs, or set "
                 "shard.unique"
             )
 
@@ -204,7 +206,9 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
 
 
 def _cluster(root: Path) -> Cluster:
-    """From SageMaker's resourceconfig.json; without one (no SageMaker) there is one instance."""
+    """Read SageMaker's resourceconfig.json; without it (outside SageMaker) there is
+    one instance.
+    """
     path = root / "config/resourceconfig.json"
     if not path.is_file():
         log.info("%s: is missing, so this is the only instance", path)
@@ -214,14 +218,16 @@ def _cluster(root: Path) -> Cluster:
 
 
 def cores() -> int:
-    """That this process may use; macOS cannot restrict a process to some of them."""
+    """Return the cores that this process may use; macOS cannot restrict a process to
+    some of them.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The job's arguments."""
+    """Parse the job's arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -239,14 +245,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="the folders that the raw data consist of, of which no sample holds records of two",
+        help="the folders of the raw data; no sample holds records of two",
     )
     parser.add_argument(
         "--summary",
         action="store_true",
-        help="write what an evaluation takes of the train split, too, so that it need not read it",
+        help="also write a summary of the train split, which an evaluation reads instead of it",
     )
-    parser.add_argument("--input", type=Path, help="a folder that every instance sees")
+    parser.add_argument("--input", type=Path, help="a folder that every instance can read")
     parser.add_argument("--output", type=Path, help="a folder that every instance may write to")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = typed(parser, arguments, ShardSettings)

@@ -1,4 +1,4 @@
-"""This instance's manifests: built from the progress records, written last, removed first."""
+"""Build this instance's manifests from the progress records; written last, removed first."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 def build(
     done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
 ) -> dict[str, Manifest]:
-    """One for each of the plan's folders; raw objects and units stand in the order of their names.
+    """Build one manifest for each of the plan's folders; raw objects and units are sorted by name.
 
-    That of the summary is that of the train split, whose shards lie elsewhere.
+    The summary's manifest is the train split's, whose shards lie elsewhere.
     """
     lost = dict(zip(found.names, found.lost, strict=True))
     objects = sorted(done, key=lambda one: one.name)
@@ -69,7 +69,9 @@ def _build(
 
 
 def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[Path, bytes]:
-    """What must be on the disk once all is done, in the order in which it is written."""
+    """Return the files that must be on the disk at the end, in the order in which they
+    are written.
+    """
     out = {}
     for split in SPLITS:
         for name, content in plan.packing.files().items():
@@ -81,7 +83,7 @@ def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[P
 
 
 def stand(expected: Mapping[Path, bytes]) -> bool:
-    """Whether all these files are there, byte for byte."""
+    """Return whether all these files exist, byte for byte."""
     return all(path.is_file() and path.read_bytes() == body for path, body in expected.items())
 
 
@@ -91,7 +93,7 @@ def write(expected: Mapping[Path, bytes]) -> None:
 
 
 def remove(plan: Plan) -> None:
-    """Before anything changes: old manifests must not name new shards."""
+    """Remove the manifests before anything changes: old manifests must not name new shards."""
     output, host = plan.output, plan.host
     for folder in plan.folders:
         (output / folder / f"manifest-{host}.json").unlink(missing_ok=True)
@@ -102,10 +104,10 @@ def remove(plan: Plan) -> None:
 
 
 def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
-    """What another job left would become a part of this dataset.
+    """Refuse files of another job, which would become a part of this dataset.
 
     Raises:
-        DataError: there is a manifest of an instance that is none of this job's.
+        DataError: a manifest belongs to an instance of another job.
     """
     own = {f"manifest-{host}.json" for host in hosts}
     for folder in plan.folders:
@@ -118,7 +120,7 @@ def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
 
 
 def log_balance(manifest: Manifest) -> None:
-    """One line: what there is, and how even the shards are."""
+    """Log one line: the counts, and how even the shards are."""
     table = manifest.shards
     columns = [table.bytes, *(files.bytes for files in table.values.values())]
     sizes = [sum(row) / 1e6 for row in zip(*columns, strict=True)]

@@ -1,6 +1,6 @@
-"""One unit becomes shards: gather its records from all runs, drop duplicates, pack, write.
+"""Pack one unit into shards: gather its records from all runs, drop duplicates, pack, write.
 
-What it gives depends on the distinct records that fall into its range of hashes, and on the plan.
+The result depends on the distinct records in its range of hashes, and on the plan.
 """
 
 import functools
@@ -26,7 +26,7 @@ from trainyard.common.errors import DataError, TrainingError
 def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Gather the unit's records, and begin to write its last shards.
 
-    The function that is returned waits until all of them are on the disk, and writes the progress
+    The returned function waits until all of them are on the disk, and writes the progress
     record, which comes last. Another thread may call it.
     ``advance`` is called with the bytes that each batch of records takes in memory.
 
@@ -55,12 +55,14 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
 
 
 def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """(columns of the packing, index into SPLITS of each record), in the order of the hashes."""
+    """Yield (columns of the packing, index into SPLITS of each record), in the order
+    of the hashes.
+    """
     survey = _survey(plan.progress, unit.corpus)
     files = paths(survey, plan)
     folder = np.array([not unit.folder or name.split("/")[0] == unit.folder
                        for name in survey.names])  # fmt: skip
-    if not plan.identity:  # else a record elsewhere may stand for one of this folder
+    if not plan.identity:  # else an equal record elsewhere may replace one of this folder
         files = [(path, rank) for path, rank in files if folder[rank]]
     first = unit.number * unit.slots
     for low, high in ranges(unit.count * unit.slots, first, first + unit.slots):
@@ -80,7 +82,7 @@ def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np
 
 
 class _Outlet:
-    """What one unit gives to one split."""
+    """Output of one unit to one split."""
 
     def __init__(self, unit: ShardObject, plan: Plan, split: str) -> None:
         self._packer = plan.packing.packer()
@@ -94,13 +96,13 @@ class _Outlet:
             self._writer.add(self._packer.add(records))
 
     def finish(self) -> None:
-        """No more records come: the last shards are on their way to the disk."""
+        """Flush the last records: their shards are on their way to the disk."""
         if self._records:
             self._writer.add(self._packer.flush())
         self._writer.finish()
 
     def close(self) -> Part:
-        """What it gave, once it is on the disk."""
+        """Return the counts of the output, once it is on the disk."""
         shards = self._writer.close()
         return Part(
             records=self._records,
@@ -112,7 +114,7 @@ class _Outlet:
 
 @functools.lru_cache(1)
 def _survey(folder: Path, corpus: str) -> Survey:
-    """Read once by each process, not for each unit."""
+    """Read the survey once in each process, not for each unit."""
     sorted_runs.opened.cache_clear()
     found = shard_progress.read(Survey, STEM, {"corpus": corpus}, folder)
     if found is None:
@@ -121,7 +123,7 @@ def _survey(folder: Path, corpus: str) -> Survey:
 
 
 def _as_read(records: pa.RecordBatch, plan: Plan) -> pa.RecordBatch:
-    """With categories as dictionaries again."""
+    """Return the records with categories as dictionaries again."""
     columns = plan.packing.columns
     arrays = [
         encoded(array, columns[name].kind)
@@ -135,12 +137,12 @@ def _of(records: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
 
 
 def _as_json(statistics: dict[str, Any]) -> dict[str, Any]:
-    """As it will be read again.
+    """Return the statistics as JSON will give them back.
 
     Raises:
-        TrainingError: the workload counted something that JSON cannot hold.
+        TrainingError: the workload's statistics cannot be written as JSON.
     """
     try:
         return json.loads(json.dumps(statistics, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise TrainingError(f"the workload's statistics() are no JSON: {error}") from None
+        raise TrainingError(f"the workload's statistics() are not JSON: {error}") from None

@@ -1,12 +1,12 @@
-"""Works on all cores, and knows which raw object or unit a worker had that died.
+"""Run tasks on all cores, and know which raw object or unit a dead worker was working on.
 
 ``ProcessPoolExecutor`` was tried. A worker that was killed while others were still being started
-left it waiting for ever (benchmarks/kills found it, Python 3.11: it joins a worker that it never
+left it waiting forever (benchmarks/kills found it, Python 3.11: it joins a worker that it never
 ended), and it cannot tell which task a dead worker had. Here every worker has a pipe of its own:
-its end is seen at once, and no lock is shared that a dead worker could hold.
+its end is seen at once, and workers share no lock that a dead one could hold.
 
 Processes are spawned: a fork would copy the locks of Arrow's and the tokenizer's threads as they
-stand, and a fork server would stand between the job and its workers, which must die with it.
+are, and a fork server would stand between the job and its workers, which must die with it.
 """
 
 import errno
@@ -33,11 +33,11 @@ from trainyard.common.parent_death import die_with_parent
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 10  # seconds between two lines
+INTERVAL = 10  # seconds between two log lines
 
 
 class Pace:
-    """Counts what is done, and logs it when it is told something and the time has come."""
+    """Counts what is done, and logs it at an update once INTERVAL has passed."""
 
     def __init__(self, what: str, tasks: Sequence[Task]) -> None:
         self._what, self._tasks, self._bytes = what, len(tasks), sum(one.bytes for one in tasks)
@@ -45,12 +45,12 @@ class Pace:
         self._started = self._logged = time.monotonic()
 
     def read(self, size: int) -> None:
-        """``size`` bytes of records, as they are in memory, were read."""
+        """Count ``size`` bytes of records read, by their size in memory."""
         self._read += size
         self.tick()
 
     def done(self, task: Task) -> None:
-        """This task is finished, or given up."""
+        """Count this task as finished, or given up."""
         self._done += 1
         self._done_bytes += task.bytes
         self.tick()
@@ -60,7 +60,9 @@ class Pace:
             self.log()
 
     def log(self) -> None:
-        """Such as ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6 MB/s``."""
+        """Log a line such as ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6
+        MB/s``.
+        """
         self._logged = time.monotonic()
         log.info(
             "%d of %d %s, %s of %s MB; %s MB of records, %s MB/s",
@@ -93,7 +95,7 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What a killed worker had begun is begun again by the next run."""
+        """Kill the workers; the next run begins their unfinished tasks again."""
         for worker in self._crew:
             worker.process.kill()
             worker.process.join()
@@ -101,10 +103,10 @@ class Pool:
         self._crew = []
 
     def work_off(self, what: str, tasks: Sequence[Task]) -> list[str]:
-        """Do every task, in their order. What is wrong with the data of those that fail, by name.
+        """Do every task, in order; return the errors in the data of those that fail, by name.
 
         Args:
-            what: the tasks are, in the log.
+            what: word for the tasks, in the log.
 
         Raises:
             TrainyardError: a worker died, or the output is full.
@@ -124,7 +126,7 @@ class Pool:
     def _done(
         self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
     ) -> Iterator[tuple[Task, str | None]]:
-        """Each task when it is finished, and what is wrong with its data."""
+        """Yield each task when it is finished, and the error in its data, if any."""
         if count == 1:
             _set_threads(threads)
             return _each(tasks, self._plan, pace.read)
@@ -164,10 +166,11 @@ def room_on(output: Path) -> Iterator[None]:
 def _each(
     tasks: Iterable[Task], plan: Plan, advance: Callable[[int], None]
 ) -> Iterator[tuple[Task, str | None]]:
-    """Do one task after the other; each when it is finished, and what is wrong with its data.
+    """Do one task after the other; yield each when it is finished, and the error in its data, if
+    any.
 
-    While the disk takes the last files of one task the next is begun, but no further than one
-    shard's worth of it: what waits for the disk is in memory.
+    While the last files of a task go to the disk, the next one begins, but reads no further than
+    one shard's worth: all that waits for the disk is in memory.
     """
     before: tuple[Task, Future] | None = None
     with ThreadPoolExecutor(1) as disk:
@@ -186,7 +189,7 @@ def _each(
 
 
 class _Hold:
-    """Holds up who is at a task when it has read so much while that before is unfinished."""
+    """Blocks a task that has read ``limit`` bytes while the task before is still being written."""
 
     def __init__(self, advance: Callable[[int], None], before: Future | None, limit: int) -> None:
         self._advance, self._before, self._left = advance, before, limit
@@ -205,12 +208,12 @@ def _ended(task: Task, rest: Future, plan: Plan) -> tuple[Task, str | None]:
 
 @contextmanager
 def _named(task: Task, output: Path) -> Iterator[None]:
-    """What is raised within names the task, or that there is no room."""
+    """Name the task in any error raised within; or say that the disk is full."""
     try:
         with room_on(output):
             yield
     except Exception as error:
-        error.add_note(f"It was over {task.name}.")
+        error.add_note(f"While working on {task.name}.")
         raise
 
 
@@ -220,9 +223,9 @@ class _Worker:
     def __init__(self, plan: Plan, threads: int) -> None:
         self.pipe, theirs = SPAWN.Pipe()
         self.task: Task | None = None
-        """It is done."""
+        """Task that the worker is doing."""
         self.written: Task | None = None
-        """It was done, and is on its way to the disk."""
+        """Task that is done, and on its way to the disk."""
         self.process = SPAWN.Process(target=_serve, args=(theirs, plan, threads), daemon=True)
         self.process.start()
         theirs.close()  # else the pipe would not end with the worker
@@ -232,7 +235,7 @@ class _Worker:
         return bool(self.task or self.written)
 
     def give(self, task: Task | None) -> None:
-        """A task, or word that there is none any more."""
+        """Send a task, or None to say that there are no more."""
         self.task = task
         try:
             self.pipe.send(task)
@@ -240,12 +243,12 @@ class _Worker:
             pass  # it is dead: reading from the pipe will say so
 
     def hear(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
-        """One message: of progress, or that a task was done, and it gets another of those that
-        wait, or that a task is finished: that task, and what is wrong with its data.
+        """Handle one message: progress; a task done, after which the worker gets the next of those
+        that wait; or a task finished, which is returned with the error in its data, if any.
 
         Raises:
             TrainyardError: the worker cannot go on, or is dead.
-            RuntimeError: a defect; holds the worker's traceback.
+            RuntimeError: a bug; holds the worker's traceback.
         """
         try:
             kind, content = self.pipe.recv()
@@ -269,14 +272,14 @@ class _Worker:
         end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         task = self.task or self.written
         return (
-            f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died over it "
+            f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died while working on it "
             f"({end}). SIGKILL most often means out of memory: take an instance type with more "
             "of it for each core, or lower shard.processes"
         )
 
 
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
-    """What a worker does until it is killed."""
+    """Run a worker until it is killed."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
@@ -294,14 +297,14 @@ def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
 
 
 def _given(pipe: Connection) -> Iterator[Task]:
-    """Tasks of one kind that the job gives this worker; the next one when it asks for it."""
+    """Yield the tasks of one kind that the job gives this worker; ask for the next when needed."""
     while (task := pipe.recv()) is not None:
         yield task
         pipe.send(("next", None))
 
 
 def _set_threads(threads: int) -> None:
-    """Tokenizer and Arrow get the cores that no other worker uses; an own setting stays."""
+    """Give tokenizer and Arrow the cores that no other worker uses; your own setting stays."""
     import pyarrow
 
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))

@@ -1,4 +1,4 @@
-"""What a process of the pool works off: a raw object to be read, or a unit to be packed."""
+"""Run a task of the pool: a raw object to be read, or a unit to be packed."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,10 @@ Task = RawObject | ShardObject
 
 
 def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-    """Do all of it but to wait for the disk, which the function that is returned does.
+    """Do all of the task except waiting for the disk, which the returned function does.
 
-    See ``reading.sort`` and ``packing.pack``: the job that waits for its workers needs no Arrow.
+    See ``read_object.sort`` and ``pack_unit.pack``: the job that waits for its workers needs no
+    Arrow.
     """
     if isinstance(task, ShardObject):
         from steps.shard import pack_unit

@@ -1,4 +1,4 @@
-"""Bad records: written down with where they stood and why; too many of them end the job."""
+"""Write down bad records with their place and the reason; too many of them end the job."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from steps.shard.readers import Bad
 
 EARLY = 10_000  # records after which a file that is mostly bad is given up
-NAMED = 10  # files that a message names
-REASONS = 3  # first reasons that are kept of each file
+NAMED = 10  # most files named in a message
+REASONS = 3  # first reasons kept for each file
 
 
 class Quarantine:
     """The bad records of one raw object, streamed into ``<folder>/<unit>.jsonl``.
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
-    no file. Without a folder they are only counted: another instance writes them down.
-    ``source`` is the raw object's name, or those of its files, of which each is a record.
+    no file. Without a folder they are only counted: another instance writes them.
+    ``source`` is the raw object's name, or its files' names, if each file is a record.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Quarantine:
         self.count += len(bad)
         if records >= EARLY and self.count > max(0.5, self._limit) * records:
             raise DataError(
-                f"{self._told}: {self.count:,} of its first {records:,} records are bad "
+                f"{self._name}: {self.count:,} of its first {records:,} records are bad "
                 f"({'; '.join(self.reasons)}); is it of the kind that its name says?"
             )
 
     @property
-    def _told(self) -> str:
+    def _name(self) -> str:
         return self._source if isinstance(self._source, str) else f"{self._source[0]} …"
 
     def _write(self, one: "Bad") -> None:
@@ -70,22 +70,22 @@ class Quarantine:
         self._draft.file.write(json.dumps(line | {"excerpt": one.excerpt}).encode() + b"\n")
 
     def close(self) -> None:
-        """The file appears under its name."""
+        """Close the file, which then appears under its name."""
         if self._draft is not None:
             self._draft.finish()
 
     def sha256(self) -> str | None:
-        """Hash the file, after ``close``; None if there is none."""
+        """Hash the file, after ``close``; return None without a file."""
         return file_sha256(self.path) if self.path and self.count else None
 
     def discard(self) -> None:
-        """The object failed: nothing of it stays."""
+        """Delete the file after the object failed."""
         if self._draft is not None:
             self._draft.discard()
 
 
 def check_share(done: Mapping[RawObject, Read], limit: float) -> None:
-    """Look whether few enough of the records are bad.
+    """Check that few enough of the records are bad.
 
     Raises:
         DataError: more than ``limit`` of them are; says how many of which objects, and why.
@@ -108,9 +108,9 @@ def check_share(done: Mapping[RawObject, Read], limit: float) -> None:
 
 
 def summary(done: Mapping[RawObject, Read]) -> bytes:
-    """JSON of how many records were bad, for each object that has some.
+    """Return JSON of the number of bad records, for each object that has some.
 
-    It is written even when there are none: an output folder of the step is then never empty.
+    It is written even without bad records, so that the step's output folder is never empty.
     """
     objects = {
         raw.name: {"records": one.records, "quarantined": one.quarantined, "file": raw.unit}

@@ -1,4 +1,4 @@
-"""The raw objects."""
+"""Find the raw objects."""
 
 import hashlib
 import logging
@@ -11,55 +11,59 @@ from trainyard.common.errors import DataError
 log = logging.getLogger(__name__)
 
 HIDDEN = (".", "_")
-"""What the name of a file or folder begins with that is no raw data."""
+"""First characters of the names of files and folders that are not raw data."""
 
 WHOLE = (
     ".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff",
     ".wav", ".flac", ".mp3", ".ogg",
 )  # fmt: skip
-"""Suffixes of files that are one record each; many of them are one raw object."""
+"""Suffixes of files that are one record each; many of them form one raw object."""
 
 TOGETHER, TOGETHER_BYTES = 1000, 64 * 10**6
-"""So many of them at most, and no more bytes unless one alone has them: a run is made of each."""
+"""Maximum files in a raw object of ``WHOLE`` files, and maximum bytes unless one file alone has
+more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawObject:
-    """One file of raw data, or neighbouring files that are a record each."""
+    """One file of raw data, or neighbouring files that are one record each."""
 
     name: str
-    """Its path below the input folder, with forward slashes: the same on every instance."""
+    """Path below the input folder, with forward slashes: the same on every instance."""
     path: Path
-    """Of several files: the input folder."""
+    """Path of the file; of several files the input folder."""
     bytes: int
     modified: int
-    """Nanoseconds since 1970; of several files a hash of these, of their names and sizes."""
+    """Nanoseconds since 1970; of several files a hash of their times, names and sizes."""
     unit: str
-    """16 hex digits of its name and the settings; the names of its runs and records begin so."""
+    """16 hex digits, a hash of its name and the settings; its runs' and records' names begin with
+    it."""
     own: bool = True
-    """Whether this instance writes down what is bad in it: every instance reads every object."""
+    """True if this instance writes down the object's bad records: every instance reads every
+    object."""
     files: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Several files by their names below ``path``, or none."""
+    """Names of several files below ``path``, or empty."""
 
     @property
     def folder(self) -> str:
-        """The first part of its name."""
+        """Return the first part of its name."""
         return self.name.split("/")[0]
 
 
 def find(folder: Path, settings: str) -> list[RawObject]:
-    """Every file below ``folder``, the largest first; links are followed. Files that are a record
-    each (``WHOLE``) are taken together.
+    """Find every file below ``folder``, the largest first; links are followed. Files that are one
+    record each (``WHOLE``) are taken together.
 
-    Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): what writes
-    data in parts names its own files so, and Spark, Hive and ``pyarrow.dataset`` skip them too.
+    Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): programs that
+    write data in parts use such names for their own files, and Spark, Hive and ``pyarrow.dataset``
+    skip them too.
 
     Raises:
-        DataError: there is no such folder; a name is no UTF-8; a link leads nowhere or to a folder
-            that it lies in; there is something that is neither file nor folder.
+        DataError: the folder is missing; a name is not UTF-8; a link leads nowhere or to a folder
+            that it lies in; an entry is neither file nor folder.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder of raw data")
+        raise DataError(f"{folder}: this folder of raw data does not exist")
     found: list[RawObject] = []
     skipped = 0
     for path, hidden in _files(folder, (folder.resolve(),)):
@@ -68,7 +72,7 @@ def find(folder: Path, settings: str) -> list[RawObject]:
         else:
             found.append(_raw_object(path.relative_to(folder).as_posix(), path, settings))
     if skipped:
-        log.info("%d files whose names begin with . or _ are no raw data", skipped)
+        log.info("%d files whose names begin with . or _ are not raw data", skipped)
     whole = [one for one in found if one.name.lower().endswith(WHOLE)]
     found = [one for one in found if not one.name.lower().endswith(WHOLE)]
     found += [_together(folder, some, settings) for some in _neighbours(whole)]
@@ -76,7 +80,7 @@ def find(folder: Path, settings: str) -> list[RawObject]:
 
 
 def _neighbours(found: list[RawObject]) -> Iterator[list[RawObject]]:
-    """Files of one first folder in the order of their names, as many as go together."""
+    """Yield files of one first folder in the order of their names, as many as go together."""
     some: list[RawObject] = []
     size = 0
     for one in sorted(found, key=lambda one: one.name):
@@ -91,24 +95,24 @@ def _neighbours(found: list[RawObject]) -> Iterator[list[RawObject]]:
 
 
 def _first(one: RawObject) -> str:
-    """The first folder; "" for a file in none."""
+    """Return the first folder of its path; "" without one."""
     return one.name.rpartition("/")[0].partition("/")[0]
 
 
 def _together(folder: Path, some: list[RawObject], settings: str) -> RawObject:
-    """As one raw object; its name tells the first and the last of them."""
+    """Return the files as one raw object; its name has the first and the last of them."""
     names = tuple(one.name for one in some)
     name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} files)"
-    told = "".join(f"{one.name}\n{one.bytes} {one.modified}\n" for one in some)
-    changed = int.from_bytes(hashlib.sha256(told.encode()).digest()[:7])
+    entries = "".join(f"{one.name}\n{one.bytes} {one.modified}\n" for one in some)
+    changed = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
     size = sum(one.bytes for one in some)
     return RawObject(name, folder, size, changed, stem(name, settings), files=names)
 
 
 def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
-    """(what lies below ``folder``, whether it is hidden). ``within``: the folders on the way.
+    """Yield (path below ``folder``, whether it is hidden). ``within``: the folders on the way.
 
-    ``Path.rglob`` passes over a folder behind a link without a word, and over a link to nothing.
+    ``Path.rglob`` silently skips a folder behind a link, and a link to nothing.
     """
     for path in folder.iterdir():
         if path.name.startswith(HIDDEN):
@@ -126,7 +130,7 @@ def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]
 
 
 def shared(objects: Sequence[RawObject], host: str, hosts: Sequence[str]) -> list[RawObject]:
-    """The same; each is the ``own`` of one of the instances."""
+    """Return the objects, each marked as the ``own`` of one of the instances."""
     names = sorted(one.name for one in objects)
     owner = {name: sorted(hosts)[number % len(hosts)] for number, name in enumerate(names)}
     return [replace(one, own=owner[one.name] == host) for one in objects]
@@ -136,11 +140,11 @@ def _raw_object(name: str, path: Path, settings: str) -> RawObject:
     try:
         unit = stem(name, settings)
     except UnicodeEncodeError:
-        raise DataError(f"{name!r}: the file's name is no UTF-8, as S3's are; rename it") from None
+        raise DataError(f"{name!r}: the file's name is not UTF-8, as S3's are; rename it") from None
     status = path.stat()
     return RawObject(name, path, status.st_size, status.st_mtime_ns, unit)
 
 
 def stem(name: str, settings: str) -> str:
-    """What the names of files begin with, 16 hex digits."""
+    """Return 16 hex digits with which the names of an object's files begin."""
     return hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]

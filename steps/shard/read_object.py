@@ -1,6 +1,6 @@
-"""One raw object becomes sorted runs: read, quarantine, hash, split, sort, write.
+"""Turn one raw object into sorted runs: read, quarantine, hash, split, sort, write.
 
-What it gives depends on the object and the plan, and on nothing else: not on the other objects,
+The result depends only on the object and the plan: not on the other objects,
 the number of processes or an earlier run that was killed.
 """
 
@@ -17,20 +17,21 @@ from steps.shard.raw_objects import RawObject
 from steps.shard.readers import read
 from steps.shard.readers.batch import plain
 from steps.shard.record_hashes import column_hashes, record_hashes
-from steps.shard.shard_plan import SPLITS, Plan
+from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.sorted_runs import Keys, RunWriter
+from steps.shard.splits import split_numbers
 from training.data.example_hashes import mixed
 from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6
-"""The largest run, or one batch of the reader more; a run is in memory twice while it is sorted."""
+"""Bytes of the largest run, or one batch of the reader more; sorting takes twice that in memory."""
 
 
 def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Read ``raw`` and write its runs.
 
-    The function that is returned waits until the quarantine file is on the disk, and writes the
+    The returned function waits until the quarantine file is on the disk, and writes the
     progress record, which comes last. Another thread may call it.
     ``advance`` is called with the bytes that each batch of records takes in memory.
 
@@ -74,17 +75,19 @@ class Records:
 
     def __init__(self, raw: RawObject, plan: Plan, quarantine: Quarantine) -> None:
         self.count = 0
-        """Records so far, good and bad ones."""
+        """Number of records so far, good and bad."""
         self._raw, self._plan, self._quarantine = raw, plan, quarantine
         self._content = hashlib.sha256()
 
     @property
     def content(self) -> str:
-        """SHA-256 over the good records, in their order: of a copy of the object it is the same."""
+        """Return the SHA-256 over the good records, in their order; a copy of the object has the
+        same.
+        """
         return self._content.hexdigest()
 
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
-        """(keys, columns of the packing with categories as plain strings)."""
+        """Yield (keys, columns of the packing with categories as plain strings)."""
         columns = self._plan.columns
         for batch in read(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
             self.count += len(batch.records) + len(batch.bad)
@@ -103,8 +106,8 @@ class Records:
         same = record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
         key = tie if plan.key is None else hashes[plan.key]
         return Keys(
-            # Mixed, since the split follows from a hash, too: of the test split's records all
-            # would be low ones.
+            # Mixed, since a hash also decides the split: unmixed, all records of the test split
+            # would have low values.
             order=mixed(same),
             tie=tie,
             size=_sizes(records.select(list(plan.packing.columns))),
@@ -113,7 +116,9 @@ class Records:
 
 
 def _sizes(records: pa.RecordBatch) -> np.ndarray:
-    """Bytes of each record's content, whatever holds it: of strings and bytes, 8 for a number."""
+    """Return the bytes of each record's content, independent of its storage: of strings and bytes,
+    8 for a number.
+    """
     sizes = np.zeros(len(records), np.uint32)
     for column in records.columns:
         if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
@@ -128,25 +133,3 @@ def _sizes(records: pa.RecordBatch) -> np.ndarray:
             lengths = pc.binary_length(column).fill_null(0)
             sizes += lengths.to_numpy(zero_copy_only=False).astype(np.uint32)
     return sizes
-
-
-def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
-    """Index into SPLITS for each hash (uint64), uint8.
-
-    The lowest hashes are the test split, the next ones validation: a larger test share takes from
-    the others and never gives back.
-    """
-    test = int(test_share * 2.0**64)
-    validation = int((test_share + validation_share) * 2.0**64)
-    if not 0 <= test <= validation < 2**64:
-        raise ValueError(f"shares {validation_share} and {test_share} leave nothing to train on")
-    out = np.zeros(len(hashes), np.uint8)
-    out[hashes < np.uint64(validation)] = 1
-    out[hashes < np.uint64(test)] = 2
-    return out
-
-
-def split_of(key: str | float, validation_share: float, test_share: float) -> str:
-    """The split of every record whose key is ``key``."""
-    hashes = column_hashes(pa.array([key]))
-    return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

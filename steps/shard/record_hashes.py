@@ -1,7 +1,7 @@
-"""64-bit hashes of records, column by column: the same on every machine, in every run.
+"""Compute 64-bit hashes of records, column by column: the same on every machine, in every run.
 
 Values hash as pandas hashes them (SipHash-2-4 under a fixed key for strings, a bijective mix of
-the bits for numbers); long strings by SHA-256, which is three times as fast on them, and so
+the bits for numbers); long strings by SHA-256, which is three times as fast on them, and likewise
 bytes and lists of numbers.
 """
 
@@ -23,8 +23,8 @@ NULL = ODD  # the hash of a missing value
 def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
     """Hash records, from the hashes of some of their columns, uint64 (n,).
 
-    Records that are equal in these columns have equal hashes. Of one column it is that column's
-    own hash. Two records that differ have the same hash with a probability of 2^-64.
+    Records that are equal in these columns have equal hashes. For one column it is that column's
+    own hash. Two different records have the same hash with a probability of 2^-64.
     """
     out = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -67,7 +67,7 @@ def _strings(column: pa.Array) -> np.ndarray:
 
 
 def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
-    """(where values begin and end, the memory that they lie in)."""
+    """Return (where values begin and end, the memory that they lie in)."""
     binary = column.cast(pa.large_binary())
     _, offsets, values = binary.buffers()
     ends = np.frombuffer(offsets, np.int64)[binary.offset : binary.offset + len(binary) + 1]
@@ -75,14 +75,14 @@ def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 
 def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
-    """The same of lists of float64; a null is an empty one."""
+    """Return ``_bytes`` for lists of float64; a null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = np.ascontiguousarray(column.flatten().to_numpy(zero_copy_only=False), "<f8")
     return 8 * np.concatenate(([0], np.cumsum(widths))), memoryview(values.view(np.uint8))
 
 
 def _digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
-    """The first 8 bytes of each value's SHA-256, straight from Arrow's memory."""
+    """Return the first 8 bytes of each value's SHA-256, straight from Arrow's memory."""
     cuts = ends.tolist()
     digests = [hashlib.sha256(content[a:b]).digest()[:8] for a, b in zip(cuts, cuts[1:])]  # noqa: B905
     return np.frombuffer(bytearray().join(digests), "<u8")

@@ -1,4 +1,4 @@
-"""What the shard job is told of the recipe."""
+"""Settings of the recipe that are passed to the shard job."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from steps.job_arguments import Settings
 
 
 class ShardSettings(Settings):
-    """Each field is a setting of the recipe's section ``shard``, and an argument of the job."""
+    """Settings in the recipe's section ``shard``, each of which is an argument of the job."""
 
     validation_share: float = Field(default=0.05, gt=0, lt=0.5)
     """Share of the keys that go to the validation split."""
@@ -17,27 +17,27 @@ class ShardSettings(Settings):
     """Share of the keys that go to the test split, which training never sees."""
 
     shard_mb: float = Field(default=64, gt=0, le=4096)
-    """The largest shard, in MB (10^6 bytes); none is smaller than half of it unless there are too
-    few data. A core needs about 12 times as much memory."""
+    """Size of the largest shard, in MB (10^6 bytes); no shard is smaller than half of it unless
+    there are too few data. A core needs about 12 times as much memory."""
 
     max_bad_share: float = Field(default=0.001, ge=0, le=1)
     """Share of the records that may be bad before the step fails; they are quarantined."""
 
     key: str | None = None
-    """Column whose value decides the split: equal values never stand in two splits. None: the
+    """Column whose value decides the split: equal values are always in the same split. None: the
     record as a whole decides."""
 
     processes: int | None = Field(default=None, ge=1)
-    """Raw objects, and units of records, that an instance works on at once. None: one a core."""
+    """Raw objects, and units of records, that an instance works on at once. None: one per core."""
 
     unique: tuple[str, ...] | None = None
-    """Columns in which two duplicates are equal; of those in all raw objects one stays. None: what
-    the workload says. []: duplicates stay, but of a file under two names one is read."""
+    """Columns in which two duplicates are equal; one of them stays across all raw objects. None:
+    the workload's default. []: duplicates stay, but of a file under two names one is read."""
 
     by_folder: bool = False
-    """Whether the first folder below data.input is a part of a record, so that no sample holds
-    records of two of them: an evaluation can be sliced by ``source``. False: it does not matter
-    where a record lies."""
+    """True if the first folder below data.input is a part of a record, so that no sample holds
+    records of two folders: an evaluation can be sliced by ``source``. False: the folder of a record
+    does not matter."""
 
     @model_validator(mode="after")
     def _some_training_data(self) -> Self:

@@ -1,4 +1,4 @@
-"""What the raw data are sharded with; workers are handed this and nothing else."""
+"""Plan of sharding the raw data, the only input of workers."""
 
 import hashlib
 import sys
@@ -13,20 +13,20 @@ from trainyard.common.hashes import json_sha256
 
 SPLITS = ("train", "validation", "test")
 SUMMARY = "summary"
-"""The folder of what an evaluation takes of the train split (``steps.shard.split_summary``)."""
+"""Folder of the train split's summary for an evaluation (``steps.shard.split_summary``)."""
 EXAMPLES, SAMPLE = f"{SUMMARY}/examples", f"{SUMMARY}/sample"
-FORMAT = 2  # of what this step writes; raise it when equal settings begin to give other shards
+FORMAT = 2  # version of the output; raise it when equal settings begin to give other shards
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The settings of the job, read and checked."""
+    """Settings of the job, read and checked."""
 
     workload: str
     config: Mapping[str, Any]
     """The workload's settings."""
     assets: Path | None
-    """Folder with the tokenizer.json, if there is one."""
+    """Folder with the tokenizer.json; None without one."""
     key: str | None
     validation_share: float
     test_share: float
@@ -35,50 +35,54 @@ class Plan:
     unique: tuple[str, ...] | None
     by_folder: bool
     inputs: bool = False
-    """Whether the first folder is an input of several, so that labels are the folders below it."""
+    """True if the first folder is one of several inputs, so that labels are the
+    folders below it.
+    """
     summary: bool = False
-    """Whether a summary of the train split is written, too."""
+    """True if a summary of the train split is written too."""
     output: Path
     host: str
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The folders below ``output`` that shards go to."""
+        """Return the folders below ``output`` that shards go to."""
         return (*SPLITS, EXAMPLES, SAMPLE) if self.summary else SPLITS
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Those that manifests go to."""
+        """Return the folders that manifests go to."""
         return (*self.tables, SUMMARY) if self.summary else SPLITS
 
     @property
     def scratch(self) -> Path:
-        """Folder of this instance's sorted runs; it is gone when the job has succeeded."""
+        """Return the folder of this instance's sorted runs; it is deleted when the job has
+        succeeded.
+        """
         return self.output / "scratch" / self.host
 
     @property
     def progress(self) -> Path:
-        """Folder of this instance's progress records."""
+        """Return the folder of this instance's progress records."""
         return self.output / "progress" / self.host
 
     @cached_property
     def packing(self) -> Packing:
-        """How records become samples.
+        """Return the packing of records into samples.
 
         Raises:
-            TrainingError: there is no such workload, or a setting of it is wrong.
+            TrainingError: the workload does not exist, or a setting of it is wrong.
             DataError: its tokenizer is missing or cannot be used.
         """
         return load_packing(self.workload, self.config, self.assets)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Columns in which two duplicates are equal; empty: no duplicate is dropped."""
+        """Return the columns in which two duplicates are equal; empty: no duplicate is dropped."""
         return self.packing.identity if self.unique is None else self.unique
 
     @property
     def columns(self) -> dict[str, Column]:
-        """All columns to read: the workload's, those of the identity, and the key."""
+        """Return all columns to read: the workload's, those of the identity, and the key."""
         columns = {name: Column("category", required=False) for name in self.identity}
         columns |= self.packing.columns
         if self.key is not None:
@@ -88,7 +92,7 @@ class Plan:
 
     @cached_property
     def settings(self) -> str:
-        """SHA-256 over all that decides what the raw data become, but for this step's code."""
+        """Return the SHA-256 over all settings that decide the output, except this step's code."""
         decides = {
             "format": FORMAT,
             "workload": [self.workload, self.config, self.packing.info],
@@ -107,9 +111,9 @@ class Plan:
 
     @cached_property
     def code(self) -> str:
-        """SHA-256 over the modules that turn raw data into shards.
+        """Return the SHA-256 over the modules that turn raw data into shards.
 
-        A rerun with other code does not take over what the code before it wrote.
+        A rerun with other code does not reuse what the previous code wrote.
         """
         here = Path(__file__).resolve().parent
         workload = Path(sys.modules[type(self.packing).__module__].__file__ or "").parent
@@ -121,16 +125,16 @@ class Plan:
         return digest.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker: with the hashes as they are here and now, without the packing.
+        """Return the state for a worker: with the hashes computed here, without the packing.
 
-        A tokenizer does not travel between processes; every worker loads its own.
+        A tokenizer is not sent between processes; every worker loads its own.
         """
         state = self.__dict__ | {"settings": self.settings, "code": self.code}
         return {name: value for name, value in state.items() if name != "packing"}
 
 
 def _add(digest: "hashlib._Hash", room: Path, files: Iterable[Path]) -> None:
-    """Names below ``room``, and contents."""
+    """Add names below ``room``, and contents."""
     for path in sorted(files):
         digest.update(f"{path.relative_to(room).as_posix()}\n".encode())
         digest.update(path.read_bytes())

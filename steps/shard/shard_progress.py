@@ -1,7 +1,7 @@
-"""Records of what is done, so that a run goes on where another was killed.
+"""Keep records of what is done, so that a run can continue one that was killed.
 
-One for each raw object that was read, one of the survey, one for each unit that was packed. All
-are of one instance: on a file system that several share, each has a folder of its own.
+There is one for each raw object read, one for the survey, one for each unit packed. All
+belong to one instance: on a file system that several share, each has a folder of its own.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     identity: dict[str, str | int | bool]
-    """What it was made of: it counts for the same only."""
+    """Inputs of the recorded work: the record counts only for equal inputs."""
 
 
 Kind = TypeVar("Kind", bound=Record)
@@ -44,29 +44,29 @@ class RunFile(BaseModel):
     name: str
     records: int
     bytes: int
-    """How many bytes the records' content has, as ``Keys.size`` counts it."""
+    """Bytes of the records' content, as ``Keys.size`` counts them."""
     sha256: str
 
 
 class Read(Record):
-    """What was found in one raw object."""
+    """Findings in one raw object."""
 
     records: int
-    """Good, equal and bad ones."""
+    """Number of records: good, equal and bad ones."""
     duplicates: int
     """Records that equal another one of the same run."""
     quarantined: int
     reasons: list[str]
-    """Why the first of them were quarantined."""
+    """Reasons why the first bad records were quarantined."""
     quarantine: str | None
-    """SHA-256 of the quarantine file, if there is one."""
+    """SHA-256 of the quarantine file; None without one."""
     content: str
     """SHA-256 over the good records, in their order."""
     runs: list[RunFile]
 
 
 class Part(BaseModel):
-    """What a unit gave to one split."""
+    """Output of a unit to one split."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,12 +77,12 @@ class Part(BaseModel):
 
 
 class Packed(Record):
-    """What became of one unit."""
+    """Output of one unit."""
 
     splits: dict[str, Part]
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """(path below the output folder, SHA-256) of every file that was written."""
+        """Yield (path below the output folder, SHA-256) of every file that was written."""
         for split, part in self.splits.items():
             for row, file in enumerate(part.shards.file):
                 yield f"{split}/{file}", part.shards.sha256[row]
@@ -92,7 +92,7 @@ class Packed(Record):
 
 
 def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
-    """What a record must have been made of to count for ``raw`` now."""
+    """Return the identity that a progress record must have to count for ``raw`` now."""
     return {
         "source": raw.name,
         "bytes": raw.bytes,
@@ -104,13 +104,13 @@ def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
 
 
 def write(record: Record, stem: str, plan: Plan) -> None:
-    """All files that it names must have been written: the record comes last."""
+    """Write the record; all files that it names must have been written before."""
     body = record.model_dump_json()
     atomic_file.write(plan.progress / f"{stem}.json", f"{_seal(body)}\n{body}")
 
 
 def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:
-    """The record, or None when there is none that is whole and of this identity."""
+    """Return the record; None unless it exists, is whole and has this identity."""
     try:
         content = (folder / f"{stem}.json").read_text(encoding="utf-8")
         seal, _, body = content.partition("\n")
@@ -121,7 +121,9 @@ def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path)
 
 
 def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Read]:
-    """The objects that an earlier run has read; nobody asks here whether their runs are there."""
+    """Return the objects that an earlier run has read; whether their runs still exist is not
+    checked.
+    """
     found = {raw: read(Read, raw.unit, identity(raw, plan), plan.progress) for raw in objects}
     return {
         raw: one
@@ -131,17 +133,15 @@ def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Re
 
 
 def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dict[RawObject, Read]:
-    """Those of the objects whose sorted runs are what was written; every one is hashed, in threads:
-    hashing does not hold Python's lock.
+    """Return the objects whose sorted runs are still as written; every run is hashed, in threads,
+    since hashing does not hold Python's lock.
     """
 
     def whole(one: Read) -> bool:
         return all(_is(plan.scratch / run.name, run.sha256) for run in one.runs)
 
     if done:
-        log.info(
-            "%d raw objects are done already: looking at the runs that they were left as", len(done)
-        )
+        log.info("%d raw objects are done already: checking their sorted runs", len(done))
     with ThreadPoolExecutor(processes) as pool:
         found = zip(done.items(), pool.map(whole, done.values()), strict=True)
         return dict(item for item, good in found if good)
@@ -150,11 +150,11 @@ def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dic
 def already_packed(
     units: Sequence[ShardObject], plan: Plan, processes: int
 ) -> dict[ShardObject, Packed]:
-    """The units that an earlier run packed, and whose files still are what it wrote."""
+    """Return the units that an earlier run packed, and whose files are still as written."""
 
     def checked(unit: ShardObject) -> Packed | None:
         one = read(Packed, unit.stem, unit.identity, plan.progress)
-        if one is None or set(one.splits) != set(plan.tables):  # asked for no summary, say
+        if one is None or set(one.splits) != set(plan.tables):  # for example without a summary
             return None
         whole = all(_is(plan.output / name, sha256) for name, sha256 in one.files())
         return one if whole else None
@@ -165,14 +165,14 @@ def already_packed(
 
 
 def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
-    """Delete whatever there is of these objects, whole or half; each folder is listed once."""
+    """Delete all files of these objects, whole or half; each folder is listed once."""
     own = {raw.unit for raw in objects if raw.own}
     _remove({raw.unit for raw in objects}, [plan.scratch, plan.progress])
     _remove(own, [plan.output / "quarantine"])
 
 
 def remove_half_packed(units: Iterable[ShardObject], plan: Plan) -> None:
-    """The same of units."""
+    """Delete all files of these units, whole or half; each folder is listed once."""
     folders = [plan.progress, *(plan.output / table for table in plan.tables)]
     _remove({unit.stem for unit in units}, folders)
 
@@ -181,7 +181,7 @@ def _remove(stems: set[str], folders: Iterable[Path]) -> None:
     for folder in folders:
         for entry in os.scandir(folder):
             if entry.name.lstrip(".")[:16] in stems:
-                # One that was believed dead may delete its own temporary file just now.
+                # A worker that was believed dead may be deleting its own temporary file.
                 Path(entry.path).unlink(missing_ok=True)
 
 

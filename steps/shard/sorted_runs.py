@@ -1,4 +1,4 @@
-"""Sorted runs: where the records of a raw object lie between being read and being packed.
+"""Store records in sorted runs between being read and being packed.
 
 A run is an Arrow IPC file of one batch: for each record its keys, then the columns that the
 workload packs, by ascending ``order``. ``order`` is a hash of the record, so the records of any
@@ -25,12 +25,12 @@ KEYS = ("order", "tie", "size", "split")
 
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 MAPS = 8192 if FILES == resource.RLIM_INFINITY else min(8192, FILES // 4)
-"""Runs that are mapped at once: Python's mmap keeps the file open."""
+"""Maximum runs that are mapped at once: Python's mmap keeps the file open."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What is known of each record beside its content; arrays of one length."""
+    """Keys of each record beside its content; arrays of one length."""
 
     order: np.ndarray
     """Hash of the columns in which duplicates are equal, or of all columns, uint64."""
@@ -45,20 +45,20 @@ class Keys:
 class RunWriter:
     """Collects the records of one raw object, and writes a run whenever ``limit`` bytes wait.
 
-    Nothing is flushed to the disk: a run is looked at with its hash before another process than
-    the one that wrote it takes it over.
+    Nothing is flushed to the disk: the hash of a run is checked before another process than
+    its writer uses it.
     """
 
     def __init__(self, folder: Path, stem: str, *, limit: int, unique: bool) -> None:
         self.duplicates = 0
-        """Records that were left out, because an equal one stands in the same run."""
+        """Records that were left out, because an equal one is in the same run."""
         self._folder, self._stem, self._limit, self._unique = folder, stem, limit, unique
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._runs: list[RunFile] = []
 
     def add(self, keys: Keys, records: pa.RecordBatch) -> None:
-        """Records, categories as plain strings."""
+        """Add records, with categories as plain strings."""
         arrays = [pa.array(getattr(keys, name)) for name in KEYS]
         names = [*KEYS, *records.schema.names]
         self._waiting.append(pa.RecordBatch.from_arrays([*arrays, *records.columns], names))
@@ -67,7 +67,7 @@ class RunWriter:
             self._write()
 
     def close(self) -> list[RunFile]:
-        """Write what is left; all runs."""
+        """Write what is left; return all runs."""
         if self._waiting:
             self._write()
         return self._runs
@@ -109,7 +109,9 @@ class Run:
         self.records = len(self._order)
 
     def between(self, low: int, high: int) -> pa.RecordBatch:
-        """Keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no copy."""
+        """Return keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no
+        copy.
+        """
         start = int(np.searchsorted(self._order, np.uint64(low)))
         if high == END:
             return self._records.slice(start)
@@ -117,21 +119,21 @@ class Run:
         return self._records.slice(start, stop - start)
 
     def forget(self) -> None:
-        """What was read of the file leaves this process's memory; it can be read again."""
+        """Release the pages of the file that this process has read; they can be read again."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
 opened = functools.lru_cache(MAPS)(Run)
-"""A run stays open as long as no more than ``MAPS`` others were opened after it."""
+"""Open a run; it stays open as long as no more than ``MAPS`` others were opened after it."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The records of some runs in one range of ``order``, as they lie there."""
+    """Records of some runs in one range of ``order``, unsorted."""
 
     pieces: Sequence[pa.RecordBatch]
     ranks: np.ndarray
-    """The rank of each record's raw object, int64."""
+    """Rank of each record's raw object, int64."""
 
     @property
     def keys(self) -> Keys:
@@ -143,7 +145,7 @@ class Part:
         )
 
     def content(self, kept: np.ndarray) -> pa.RecordBatch:
-        """The content of the records that are ``kept`` (bool), as they lie."""
+        """Return the content of the records that are ``kept`` (bool), unsorted."""
         cuts = np.cumsum([len(piece) for piece in self.pieces])[:-1]
         taken = [
             piece if mask.all() else piece.filter(pa.array(mask))
@@ -156,9 +158,10 @@ class Part:
 
 
 def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
-    """What the runs (path, rank of the raw object) hold in this range; None if nothing.
+    """Return the records of the runs (path, rank of the raw object) in this range; None if there
+    are none.
 
-    Of more runs than may be mapped at once, it is a copy.
+    With more runs than may be mapped at once, it is a copy.
     """
     pieces, counts, ranks = [], [], []
     for path, rank in runs:
@@ -172,7 +175,7 @@ def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
 
 
 def forget(runs: Sequence[tuple[Path, int]]) -> None:
-    """What ``part`` has read of the runs leaves memory; not before its result is done with."""
+    """Release the memory that ``part`` has read; call it only when its result is no longer used."""
     for path, _ in runs if len(runs) <= MAPS else ():
         opened(path).forget()
 

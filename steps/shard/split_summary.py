@@ -1,11 +1,11 @@
-"""What an evaluation takes of the train split, written beside it, so that it need not be read.
+"""Write a summary of the train split for the evaluation, so that it need not read the split.
 
-``summary/examples``  what names each example, and its group where the data have groups: for leaks
+``summary/examples``  name of each example, and its group where the data have groups: for leaks
 ``summary/sample``    samples to fit baselines on: all, or SAMPLE_BYTES of them, spread evenly
 ``summary``           the manifests of the train split itself, byte by byte
 
-Each unit gives its part, once its shards are written, so all of it follows from the records and the
-plan, whoever packs them.
+Each unit adds its part, once its shards are written, so it depends only on the records and the
+plan, not on the process that packs them.
 """
 
 from collections.abc import Iterable
@@ -23,15 +23,16 @@ from training.data.shard_writer import ShardWriter
 from trainyard.common import atomic_file
 
 SAMPLE_BYTES = 2 * 2**30
-"""Of samples that baselines are fitted on, of all units together: 10^9 tokens of two bytes."""
+"""Maximum bytes of samples that baselines are fitted on, in all units together: 10^9 tokens of two
+bytes."""
 AT_ONCE = 1024
-"""Samples that are read at once."""
+"""Samples per read."""
 
 
 def parts(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str, Part]:
-    """Write the summary of what a unit gave to the train split, which is on the disk.
+    """Write the summary of a unit's output to the train split, which is on the disk.
 
-    ``share``: of the unit in the bytes of the content of all units.
+    ``share``: the unit's part of all units' bytes of content.
     """
     if not train.samples:
         return {table: _written(unit, plan, table, ()) for table in (EXAMPLES, SAMPLE)}
@@ -47,7 +48,7 @@ def parts(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str,
 
 
 class _Unit(Folder):
-    """A folder of shards, of which one unit's are a dataset."""
+    """A folder of shards, seen as a dataset of one unit's shards."""
 
     def __init__(self, path: Path, unit: ShardObject, plan: Plan, part: Part) -> None:
         super().__init__(path)
@@ -65,7 +66,7 @@ class _Unit(Folder):
 
 
 def _spread(split: Dataset, count: int) -> Iterable[Samples]:
-    """``count`` samples at even distances."""
+    """Yield ``count`` samples at even distances."""
     for start in range(0, count, AT_ONCE):
         chosen = np.arange(start, min(start + AT_ONCE, count))
         yield split.read(chosen * len(split) // count)
@@ -81,7 +82,7 @@ def _written(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples
 
 
 def _copied(plan: Plan, train: Part) -> Part:
-    """All samples: the shards as they are, so that their order in a dataset is the same, too."""
+    """Copy all samples: the shards as they are, so that their order in a dataset stays the same."""
     for file in train.shards.file:
         values = [f"{file.removesuffix('.npy')}.{field}.npy" for field in train.shards.values]
         for name in (file, *values):

@@ -1,4 +1,4 @@
-"""Declares the shard step: N instances, each of which reads all raw objects and packs its part."""
+"""Declare the shard step: N instances, each of which reads all raw objects and packs its part."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,12 +23,13 @@ def shard_step(
     mixed: Mapping[str, str] | None = None,
     summarised: bool = False,
 ) -> ProcessingStep:
-    """Outputs ``train``, ``validation``, ``test``: one S3 prefix a split, filled by all instances.
+    """Declare the step with outputs ``train``, ``validation``, ``test``: one S3 prefix per split,
+    filled by all instances.
 
     ``quarantine`` takes the records that could not be read, and a summary for each instance.
-    ``mixed``: the names of several inputs, and their S3 prefixes; else there is the one of the
-    parameter InputUri. ``summarised``: whether there is an output ``summary``, too, of what the
-    evaluation takes of the train split.
+    ``mixed``: the names of several inputs, and their S3 prefixes; else the one input is the
+    parameter InputUri. ``summarised``: whether there is also an output ``summary`` of the train
+    split for the evaluation.
     """
     if mixed:
         inputs = [input_folder(f"raw-{name}", uri, f"raw/{name}") for name, uri in mixed.items()]

@@ -1,7 +1,7 @@
-"""What is known when all is read, before anything is packed: the units, and what is left out.
+"""Survey all records after reading, before packing: the units, and the records left out.
 
-A unit is a range of the records' hashes. How many there are follows from the bytes of the distinct
-records alone, and so does what is in each: not from how they lay in files, and not from the number
+A unit is a range of the records' hashes. Their number depends on the bytes of the distinct
+records alone, and so does the content of each: not on the layout in files, and not on the number
 of instances. Every instance has read all raw objects, and comes to the same result.
 """
 
@@ -17,33 +17,33 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record
 
 STEM = "survey"
-END = 2**64  # of the hashes
+END = 2**64  # end of the range of hashes
 
 UNIT_SHARDS = 2
-"""Largest shards that a unit's content would fill: so a workload that makes half as many bytes of
-it still fills one."""
+"""Largest shards that a unit's content would fill, so that a workload whose samples take half the
+bytes still fills one."""
 SMALL = 8 * 10**6
-"""A smaller unit of content is not made to keep cores busy …"""
+"""Minimum bytes of content for a unit that is added to keep cores busy."""
 BUSY = 16
-"""… and of larger ones no more than so many, unless their shards are full."""
+"""Maximum number of units added to keep cores busy, unless their shards are full."""
 SLOT = 4 * 2**20
-"""Bytes of content that are packed at once, on average."""
+"""Average bytes of content that are packed at once."""
 
 
 class Survey(Record):
-    """What is known of all records together."""
+    """Survey of all records together."""
 
     names: list[str]
-    """The raw objects' names, by rank."""
+    """Names of the raw objects, by rank."""
     runs: list[tuple[str, int]]
-    """Every sorted run, and the rank of its raw object."""
+    """Sorted runs, each with the rank of its raw object."""
     lost: list[int]
-    """By rank: records that equal one elsewhere, and are left out."""
+    """Number of records left out because they equal one elsewhere, by rank."""
     bytes: dict[str, int]
-    """How many bytes of content stay, by first folder, or under "" all of it."""
+    """Bytes of content that stay, by first folder, or under "" all of it."""
 
     def units(self, plan: Plan) -> list[ShardObject]:
-        """All of them, of all instances."""
+        """Return all units, of all instances."""
         made = []
         for folder, size in sorted(self.bytes.items()):
             count = max(size // (UNIT_SHARDS * plan.shard_bytes), min(BUSY, size // SMALL), 1)
@@ -66,9 +66,9 @@ class Survey(Record):
 
 
 def identity(objects: Sequence[RawObject], plan: Plan) -> dict[str, Any]:
-    """What a survey must have been made of to count now."""
-    told = sorted([one.name, one.bytes, one.modified] for one in objects)
-    whole = json.dumps([plan.settings, plan.code, told]).encode()
+    """Return the identity that a survey must have to count now."""
+    entries = sorted([one.name, one.bytes, one.modified] for one in objects)
+    whole = json.dumps([plan.settings, plan.code, entries]).encode()
     return {"corpus": hashlib.sha256(whole).hexdigest()}
 
 
@@ -79,5 +79,5 @@ def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tupl
 
 
 def paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
-    """The runs and ranks of their raw objects."""
+    """Return the runs and the ranks of their raw objects."""
     return [(plan.scratch / name, rank) for name, rank in survey.runs]

@@ -1,4 +1,4 @@
-"""The survey: a pass over the hashes of all records, from the sorted runs, in bounded memory."""
+"""Survey the hashes of all records in one pass over the sorted runs, in bounded memory."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.survey import Survey, identity, ranges
 
-ROWS = 2**21  # records that are looked at together: some 100 MB
+ROWS = 2**21  # records that are processed together: about 100 MB
 
 
 def survey(done: Mapping[RawObject, Read], plan: Plan) -> Survey:
-    """Look at the keys of all records, in ranges of hashes, so in bounded memory."""
+    """Survey the keys of all records, in ranges of hashes, so in bounded memory."""
     sorted_runs.opened.cache_clear()  # an earlier run may have had other files of these names
     objects = sorted(done, key=lambda one: (one.folder, one.name))
     copies = set() if plan.identity else _copies(objects, done)
@@ -48,10 +48,10 @@ def survey(done: Mapping[RawObject, Read], plan: Plan) -> Survey:
 
 
 def _copies(objects: Sequence[RawObject], done: Mapping[RawObject, Read]) -> set[RawObject]:
-    """Objects that hold the very records of one before them.
+    """Return the objects that hold exactly the records of one before them.
 
-    For records of which there is no telling whether equal ones are two events or a repetition; of
-    whole files there is.
+    Needed where equal records may be two events or a repetition, which cannot be known; for
+    whole files it can.
     """
     seen: set[str] = set()
     copies = set()

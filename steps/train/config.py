@@ -21,7 +21,7 @@ from training.watching.trackers import packages, tracking_uri
 from training.watching.watcher import Watching
 
 CHECKPOINTS = "/opt/ml/checkpoints"
-FLOAT8_PACKAGES = ("torchao",)  # what float8 imports besides
+FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
@@ -45,86 +45,88 @@ class TrainStepConfig(ScriptSettings):
     """SageMaker instance type of every node."""
 
     fallback_instance_types: tuple[str, ...] = Field(default=(), max_length=8)
-    """What else the training may run on, in this order, as often as there is no capacity for the
-    type before: ``pipelines.start --wait`` starts the training anew, on as many nodes, and reuses
-    what was made before it. Each has what ``instance_type`` needs to have."""
+    """Instance types to try in this order when there is no capacity for the type before:
+    ``pipelines.start --wait`` starts the training again, on as many nodes, and reuses the results
+    of earlier steps. Each must meet the same requirements as ``instance_type``."""
 
     training_plan: str | None = Field(
         default=None,
         pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/\S+$",
         min_length=50,
     )
-    """ARN of a SageMaker training plan, whose reserved machines the job runs on (SearchTraining-
-    PlanOfferings and CreateTrainingPlan say what there is, and buy it). They are paid for with the
-    plan, whatever the job takes."""
+    """ARN of a SageMaker training plan, whose reserved machines the job runs on (CreateTrainingPlan
+    buys one, SearchTrainingPlanOfferings lists the offers). They are paid for with the plan,
+    however long the job runs."""
 
     instance_count: int = Field(default=1, ge=1, le=256)
     """Number of nodes."""
 
     processes_per_node: int = Field(default=0, ge=0, le=128)
-    """Ranks that are started on each node; 0 for one a GPU (one in all where there is none)."""
+    """Ranks that are started on each node; 0 for one per GPU (one in all without GPUs)."""
 
     volume_gb: int = Field(default=30, ge=1, le=16384)
     """Size of each node's storage volume, in GB. Instances with NVMe disks use those instead."""
 
     model_compression: Literal["gzip", "none"] = "gzip"
-    """How SageMaker uploads the trained model (OutputDataConfig.CompressionType). gzip: as one
-    model.tar.gz. none: file by file, which a large model needs: it is registered as a prefix, and
-    an endpoint gets the files as they are."""
+    """Upload of the trained model (OutputDataConfig.CompressionType). gzip: as one model.tar.gz.
+    none: file by file, which a large model needs: it is registered as a prefix, and an endpoint
+    gets the files as they are."""
 
     max_runtime_minutes: int = Field(default=60, ge=1, le=28 * 24 * 60)
-    """The job is stopped after this many minutes of running."""
+    """Minutes of running after which the job is stopped."""
 
     spot: bool = False
     """Managed spot training: cheaper, may be interrupted, resumes from the last checkpoint."""
 
     max_wait_minutes: int | None = Field(default=None, ge=1)
-    """With spot: minutes of waiting for capacity and running together; at least the run time."""
+    """Minutes of waiting for capacity and running together, with spot; at least the run time."""
 
     keep_alive_minutes: int = Field(default=0, ge=0, le=60)
-    """Warm pool: how long the machines are kept for the next job of the same shape; 0 for none."""
+    """Minutes for which the machines are kept for the next job of the same shape (warm pool); 0 for
+    none."""
 
     input_mode: Literal["File", "FastFile", "FSxLustre"] = "File"
     """File: copied before the job starts. FastFile: streamed from S3. FSxLustre: mounted."""
 
     fsx: FsxLustre | None = None
-    """The file system of the FSxLustre input mode."""
+    """File system of the FSxLustre input mode."""
 
     max_restarts: int = Field(default=3, ge=0, le=100)
-    """How often torchrun starts all ranks again, from the last checkpoint, when one has died or
-    hangs; then the job fails. What would come again (a setting, the data, a loss that is not
-    finite) is not tried again. For a script 0 if left out: nobody knows whether it goes on from its
+    """Number of times that torchrun starts all ranks again, from the last checkpoint, when one has
+    died or hangs; then the job fails. An error that would recur (a setting, the data, a loss that
+    is not finite) is not tried again. Default for a script: 0, since it may not continue from its
     checkpoints, or would end in the same way."""
 
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
 
     start_from: StartFrom | None = None
-    """What the weights begin with instead of fresh ones: another training's checkpoint, a
+    """Model that the weights begin with instead of fresh ones: another training's checkpoint, a
     registered model, or a Hugging Face folder. None: fresh weights, or this very training's own
     checkpoints."""
 
     adapters: Adapters | None = None
-    """Train LoRA adapters beside the frozen weights of ``start_from``'s model, and save them alone;
+    """Train LoRA adapters beside the frozen weights of ``start_from``'s model, and save only them;
     with strategies single, ddp and fsdp. None: the weights themselves are trained."""
 
     freeze: tuple[str, ...] = ()
-    """Weights that stay as they begin, by their names in the model; * stands for any characters
+    """Weights that are not trained, by their names in the model; * stands for any characters
     (blocks.0.*)."""
 
     watch: Watching = Field(default_factory=Watching)
-    """Rules that watch the loop while it trains: for each what it does when it finds something
-    (action: warn, stop or off), and from where on. Each is on, and warns, if left out."""
+    """Rules that watch the loop while it trains: for each its action when it finds something (warn,
+    stop or off), and its limits. A rule that is left out is on, and warns."""
 
     loop: TrainConfig | None = None
     """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
 
     @property
     def launcher_environment(self) -> dict[str, str]:
-        """Environment for what AWS's driver gives torchrun no argument for: it reads PET_…, too.
+        """Return environment variables for settings that AWS's driver does not pass to torchrun,
+        which also reads PET_….
 
         SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s. The driver does
-        give it the processes of a node; here they are for those who read the definition.
+        pass the processes of a node; they are repeated here for readers of the definition.
         """
         processes = {"PET_NPROC_PER_NODE": str(self.processes_per_node)}
         torchrun = {
@@ -143,7 +145,7 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def ranks(self) -> int | None:
-        """The world size; None when it depends on how many accelerators a node has."""
+        """Return the world size; None when it depends on how many accelerators a node has."""
         accelerated = self.instance_type.startswith(ACCELERATED)
         if not self.processes_per_node and accelerated:
             return None
@@ -151,7 +153,9 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def packages(self) -> list[str]:
-        """The pip requirements of the trackers, the strategy, the launcher, adapters and float8."""
+        """Return the pip requirements of the trackers, the strategy, the launcher, adapters and
+        float8.
+        """
         if self.loop is None:
             return sorted(requirements("", self.launcher))
         trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
@@ -162,20 +166,22 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def base(self) -> str | None:
-        """S3 URI of the model that the training begins with; None for fresh weights, or a
-        checkpoint's.
+        """Return the S3 URI of the model that the training begins with; None for fresh weights, or
+        a checkpoint's.
         """
         start = self.start_from
         return start.uri if start and not start.checkpoint else None
 
     @property
     def tuning(self) -> Tuning:
-        """Which weights are trained, as the job is told it."""
+        """Return the setting for which weights are trained, as it is passed to the job."""
         return Tuning(adapters=self.adapters, freeze=self.freeze)
 
     @property
     def watching(self) -> Watching:
-        """``watch`` as the job is told it, with the time that SageMaker gives it."""
+        """Return ``watch`` as it is passed to the job, with the time that SageMaker
+        gives the job.
+        """
         cost = self.watch.cost_beyond_plan
         if cost.planned is not None:
             return self.watch
@@ -239,7 +245,7 @@ class TrainStepConfig(ScriptSettings):
         if self.launcher == "mpi" and self.instance_count > 1 and not self.processes_per_node:
             raise ValueError(
                 f"launcher mpi on {self.instance_count} instances needs processes_per_node: "
-                "mpirun is told how many ranks there are in all; set it to the GPUs of a node"
+                "mpirun needs the number of all ranks; set it to the GPUs of a node"
             )
         if (self.input_mode == "FSxLustre") != (self.fsx is not None):
             raise ValueError("input_mode FSxLustre and the fsx section go together: set both")
@@ -250,7 +256,7 @@ class TrainStepConfig(ScriptSettings):
         types = (self.instance_type, *self.fallback_instance_types)
         for name in self.fallback_instance_types:
             if types.count(name) > 1:
-                raise ValueError(f"fallback_instance_types: {name} stands there, or is used, twice")
+                raise ValueError(f"fallback_instance_types: {name} is listed or used twice")
             if self.loop and (refused := refuse_machines(self.loop.strategy, self.launcher, name)):
                 raise ValueError(f"fallback_instance_types: {refused}")
         return self
@@ -277,7 +283,7 @@ class TrainStepConfig(ScriptSettings):
     def _check_script(self) -> None:
         if self.start_from:
             raise ValueError(
-                "start_from is for the training loop; give the script what it begins with as a "
+                "start_from is for the training loop; give the script its initial model as a "
                 "channel: channels: {start: s3://…}, which it finds in $SM_CHANNEL_START"
             )
         if self.fsx:
@@ -287,7 +293,7 @@ class TrainStepConfig(ScriptSettings):
         if self.processes_per_node and self.launcher in ("none", "own"):
             raise ValueError(
                 f"processes_per_node is {self.processes_per_node}, and launcher {self.launcher} "
-                "starts one process a node; remove it, or set launcher to torchrun"
+                "starts one process per node; remove it, or set launcher to torchrun"
             )
         if self.max_restarts and self.launcher != "torchrun":
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Train on the shards; started by torchrun or mpirun, once a rank.
+"""Train on the shards; started by torchrun or mpirun, once per rank.
 
 torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \\
     --max_steps 300 --global_batch 32 --micro_batch 8 --learning_rate 0.003
@@ -26,14 +26,14 @@ from trainyard.common.gc_freeze import uncollected
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The job's arguments: every field of TrainConfig, the workload, the folders."""
+    """Parse the job's arguments: every field of TrainConfig, the workload, the folders."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", required=True)
     parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
-    parser.add_argument("--start_from", default="", help="StartFrom as JSON; none: fresh weights")
-    parser.add_argument("--mixture", default="", help="Mixture as JSON; none: data of one input")
-    parser.add_argument("--tuning", default="", help="Tuning as JSON; none: all weights")
-    parser.add_argument("--watch", default="", help="Watching as JSON; none: each rule warns")
+    parser.add_argument("--start_from", default="", help="StartFrom as JSON; empty: fresh weights")
+    parser.add_argument("--mixture", default="", help="Mixture as JSON; empty: data of one input")
+    parser.add_argument("--tuning", default="", help="Tuning as JSON; empty: all weights")
+    parser.add_argument("--watch", default="", help="Watching as JSON; empty: each rule warns")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
@@ -41,10 +41,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def read_config(options: argparse.Namespace) -> TrainConfig:
-    """The hyperparameters, typed.
+    """Return the hyperparameters, typed.
 
     Raises:
-        TrainingError: one is wrong or missing; names it, its value, what was expected.
+        TrainingError: a value is wrong or missing; names it, its value, what was expected.
     """
     try:
         return read(options, TrainConfig, "hyperparameter")
@@ -53,14 +53,14 @@ def read_config(options: argparse.Namespace) -> TrainConfig:
 
 
 def train(options: argparse.Namespace, steps: list[int]) -> None:
-    """Read what is asked, build the training, run it, and let rank 0 hand the model on.
+    """Read the arguments, build the training, run it, and let rank 0 save the model.
 
-    ``steps`` takes the number of each step that is reported.
+    ``steps`` collects the number of each step that is reported.
     """
     failure = options.root / "output/failure"
     refuse_what_failed(failure)
     asked = _asked(options)
-    # Once a process: what a test, or a notebook, has of its own stays to be collected.
+    # Only once in a process: the objects of a test, or a notebook, can still be collected.
     with contextlib.nullcontext() if "torch" in sys.modules else uncollected():
         import torch
 
@@ -74,10 +74,10 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    """The hyperparameters, read: the fields of ``training.session.Asked``.
+    """Read the hyperparameters: the fields of ``training.session.Asked``.
 
     Raises:
-        TrainingError: one is wrong; names it.
+        TrainingError: a value is wrong; names it.
     """
     config = read_config(options)
     start = _start(options.start_from, options.root / "input/data", config)
@@ -96,7 +96,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
-    """What the weights begin with, if not fresh ones."""
+    """Return the model that the weights begin with; None for fresh weights."""
     asked = read_start(text)
     if asked is None:
         return None
@@ -106,7 +106,7 @@ def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
 
 
 def _tuning(text: str, start: Start | None, config: TrainConfig) -> Tuning:
-    """Which weights are trained, if not all."""
+    """Return which weights are trained; by default all."""
     tuning = read_tuning(text)
     if tuning.adapters and (start is None or start.base is None):
         raise TrainingError(f"train.adapters: {NO_BASE}")
@@ -116,7 +116,9 @@ def _tuning(text: str, start: Start | None, config: TrainConfig) -> Tuning:
 
 
 def report_failure(error: TrainyardError, failure: Path) -> None:
-    """As ``edge.report``; but a lost rank is no failure while torchrun starts the ranks again."""
+    """Report like ``job_main.report``; but a lost rank is not a failure while torchrun restarts the
+    ranks.
+    """
     attempt = Attempt.read()
     if isinstance(error, LostRankError) and attempt.another:
         print(f"error: {error}", flush=True)
@@ -129,7 +131,7 @@ def report_failure(error: TrainyardError, failure: Path) -> None:
 
 
 def _end_at_once(error: LostRankError, failure: Path) -> None:
-    """From the watchdog's thread: the main one may never come back from a collective."""
+    """Exit from the watchdog's thread: the main one may never return from a collective."""
     report_failure(error, failure)
     os._exit(1)
 
@@ -140,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
-        # When not one step was made, torchrun's restarts would come to the same end.
+        # Without a single step done, torchrun's restarts would end the same way.
         if not steps or not Attempt.read().another:
             job_main.write_message(f"{type(error).__name__}: {error}", failure)
         raise

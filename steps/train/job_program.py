@@ -1,4 +1,4 @@
-"""What runs in the training job: Trainyard's loop, or a script of one's own."""
+"""Define the program of the training job: Trainyard's loop, or a user's own script."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ from trainyard.common.errors import DefinitionError
 
 
 def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
-    """Every node gets all of the prefix. ``Channel``, not ``InputData``: the latter forces File
-    over FastFile.
+    """Return a channel whose whole prefix goes to every node. ``Channel``, not ``InputData``: the
+    latter forces File over FastFile.
     """
     return Channel(
         channel_name=name,
@@ -47,7 +47,7 @@ def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Chann
 
 
 def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
-    """What the weights begin with, if not fresh ones."""
+    """Yield the channel of the model that the weights begin with; nothing for fresh weights."""
     if config.start_from is None:
         return
     if config.start_from.uri is None:
@@ -59,7 +59,7 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
 
 
 def split_channel(config: TrainStepConfig, shard: ProcessingStep, split: str) -> Channel:
-    """The shards of ``split``, from S3 or from the mounted file system that mirrors it."""
+    """Return the shards of ``split``, from S3 or from the mounted file system that mirrors it."""
     if config.fsx:
         return Channel(
             channel_name=split,
@@ -77,7 +77,9 @@ def split_channel(config: TrainStepConfig, shard: ProcessingStep, split: str) ->
 
 
 def _lustre_path(folder: str, split: str) -> PipelineVariable:
-    """Where the association shows ``<root>/runs/<execution id>/shard/<split>``."""
+    """Return the path at which the association shows ``<root>/runs/<execution
+    id>/shard/<split>``.
+    """
     execution = ExecutionVariables.PIPELINE_EXECUTION_ID
     return Join(on="/", values=[f"{folder}/runs", execution, "shard", split])
 
@@ -101,7 +103,7 @@ class Program:
     environment: Mapping[str, str]
     hyperparameters: Mapping[str, str | PipelineVariable]
     metrics: Sequence[tuple[str, str]]
-    """(name, regular expression with one group) of each metric that is read off the log."""
+    """(name, regular expression with one group) of each metric that is read from the log."""
     channels: Sequence[Channel]
     description: str
 
@@ -109,7 +111,8 @@ class Program:
 class ScriptDriver(DistributedConfig):
     """Runs AWS's driver, or the user's own, and adds to the artifact: ``steps/train/driver``.
 
-    The fields travel to the container as distributed.json, where AWS's drivers read the first two.
+    The fields are sent to the container as distributed.json, where AWS's drivers read the first
+    two.
     """
 
     process_count_per_node: int | None = None
@@ -120,7 +123,7 @@ class ScriptDriver(DistributedConfig):
     inference: str | None = None
     """File in the user's folder that becomes code/inference.py in the model's archive."""
     parts: dict[str, Any]
-    """What the definition knows of ``training.identity.Parts``."""
+    """Parts of ``training.identity.Parts`` that the definition knows."""
 
     @property
     def driver_dir(self) -> str:
@@ -137,11 +140,11 @@ def loop_program(
     shard: ProcessingStep | None,
     workload: Mapping[str, str],
 ) -> Program:
-    """Trainyard's own loop on the shards: channels ``train`` and ``validation``.
+    """Return Trainyard's own loop on the shards: channels ``train`` and ``validation``.
 
-    ``workload``: the hyperparameters that say what is trained.
+    ``workload``: the hyperparameters that name the workload.
     """
-    assert config.loop is not None and shard is not None  # noqa: S101 (``Recipe`` has looked)
+    assert config.loop is not None and shard is not None  # noqa: S101 (``Recipe`` has checked)
     return Program(
         source_code=SourceCode(
             source_dir=context.code("train"),
@@ -167,9 +170,10 @@ def script_program(
     shard: ProcessingStep | None,
     parts: Parts,
 ) -> Program:
-    """A script of one's own in its own folder, on its channels, and on the shards' if there are.
+    """Return a user's own script in its own folder, on its channels, and on the shards' if there
+    are any.
 
-    ``parts``: what its weights depend on as far as the definition knows.
+    ``parts``: the parts that its weights depend on, as far as the definition knows.
     """
     options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
     splits = [split_channel(config, shard, name) for name in SPLITS] if shard else []
@@ -189,7 +193,7 @@ def script_program(
         ),
         environment={
             **config.launcher_environment,
-            **({"PYTHONPATH": CODE} if shard else {}),  # the shards' reader lies there
+            **({"PYTHONPATH": CODE} if shard else {}),  # holds the shards' reader
             **config.environment,
         },
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
@@ -203,7 +207,7 @@ def script_program(
 
 
 def _distributed(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:
-    """How AWS's drivers start the ranks."""
+    """Return how AWS's drivers start the ranks."""
     processes = config.processes_per_node or None
     if config.launcher == "mpi":
         count, options = _mpi_options(config)
@@ -215,11 +219,11 @@ def _distributed(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfi
 
 
 def _mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:
-    """(processes, options of mpirun).
+    """Return (processes, options of mpirun).
 
-    The MPI driver of SDK 3.27 passes the processes of one node as mpirun's ``-np``, which is all of
-    them: on several nodes it would start the first one's only. So it is given all, and the mapping
-    says how many of them go to each node.
+    The MPI driver of SDK 3.27 passes the processes of one node as mpirun's ``-np``, which means all
+    of them: on several nodes it would start only the first node's. So it is given all, and the
+    mapping says how many of them go to each node.
     """
     processes, nodes = config.processes_per_node, config.instance_count
     if nodes == 1:
@@ -233,7 +237,9 @@ def _hyperparameters(
     settings: TrainConfig,
     workload: Mapping[str, str],
 ) -> dict[str, str | PipelineVariable]:
-    """All strings: the service refuses anything else, a bare ``Get`` of a number too (#4867)."""
+    """Return all hyperparameters as strings: the service refuses anything else, even a bare ``Get``
+    of a number (#4867).
+    """
     loop = {name: str(value) for name, value in settings.model_dump(mode="json").items()}
     start = config.start_from
     begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}

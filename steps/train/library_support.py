@@ -1,11 +1,11 @@
-"""What AWS documents of the strategies that depend on libraries: machines, images, launchers.
+"""AWS's documented support for strategies that depend on libraries: machines, images, launchers.
 
 SMDDP   SageMaker Developer Guide, "Compatibility with the SMDDP library optimized for AWS
         infrastructure" (model-parallel-core-features-v2-smddp-allgather: "supports P4 and P4de
         instances") and "Supported frameworks, AWS Regions, and instances types"
         (distributed-data-parallel-support); its release notes (data-parallel-release-notes) have
         PyTorch 2.3.0 as the last framework image with it, 2.4.1 is in SMP images only. On P3 it
-        optimizes nothing any more.
+        no longer optimizes anything.
 SMP v2  "Supported frameworks and AWS Regions" (distributed-model-parallel-support-v2) and the
         release notes (model-parallel-release-notes): one image for each version of PyTorch.
 MPI     sagemaker/train/container_drivers/distributed_drivers/mpi_driver.py of SDK 3.27.
@@ -19,23 +19,23 @@ INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
     "smp": (*P4, "ml.p5.48xlarge", "ml.p5e.48xlarge"),
     "deepspeed": ("ml.p", "ml.g"),
 }
-"""Strategy → the instance types, or how they begin, that it is for; the others run on any."""
+"""Strategy → the instance types, or their prefixes, that it is for; the others run on any."""
 
 LAUNCHERS = {"smddp": "torchrun", "smp": "torchrun"}
 """Strategy → the one launcher that starts it; the others are started by any."""
 
 SMP_IMAGES = {"2.4.1": "cu121", "2.5.1": "cu124"}
-"""PyTorch version → CUDA version of AWS's SMP images, which hold SMDDP too. That of PyTorch 2.3.1
+"""PyTorch version → CUDA version of AWS's SMP images, which hold SMDDP too. PyTorch 2.3.1's image
 is left out, and so is the framework image of 2.3.0, the last with SMDDP: the loop does not train
-under them (torch.nn.RMSNorm is of 2.4)."""
+under them (torch.nn.RMSNorm is new in 2.4)."""
 
 REQUIREMENTS = {"deepspeed": ("deepspeed",), "mpi": ("mpi4py", "paramiko")}
-"""Strategy or launcher → what the container installs for it, as the lock has it; AWS's MPI driver
-imports both."""
+"""Strategy or launcher → packages that the container installs for it, from the lock; AWS's MPI
+driver imports both."""
 
 
 def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
-    """Why a strategy cannot be started so on such machines; None when it can."""
+    """Say why a strategy cannot be started so on such machines; None when it can."""
     needed = LAUNCHERS.get(strategy, launcher)
     if launcher != needed:
         return f"launcher {launcher} cannot start strategy {strategy}: set launcher to {needed}"
@@ -50,7 +50,9 @@ def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | N
 
 
 def refuse_image(strategy: str, pytorch_version: str, training_image: str | None) -> str | None:
-    """Why a strategy finds no library in the image; None when it does, or the image is your own."""
+    """Say why the image lacks a strategy's library; None when it has it, or the image
+    is your own.
+    """
     if training_image:
         return None
     if strategy == "smddp":
@@ -67,5 +69,5 @@ def refuse_image(strategy: str, pytorch_version: str, training_image: str | None
 
 
 def requirements(strategy: str, launcher: str) -> tuple[str, ...]:
-    """What the train step's container needs for them beyond the usual packages."""
+    """Return the packages that the train step's container needs for them beyond the usual ones."""
     return REQUIREMENTS.get(strategy, ()) + REQUIREMENTS.get(launcher, ())

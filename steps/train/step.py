@@ -1,4 +1,4 @@
-"""Declares the train step: a ModelTrainer on N nodes, for the training loop or for a script."""
+"""Declare the train step: a ModelTrainer on N nodes, for the training loop or for a script."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,18 +29,20 @@ COMMAND = f"chmod +x {SCRIPT} && exec /bin/bash {SCRIPT}"
 
 
 class OfflineTrainer(ModelTrainer):
-    """A ModelTrainer whose requests can be built with no AWS in reach."""
+    """A ModelTrainer whose requests can be built without calling AWS."""
 
     def _resolve_staging_bucket(self) -> tuple[str, str | None]:
-        """The session's bucket, without asking IAM whether the role may write to it (#6019)."""
+        """Return the session's bucket, without asking IAM whether the role may write
+        to it (#6019).
+        """
         return self.sagemaker_session.default_bucket(), None
 
 
 class SignalledTrainer(OfflineTrainer):
-    """One whose driver is the container's first process, which SageMaker sends SIGTERM to.
+    """A trainer whose driver is the container's first process, which SageMaker sends SIGTERM to.
 
-    The SDK's command leaves two shells before it, and those keep the signal to themselves
-    (sagemaker-training-toolkit #125, #173). So each hands its place on, by ``exec``.
+    The SDK's command leaves two shells before it, which do not pass the signal on
+    (sagemaker-training-toolkit #125, #173). So each is replaced, by ``exec``.
     """
 
     def _prepare_train_script(
@@ -75,9 +77,9 @@ def train_step(
 ) -> TrainingStep:
     """Run ``program``; the model goes to ``<root>/runs/<execution>/train``.
 
-    ``checkpoint_key`` names what the training depends on as far as the definition knows it. The
+    ``checkpoint_key`` names the inputs of the training, as far as the definition knows them. The
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
-    cache's key, and a run that takes up a lost one's work has to find it.
+    cache's key, and a run that continues a lost one has to find it.
     """
     kind = SignalledTrainer if config.script else OfflineTrainer
     trainer = kind(
@@ -119,7 +121,7 @@ def train_step(
         step_args=trainer.train(input_data_config=list(program.channels)),
         cache_config=context.cache,
         retry_policies=list(context.retries),
-        # A mounted file system carries no reference to the shard step: say it (DependsOn).
+        # A mounted file system has no reference to the shard step: state it (DependsOn).
         depends_on=[shard] if shard and config.fsx else None,
     )
 

@@ -1,4 +1,4 @@
-"""The train step's settings where the training is a script of one's own, run as it is."""
+"""The train step's settings where the training is your own script, run unchanged."""
 
 import json
 import re
@@ -12,21 +12,21 @@ from steps.config import Section
 
 S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
-"""ChannelName of the API reference, Channel."""
+"""Pattern of a ChannelName (API reference, Channel)."""
 
 METRIC_NAME, LONGEST_REGEX, MOST_METRICS = r"^.{1,255}$", 500, 40
-"""MetricDefinition and AlgorithmSpecification.MetricDefinitions of the API reference."""
+"""Limits of MetricDefinition and AlgorithmSpecification.MetricDefinitions (API reference)."""
 
 TAKEN = ("code", "sm_drivers")
 """Channels that carry the script itself and AWS's drivers."""
 
 MOST_ARGUMENTS, LONGEST_NAME, LONGEST_VALUE = 100, 256, 2500
-"""HyperParameters of the API reference, CreateTrainingJob."""
+"""Limits of HyperParameters (API reference, CreateTrainingJob)."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder that travels, and what in it is named."""
+    """A folder that is sent to a job, and the names of its files with a role."""
 
     files: Mapping[str, bytes] = field(repr=False)
     """Name with forward slashes → content."""
@@ -35,7 +35,7 @@ class Project:
     """Name of the script in it."""
 
     requirements: str | None = None
-    """Name of the requirements file in it; None where there is nothing to install."""
+    """Name of the requirements file in it; None if there is nothing to install."""
 
     driver: str | None = None
     inference: str | None = None
@@ -44,49 +44,49 @@ class Project:
 
 
 class ScriptSettings(Section):
-    """A training script, what it is given, and what starts its processes."""
+    """A training script, its inputs, and the launcher of its processes."""
 
     script: str | None = None
     """A training script of your own (.py, or .sh with launcher none), relative to the recipe: it
-    runs unchanged, and its whole folder travels with it. Instead of ``loop``."""
+    runs unchanged, and its whole folder is sent with it. Instead of ``loop``."""
 
     source: str | None = None
-    """The folder that travels, relative to the recipe, if it is not the script's own: one that
-    holds it. A file .trainyardignore in it, in .gitignore's syntax, says what stays at home."""
+    """Folder that is sent, relative to the recipe; it must hold the script; default: the script's
+    own. A file .trainyardignore in it, in .gitignore's syntax, lists what is not sent."""
 
     source_mb: float = Field(default=20, gt=0)
-    """How large that folder may be, in MB, and a file of it a quarter of that: more is taken for
-    data or weights, which belong into a channel."""
+    """Maximum size of that folder in MB; one file may have a quarter of it. More is taken for data
+    or weights, which belong in a channel."""
 
     requirements: str | None = None
-    """Requirements file, relative to the recipe, which pip installs before the script starts; else
-    the folder's own requirements.txt, if it has one."""
+    """Requirements file, relative to the recipe, which pip installs before the script starts;
+    default: the folder's own requirements.txt, if it has one."""
 
     arguments: dict[str, JsonValue] = Field(default_factory=dict, max_length=MOST_ARGUMENTS)
     """Hyperparameters of the job: ``epochs: 3`` gives the script ``--epochs 3``."""
 
     channels: dict[str, str] = Field(default_factory=dict, max_length=18)
     """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
-    recipe has a data section, the shards are its channels train and validation besides."""
+    recipe has a data section, the shards are further channels train and validation."""
 
     metrics: dict[str, str] = Field(default_factory=dict, max_length=MOST_METRICS)
-    """Name → regular expression with one group, by which SageMaker reads the metric's value off the
-    lines that the script prints."""
+    """Name → regular expression with one group, by which SageMaker reads the metric's value from
+    the lines that the script prints."""
 
     launcher: Literal["torchrun", "mpi", "none", "own"] = "torchrun"
-    """What starts the processes of a node: torchrun; mpirun; for a script
-    besides none, which runs it once a node, and own, for which see ``driver``."""
+    """Launcher of a node's processes: torchrun; mpi (mpirun); for a script also none, which runs it
+    once per node, and own, for which see ``driver``."""
 
     driver: str | None = None
-    """With launcher own: the Python file in the travelling folder, relative to the recipe, that
-    runs once a node and starts the script's processes."""
+    """Python file in the folder that is sent, relative to the recipe, which with launcher own runs
+    once per node and starts the script's processes."""
 
     @field_validator("arguments")
     @classmethod
     def _are_hyperparameters(cls, given: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items():
             if not re.fullmatch(r"\S{1,256}", name) or name.startswith("-"):
-                raise ValueError(f"{name!r} is no name of an argument; write epochs for --epochs")
+                raise ValueError(f"{name!r} is not an argument's name; write epochs for --epochs")
             if value is None:
                 raise ValueError(f"{name} is null; leave it out, or give it a value")
             if len(hyperparameter(value)) > LONGEST_VALUE:
@@ -113,7 +113,9 @@ class ScriptSettings(Section):
             try:
                 groups = re.compile(regex).groups
             except re.error as error:
-                raise ValueError(f"{name}: {regex!r} is no regular expression: {error}") from None
+                raise ValueError(
+                    f"{name}: {regex!r} is not a regular expression: {error}"
+                ) from None
             if groups != 1:
                 raise ValueError(
                     f"{name}: {regex!r} has {groups} groups; SageMaker takes the value from the "
@@ -123,18 +125,18 @@ class ScriptSettings(Section):
 
 
 def checked_channels(given: dict[str, str]) -> dict[str, str]:
-    """The channels of a job. Raises: ValueError: a name or a URI is none; names it."""
+    """Return the channels of a job. Raises: ValueError: a name or a URI is invalid; names it."""
     for name, uri in given.items():
         if not re.fullmatch(CHANNEL_NAME, name) or name in TAKEN:
             raise ValueError(
-                f"{name!r} is no name of a channel: letters, digits and ._- up to 64, and not "
+                f"{name!r} is not a name of a channel: letters, digits and ._- up to 64, and not "
                 f"{' or '.join(TAKEN)}, which carry the script"
             )
         if not re.fullmatch(S3_PREFIX, uri):
-            raise ValueError(f"{name}: {uri!r} is no S3 prefix such as s3://bucket/prefix")
+            raise ValueError(f"{name}: {uri!r} is not an S3 prefix such as s3://bucket/prefix")
     return given
 
 
 def hyperparameter(value: Any) -> str:
-    """A value as the service takes it, and as AWS's drivers read it back: text, or JSON."""
+    """Return a value as the service takes it, and as AWS's drivers read it back: text, or JSON."""
     return value if isinstance(value, str) else json.dumps(value)

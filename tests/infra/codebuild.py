@@ -1,4 +1,4 @@
-"""CodeBuild in small: a buildspec's phases as one script, in a clean clone of this commit."""
+"""Imitate CodeBuild: a buildspec's phases as one script, in a clean clone of this commit."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ ROLE, JOB_ROLE = (f"arn:aws:iam::123456789012:role/ci-{name}" for name in ("pipe
 
 
 class Build(NamedTuple):
-    """What a build did."""
+    """Result of a build."""
 
     status: int
     ran: list[str]
@@ -29,8 +29,8 @@ class Build(NamedTuple):
 
 
 def script(buildspec: Mapping[str, Any]) -> str:
-    """All phases as one bash script: CodeBuild runs version 0.2 in one shell, stops a phase at the
-    first command that fails, and goes on after a failed build with post_build alone.
+    """Return all phases as one bash script: CodeBuild runs version 0.2 in one shell, stops a phase
+    at the first command that fails, and after a failed build runs only post_build.
 
     Each command's phase and status go to ``$TRACE``, exported-variables to ``$EXPORTED``.
     """

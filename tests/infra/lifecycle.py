@@ -1,4 +1,4 @@
-"""What infra/storage.yaml's lifecycle rules would do to an object, evaluated as S3 does."""
+"""Evaluate infra/storage.yaml's lifecycle rules on an object, as S3 does."""
 
 from functools import cache
 from pathlib import Path
@@ -12,27 +12,29 @@ EXPIRES = ("ExpirationInDays", "ExpirationDate")
 
 @cache
 def rules(root: str) -> list[dict[str, Any]]:
-    """The bucket's enabled rules with their prefixes for a pipeline below ``root``."""
+    """Return the bucket's enabled rules with their prefixes for a pipeline below ``root``."""
     bucket = read(STORAGE.read_text(encoding="utf-8"), STORAGE.name)["Resources"]["Bucket"]
     found = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
     return [rule | {"Prefix": _prefix(rule, root)} for rule in found if rule["Status"] == "Enabled"]
 
 
 def _prefix(rule: dict[str, Any], root: str) -> str:
-    """No rule of ours filters by anything else: such a one would need another evaluation."""
+    """Return the rule's prefix; our rules have no other filter, which would need another
+    evaluation.
+    """
     assert not {"Filter", "TagFilters", "ObjectSizeGreaterThan", "ObjectSizeLessThan"} & set(rule)
     prefix = rule.get("Prefix", "")
     return prefix["Fn::Sub"].replace("${Root}", root) if isinstance(prefix, dict) else prefix
 
 
 def expires(key: str, root: str) -> bool:
-    """Whether the object, as it is now, is deleted some day."""
+    """Return whether the current version of the object will be deleted some day."""
     matching = [rule for rule in rules(root) if key.startswith(rule["Prefix"])]
     return any(name in rule for rule in matching for name in EXPIRES)
 
 
 def old_version_lives(key: str, root: str) -> bool:
-    """Whether what is overwritten can be brought back for longer than some days."""
+    """Return whether an overwritten version can be restored for longer than some days."""
     limits = [
         rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
         for rule in rules(root)

@@ -73,7 +73,7 @@ def test_a_plan_over_budget_ends_the_build(codebuild, sagemaker, source: Path):
     ("command", "expected"), [("false\n", 1), ("true\n", 0), ("(exit 3)\n", 3), ("cd /nowhere", 1)]
 )
 def test_the_runner_itself_stops_where_codebuild_does(command: str, expected: int, tmp_path: Path):
-    """Else a green test above would mean nothing."""
+    """Otherwise a green test above would mean nothing."""
     buildspec = {
         "version": 0.2,
         "env": {"shell": "bash"},

@@ -259,7 +259,7 @@ def test_buckets_are_private_encrypted_and_only_for_tls():
 
 
 def test_the_artifact_bucket_keeps_versions_and_deletes_checkpoints_alone():
-    """What the URIs of a registered package are, tests/test_registered.py looks at."""
+    """tests/test_registered.py checks the URIs of a registered package."""
     bucket = dict(resources(INFRA / "storage.yaml", "AWS::S3::Bucket"))["Bucket"]
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     root = load(INFRA / "storage.yaml")["Parameters"]["Root"]["Default"]
@@ -275,7 +275,7 @@ def test_the_artifact_bucket_keeps_versions_and_deletes_checkpoints_alone():
 
 
 def test_events_may_use_the_key_for_topics_and_no_source_condition_stops_them():
-    """With aws:SourceArn or aws:SourceAccount in the key's policy nothing would be delivered."""
+    """With aws:SourceArn or aws:SourceAccount in the key's policy, nothing is delivered."""
     ((_, key),) = resources(INFRA / "storage.yaml", "AWS::KMS::Key")
     (events,) = [s for s in key["KeyPolicy"]["Statement"] if s["Sid"] == "EventsToTopic"]
     assert events["Principal"] == {"Service": "events.amazonaws.com"}

@@ -1,4 +1,4 @@
-"""``python -m pipelines.advise``: a recipe's training, and the recipe that takes the advice."""
+"""Tests of ``python -m pipelines.advise``: advice for a training, and the recipe that adopts it."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_what_the_recipe_has_to_do_with_it_is_said(advise):
         "train.loop.global_batch 1024 stays",
         "train.loop.checkpoint_interval 10 is every",
         "interruptions, a save every",
-        "layouts our loop refuses, as: ",
+        "layouts our loop refuses, such as: ",
         "Yours is 3.0e-04",
         "assumed: a vocabulary of 50,304",
     ):

@@ -1,4 +1,4 @@
-"""The verb: which example is uploaded, and what is said when there is none."""
+"""Tests of the verb corpus: which example is uploaded, and the message without one."""
 
 from pathlib import Path
 

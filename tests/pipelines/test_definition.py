@@ -33,7 +33,7 @@ def compiled(path: str, *overrides: str):
 
 
 def steps(body: dict) -> dict[str, dict]:
-    """Every step by name, those inside the condition's branches too."""
+    """Return every step by name, including those inside the condition's branches."""
     found = {}
     for step in body["Steps"]:
         found[step["Name"]] = step
@@ -55,12 +55,12 @@ for recipe in sys.argv[1:]:
             raise
     print("END")
 """
-"""What ``python -m pipelines.definition`` prints of one recipe after the other."""
+"""Program that prints the definitions of several recipes, as ``pipelines.definition`` does."""
 
 
 @pytest.mark.slow
 def test_fresh_processes_print_the_same_bytes_with_no_aws_in_reach(run_python):
-    """Whatever their hashes and clock, and whichever recipe they were asked for before."""
+    """The result does not depend on hashes, the clock, or the recipes compiled before."""
     first, second = (
         run_python(
             "-c",

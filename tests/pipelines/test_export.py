@@ -96,7 +96,7 @@ def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
         ({"kind": "trainjop"}, "nearest valid name: trainjob"),
         ({"channel": []}, "only a run knows where the data of channel train are"),
         ({"channel": ["trian=s3://b/x"]}, "step Train has no such channel; it has train, valid"),
-        ({"recipe": "prod"}, "say with --efa how many interfaces"),
+        ({"recipe": "prod"}, "give with --efa the interfaces"),
         (
             {
                 "overrides": [
@@ -104,7 +104,7 @@ def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
                     "images.training=123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
                 ]
             },
-            "none whose GPUs or CPUs",
+            "not a type whose GPUs or CPUs",
         ),
         (
             {"overrides": ["train.launcher=mpi", "train.processes_per_node=1"]},
@@ -119,7 +119,7 @@ def test_what_cannot_be_exported_is_refused_with_the_field(options, said, tmp_pa
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """The recipe of somebody's own script."""
+    """Return the recipe of a user's own script."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/train.py").write_text("print('loss=1')\n")
     (tmp_path / "mine/evaluate.py").write_text("")

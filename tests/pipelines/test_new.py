@@ -49,7 +49,7 @@ def test_a_project_is_written_with_its_own_name_in_good_style(kind, project, run
 
 @pytest.mark.parametrize("kind", ["image", "table", "text"])
 def test_a_written_workload_keeps_its_contract(kind, project, run_python):
-    """As far as a second shows: its own test asks for the whole contract."""
+    """Check one rule of the contract, which takes a second; the project's own test checks all."""
     folder = project(kind)
     folders = ("--source", str(folder / "src"), "--data", str(folder / "data"))
     words = ("-m", "training.try", f"somebodys_{kind}.workload", *folders)

@@ -90,7 +90,7 @@ def test_a_value_of_another_type_is_told_with_the_parameter(deployed):
 
 
 def test_a_record_that_is_gone_starts_nothing(deployed):
-    """Nobody can tell the budget then; the gate could not run either."""
+    """Without the record the budget is unknown, and the gate could not run either."""
     s3, sagemaker = deployed
     body = json.loads(sagemaker.describe_pipeline(PipelineName=PIPELINE)["PipelineDefinition"])
     bucket = "example-trainyard"

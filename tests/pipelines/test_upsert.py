@@ -135,7 +135,9 @@ def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
     upsert(definition("1"))
     before = state(sagemaker)
     with upsert_lock.held(s3, PLACE, NAME, 60):
-        with pytest.raises(PlanError, match=rf"{os.getpid()}\) is upserting it since .* UTC; not"):
+        with pytest.raises(
+            PlanError, match=rf"{os.getpid()}\) has been upserting it since .* UTC; not"
+        ):
             upsert(definition("2"))
         assert upsert(definition("1")).change == "unchanged"
     assert state(sagemaker) == before
@@ -161,7 +163,7 @@ def test_a_lock_is_one_persons_until_its_time_is_up(aws):
 
 
 def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
-    """Botocore tries again, and S3 refuses, since the first attempt had made the object."""
+    """botocore tries again, and S3 refuses, since the first attempt had created the object."""
     s3, _ = aws
     mine = upsert_lock.Lock(s3, PLACE, NAME, 60)
     mine.take()
@@ -225,7 +227,7 @@ def test_a_role_that_is_told_403_of_a_lock_that_is_not_there(aws):
 def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
     s3, _ = aws
     s3.put_object(Bucket="bkt", Key=PLACE.key("lock"), Body=b'{"id": 1}')
-    with pytest.raises(PlanError, match="is no lock that upsert wrote"):
+    with pytest.raises(PlanError, match="is not a lock of upsert"):
         upsert(definition("1"))
     s3.delete_object(Bucket="bkt", Key=PLACE.key("lock"))
     upsert(definition("1"))
@@ -276,7 +278,7 @@ def test_of_upserts_at_once_one_wins_and_the_others_say_who(aws, emulator, tmp_p
     won = [v for v in values if said[v] == "updated"]
     assert won and all(status[v] == (0 if v in won else 1) for v in values), said
     for value in set(values) - set(won):
-        assert "is upserting it since" in said[value] or "changed it at" in said[value], said
+        assert "has been upserting it since" in said[value] or "changed it at" in said[value], said
     wanted = {definition(v).state.fingerprint for v in won}
     assert state(sagemaker).fingerprint in wanted
     versions = sagemaker.list_pipeline_versions(PipelineName=NAME)["PipelineVersionSummaries"]

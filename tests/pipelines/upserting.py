@@ -1,4 +1,4 @@
-"""One upsert in a process of its own, of a small definition whose content is an argument.
+"""Run one upsert in a process of its own, of a small definition whose content is an argument.
 
 python -m tests.pipelines.upserting VALUE [--seconds N] [--stop-at EVENT] [--go-when FILE]
 """

@@ -1,4 +1,4 @@
-"""make takes a Python of the PATH that is fit, or says how to get one."""
+"""Tests that make uses a fitting Python on the PATH, or says how to get one."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ BARE = 'case "$2" in *ensurepip*) exit 1 ;; esac'  # Debian's without python3-ve
 
 
 def chosen(folder: Path, pythons: dict[str, str], *named: str) -> subprocess.CompletedProcess[str]:
-    """What the script says where the PATH holds ``pythons`` alone: name → what it runs."""
+    """Run the script with only ``pythons`` (name → what it runs) on the PATH; return its output."""
     for name, script in pythons.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from scripts import install
-from scripts.install import _told
+from scripts.install import _uv_variables
 
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pip is told of a mirror, in its file and in the environment."""
+    """Give pip a mirror, in its file and in the environment."""
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://mirror.example/simple\ncert = /etc/of-the-file.pem\n"
@@ -32,14 +32,14 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def asked_anew():
-    install._told.cache_clear()
+    install._uv_variables.cache_clear()
     yield
-    install._told.cache_clear()
+    install._uv_variables.cache_clear()
 
 
 def test_uv_is_told_what_pip_is_told(configured: None):
-    told = _told()
-    assert told == {
+    given = _uv_variables()
+    assert given == {
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
         "UV_INDEX": "https://one.example https://two.example",
         "UV_FIND_LINKS": "/wheels,https://links.example",
@@ -59,7 +59,7 @@ def build_wheel(folder, settings=None, metadata=None):
 
 
 def files(name: str, version: str, **more: str) -> dict[str, str]:
-    """What a wheel holds."""
+    """Return the files of a wheel."""
     info = f"{name}-{version}.dist-info"
     wheel = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     return {
@@ -137,7 +137,7 @@ def test_an_sdist_is_built_with_the_lock_s_setuptools(tmp_path: Path, links: Pat
     (tmp_path / "env/bin/uv").symlink_to(Path(sys.executable).with_name("uv"))
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"file://{tmp_path}/none")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    install._told()  # which asks the pip of this environment
+    install._uv_variables()  # which asks the pip of this environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env/bin/python"))
     install._all_of(lock(tmp_path / "lock.txt", **hashes))
     assert [*tmp_path.glob("env/lib/*/site-packages/odd-1.0.dist-info")] and not ran.exists()

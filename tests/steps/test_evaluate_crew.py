@@ -55,11 +55,11 @@ def test_they_die_with_the_job(tmp_path):
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from steps.evaluate import crew\n"
+        "from steps.evaluate import score_rows\n"
         "from tests.steps.test_evaluate_crew import work\n"
         "if __name__ == '__main__':\n"
         "    tasks = [(Path(sys.argv[1]), 'for ever')] * 2\n"
-        "    list(crew.in_order('score', work, tasks, tasks))\n"
+        "    list(score_rows.in_order('score', work, tasks, tasks))\n"
     )
     script, folder = tmp_path / "job.py", tmp_path / "folder"
     script.write_text(code)

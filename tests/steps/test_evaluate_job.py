@@ -42,7 +42,7 @@ def toys():
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> Path:
-    """What SageMaker would put below processing/input: train, test, model; and no champion."""
+    """Create SageMaker's processing/input for the job: train, test, model; and no champion."""
     root = tmp_path_factory.mktemp("trained")
     shard(root, RAGGED)
     train(root, RAGGED)
@@ -168,7 +168,7 @@ def described_as(**changes):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda champion: None, "ChampionModelUri does not say where"),
+        (lambda champion: None, "ChampionModelUri names no folder"),
         (vanished, "model.tar.gz: is missing"),
         (torn, "cannot be unpacked"),
         (described_as(), "config.json: is missing or damaged"),
@@ -205,7 +205,9 @@ def test_a_champion_of_other_samples_is_a_reason(inputs, tmp_path, monkeypatch):
 
 
 def test_leaked_examples_are_counted(inputs, tmp_path):
-    """At the level of the datasets: the job itself refuses a train split it was not trained on."""
+    """Tested on the datasets, since the job refuses a train split that its model was not trained
+    on.
+    """
     from tests.training.trainings import write_dataset
     from training.workloads import load
 

@@ -65,7 +65,7 @@ def make(folder: Path, count: int) -> None:
 
 @pytest.mark.sweep
 def test_forty_times_the_data_takes_no_more_memory(tmp_path):
-    """What is kept of every row, 60 bytes of it, would be 47 MB here."""
+    """Keeping 60 bytes of every row would take 47 MB here."""
     make(tmp_path / "few", 20_000)
     make(tmp_path / "many", 800_000)
     done = subprocess.run(

@@ -99,7 +99,7 @@ def test_two_processes_write_the_very_files_of_one(root, caplog, monkeypatch):
 
 
 class Alone:
-    """A workload of somebody's: it knows of no share."""
+    """A user's workload, whose ``scores`` takes no share."""
 
     def scores(self, model, test, slices=()):
         yield {"example": np.arange(3), "group": np.arange(3)}

@@ -256,7 +256,7 @@ def test_scores_of_a_champion_that_there_is_not_are_rejected(root: Path):
 @settings(max_examples=60)
 @given(data=st.data())
 def test_torn_and_flipped_files_never_pass_and_never_raise(tmp_path_factory, good: Path, data):
-    """Every page has a checksum: no flipped bit gets through to a number."""
+    """Every page has a checksum, so a flipped bit never reaches a number."""
     root = tmp_path_factory.mktemp("torn")
     shutil.copytree(good / "processing/input", root / "processing/input")
     name = data.draw(st.sampled_from(["challenger", "champion"]))

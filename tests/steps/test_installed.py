@@ -1,4 +1,4 @@
-"""What a requirements file still lacks, without pip; and what a container does about it."""
+"""Tests of finding missing requirements without pip, and of the container that installs them."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a step tells its job is what the job reads, whatever the settings are."""
+"""Tests that a job reads the settings that its step writes, whatever they are."""
 
 import argparse
 

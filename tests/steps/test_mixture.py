@@ -32,7 +32,7 @@ def records(name: str, numbers: range) -> str:
 
 
 def shard(root: Path, hosts: int = 2) -> None:
-    """Every instance is given all files: of one input JSON Lines, of the other plain text."""
+    """Run the instances, each with all files: JSON Lines of one input, plain text of the other."""
     for number in range(1, hosts + 1):
         container = root / f"shard-{number}"
         raw = container / "processing/input/raw"

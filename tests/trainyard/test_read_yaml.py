@@ -33,8 +33,8 @@ WRONG = {
     "a day that is none": ("a: 2026-99-99", "month must be in 1..12"),
     "a number without end": ("a: " + "9" * 6000, "Exceeds the limit"),
     "an object of Python": ("a: !!python/object:os.system x", "could not determine"),
-    "a key that is no text": ("a: {1: b}", "the key 1 is no name"),
-    "a key that is a list": ("a: {[b]: c}", r"the key \['b'\] is no name"),
+    "a key that is no text": ("a: {1: b}", "the key 1 is not a name"),
+    "a key that is a list": ("a: {[b]: c}", r"the key \['b'\] is not a name"),
     "a zero byte": ("a: \0", "special characters are not allowed"),
 }
 
@@ -44,10 +44,10 @@ def test_a_recipe_that_cannot_be_read_is_told_at_once(tmp_path: Path, text: str,
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
     began = time.process_time()
-    with pytest.raises(RecipeError, match=f"{path}: is no YAML: .*{why}"):
+    with pytest.raises(RecipeError, match=f"{path}: is not YAML: .*{why}"):
         load(path)
     if len(text) < LARGEST:
-        with pytest.raises(RecipeError, match=rf"the value is no YAML; quote it \(.*{why}"):
+        with pytest.raises(RecipeError, match=rf"the value is not YAML; quote it \(.*{why}"):
             load(LAPTOP, [f"train.environment={text}"])
     assert time.process_time() - began < 10
 

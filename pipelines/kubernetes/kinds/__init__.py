@@ -15,7 +15,7 @@ KINDS: dict[str, Export] = {}
 
 
 def kind(name: str) -> Callable[[Export], Export]:
-    """Register what makes the documents of ``--to name``."""
+    """Register a function that creates the documents of ``--to name``."""
 
     def register(export: Export) -> Export:
         KINDS[name] = export

@@ -1,7 +1,7 @@
 """SageMaker HyperPod on EKS: a HyperPodPyTorchJob.
 
 ``hyperpodrun`` is torchrun under HyperPod's elastic agent (PyPI: hyperpod-elastic-agent), which the
-image must hold. The operator restarts ranks and jobs, and looks for hangs in the log. Its shape,
+image must hold. The operator restarts ranks and jobs, and looks for hangs in the log. Its form,
 the affinity and the figures of the restart policy are those of AWS's samples
 (aws-samples/awsome-distributed-training, llama3_1_8b-fsdp-hpto.yaml).
 """
@@ -11,11 +11,11 @@ from pipelines.kubernetes.pod import INSTANCE_TYPE, Cluster, Fields, metadata, p
 from pipelines.kubernetes.training_spec import Training
 
 START_SECONDS = 1800
-"""Until the first line of metrics: packages, data, the model, compilation."""
+"""Seconds until the first line of metrics: packages, data, the model, compilation."""
 SILENT_SECONDS = 600
-"""Between two of them, a validation or a checkpoint included."""
+"""Seconds between two lines of metrics, a validation or a checkpoint included."""
 WINDOW_SECONDS = 21_600
-"""In which the restarts are counted."""
+"""Seconds of the window in which restarts are counted."""
 HEALTHY = {
     "key": "sagemaker.amazonaws.com/node-health-status",
     "operator": "In",
@@ -25,7 +25,7 @@ HEALTHY = {
 
 @kind("hyperpod")
 def export(training: Training, cluster: Cluster) -> list[Fields]:
-    """One HyperPodPyTorchJob."""
+    """Return one HyperPodPyTorchJob."""
     size = [f"--nnodes={training.nodes}", f"--nproc_per_node={training.processes}"]
     pod = pod_spec(training, cluster, "pytorch", ["hyperpodrun", "--tee=3", *size])
     terms = [{"matchExpressions": [HEALTHY]}]
@@ -52,7 +52,9 @@ def export(training: Training, cluster: Cluster) -> list[Fields]:
 
 
 def _run_policy(training: Training) -> Fields:
-    """``training.restarts`` of the ranks, then one of the whole job, within six hours."""
+    """Return ``training.restarts`` restarts of the ranks, then one of the whole job, within six
+    hours.
+    """
     return {
         "activeDeadlineSeconds": training.seconds,
         "cleanPodPolicy": "All",
@@ -67,7 +69,7 @@ def _run_policy(training: Training) -> Fields:
 
 
 def _hangs(pattern: str) -> list[Fields]:
-    """When the operator takes the job for one that hangs."""
+    """Return the log patterns by which the operator decides that the job hangs."""
     return [
         {
             "name": "JobStart",

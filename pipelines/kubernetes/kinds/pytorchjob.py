@@ -1,9 +1,9 @@
-"""Kubeflow's Training Operator v1: a PyTorchJob, as AWS's samples for EKS have it.
+"""Kubeflow's Training Operator v1: a PyTorchJob, as in AWS's samples for EKS.
 
 With an elastic policy the operator sets PET_RDZV_BACKEND, PET_RDZV_ENDPOINT, PET_RDZV_ID,
 PET_NNODES, PET_NPROC_PER_NODE and PET_MAX_RESTARTS in every container
-(kubeflow/training-operator, pkg/controller.v1/pytorch/elastic.go). The fewest and the most nodes
-are the same number: with fewer the training would go on, at another speed than was paid for.
+(kubeflow/training-operator, pkg/controller.v1/pytorch/elastic.go). The minimum and the maximum
+number of nodes are equal: with fewer the training would go on, slower than was paid for.
 """
 
 from pipelines.kubernetes.kinds import kind
@@ -13,7 +13,7 @@ from pipelines.kubernetes.training_spec import Training
 
 @kind("pytorchjob")
 def export(training: Training, cluster: Cluster) -> list[Fields]:
-    """One PyTorchJob, all of workers."""
+    """Return one PyTorchJob; all pods are workers."""
     pod = pod_spec(training, cluster, "pytorch", ["torchrun"])
     job = {
         "apiVersion": "kubeflow.org/v1",

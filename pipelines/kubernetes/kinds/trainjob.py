@@ -17,12 +17,12 @@ RESERVED = (
     *("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"),
     *("PET_MASTER_ADDR", "PET_MASTER_PORT"),
 )
-"""What the operator sets."""
+"""Variables that the operator sets."""
 
 
 @kind("trainjob")
 def export(training: Training, cluster: Cluster) -> list[Fields]:
-    """The TrainingRuntime, then the TrainJob."""
+    """Return the TrainingRuntime, then the TrainJob."""
     job = {
         "apiVersion": VERSION,
         "kind": "TrainJob",

@@ -1,4 +1,4 @@
-"""Read raw data of many formats: it becomes record batches, bad records are named.
+"""Read raw data of many formats into record batches; bad records are named.
 
 ========================= ============================ ==========================================
 suffix                    a record                     its number in ``Batch.lines``, ``Bad.line``
@@ -8,34 +8,34 @@ suffix                    a record                     its number in ``Batch.lin
 .csv .tsv                 a row after the header       data record, from 1; blank lines not counted
 .parquet                  a row                        row, from 1
 .tar                      files of one name, as        sample, from 1
-                          WebDataset has them
+                          in WebDataset
 .jpg .png .webp .wav …    the file                     its place among those read together
 ========================= ============================ ==========================================
 
-All but Parquet and whole files may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case
+All except Parquet and whole files may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case
 does not matter. Text is UTF-8; a byte order mark at the start of a file is dropped.
 
-What a value may be, in every format (``steps.shard.readers.column_values`` has the details):
+Values that are allowed, in every format (``steps.shard.readers.column_values`` has the details):
 
 text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
-number    a number, given as float64; what is not finite (NaN, Infinity, 1e999) is missing, what
-          the samples cannot hold (``Column.limit``) makes the record bad
+number    a number, given as float64; a value that is not finite (NaN, Infinity, 1e999) is missing,
+          one that the samples cannot hold (``Column.limit``) makes the record bad
 bytes     base64 in JSON Lines, CSV and TSV; binary in Parquet, or an Image or Audio of Hugging
           Face's datasets (a struct with ``bytes``); a whole file, or a member of a tar archive
 list      a JSON array of numbers in JSON Lines, and as text in CSV and TSV; a list in Parquet;
-          given as float64. An element that is no finite number makes the record bad
+          given as float64. An element that is not a finite number makes the record bad
 timestamp ISO 8601, without an offset in UTC; in Parquet also a timestamp or a date; given as
           int64, microseconds since 1970 in UTC
 
 A missing value is null where its column is not required, and makes the record bad where it is. A
-bad record costs only itself. What leaves no trust in the file (cut off, UTF-16, no such column)
-is a ``DataError``, also when batches were given already.
+bad record costs only itself. A defect of the whole file (cut off, UTF-16, missing column)
+raises ``DataError``, even when batches were given already.
 
 A format is a module with ``SUFFIXES``, ``COMPRESSED`` and ``read``; it is found by that.
 
-Clean data takes pyarrow's vectorised parsers. Only where they refuse a piece of a file, it is read
-again record by record; both ways take the same records and give the same values.
+Clean data goes through pyarrow's vectorised parsers. A piece of a file that they refuse is read
+again record by record; both ways accept the same records and give the same values.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +59,9 @@ Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
 
 def _formats() -> Iterator[tuple[str, Reader]]:
-    """(suffix, reader) of each module here that has ``SUFFIXES``; lines may be compressed."""
+    """Yield (suffix, reader) of each module here that has ``SUFFIXES``, compressed suffixes
+    included.
+    """
     for found in iter_modules(__path__):
         module = import_module(f"{__name__}.{found.name}")
         for suffix in getattr(module, "SUFFIXES", ()):
@@ -68,22 +70,22 @@ def _formats() -> Iterator[tuple[str, Reader]]:
 
 
 FORMATS = dict(_formats())
-"""Reader of each suffix that is known."""
+"""Known suffix → its reader."""
 
 
 def read(
     path: Path, columns: Mapping[str, "Column"], files: Sequence[str] = (), depth: int = 0
 ) -> Iterator[Batch]:
-    """The file's records in its order, in batches of about 4 MiB of raw data, or one record.
+    """Yield the file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
-    ``records`` of a batch has the columns that are declared, in that order, in the types of
+    ``records`` of a batch has the declared columns, in that order, in the types of
     ``batch.TYPES``. A category's dictionary may hold values of no record. A file without records
     gives no batch. With ``files``, these below the folder ``path`` are read, each as a record
-    (``whole_files``); ``depth`` folders of their paths say nothing of their labels.
+    (``whole_files``); the first ``depth`` folders of their paths are not labels.
 
     Raises:
-        DataError: a suffix that is not known (at once); a file that cannot be read as a whole, or
-            that lacks a declared column (while reading).
+        DataError: a suffix is unknown (at once); a file cannot be read as a whole, or
+            lacks a declared column (while reading).
     """
     if files:
         return within(read_files(path, files, columns, depth), columns)
@@ -93,5 +95,5 @@ def read(
             return within(reader(path, columns), columns)
     raise DataError(
         f"{path}: raw data of this suffix cannot be read; known are {', '.join(FORMATS)}. "
-        "Convert it, name it by what it holds, or keep it out of data.input"
+        "Convert it, name it by its content, or keep it out of data.input"
     )

@@ -1,4 +1,4 @@
-"""What a reader gives: records, where they stand in the file, and what was wrong with the rest."""
+"""A reader's output: records, their lines in the file, and the errors of bad records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Bad:
     reason: str
 
     excerpt: str
-    """Its beginning, at most 200 characters; bytes that are not UTF-8 as ``\\xff``."""
+    """Beginning of the record, at most 200 characters; bytes that are not UTF-8 as ``\\xff``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,52 +40,52 @@ class Batch:
     """Some records of one file."""
 
     records: pa.RecordBatch
-    """The good ones, with the declared columns in the declared order."""
+    """Good records, with the declared columns in the declared order."""
 
     lines: np.ndarray
     """int64 of shape (records,): the line or record number of each."""
 
     bad: list[Bad]
-    """The bad ones, in the file's order."""
+    """Bad records, in the file's order."""
 
     @property
     def seen(self) -> int:
-        """Records, good and bad."""
+        """Return the number of records, good and bad."""
         return len(self.lines) + len(self.bad)
 
 
 def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
-    """The schema that records with these columns have."""
+    """Return the schema of records with these columns."""
     return pa.schema([(name, TYPES[column.kind]) for name, column in columns.items()])
 
 
 def parsed_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
-    """The same for parsers: all but numbers as strings, which become what they are later.
+    """Return the schema for parsers: all except numbers as strings, to be converted later.
 
-    pyarrow's CSV parser can give dictionaries by itself; it takes longer than both together.
+    pyarrow's CSV parser can give dictionaries by itself, but that takes longer than both steps.
     """
     plain = [kind if kind == pa.float64() else pa.string() for kind in schema(columns).types]
     return pa.schema(zip(columns, plain, strict=True))
 
 
 def in_one(column: pa.ChunkedArray) -> pa.Array:
-    """The column of a table as one array; no copy where it is one chunk."""
+    """Return the column of a table as one array; no copy where it is one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def encoded(column: pa.Array, kind: str) -> pa.Array:
-    """A category's strings as a dictionary; any other column as it is."""
+    """Return a category's strings as a dictionary; any other column as it is."""
     return column.dictionary_encode() if kind == "category" else column
 
 
 def excerpt(raw: bytes) -> str:
-    """The beginning of a record, whatever its bytes are."""
+    """Return the beginning of a record, whatever its bytes are."""
     start = raw[: 4 * EXCERPT_CHARACTERS].decode("utf-8", errors="backslashreplace")
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
 
 
 def row_excerpt(records: pa.RecordBatch, row: int) -> str:
-    """The declared columns of a record whose own bytes are not at hand."""
+    """Return the declared columns of a record whose own bytes are not at hand."""
     shown = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
         raw = plain(array[row : row + 1])
@@ -102,18 +102,18 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Without a dictionary."""
+    """Return the array without a dictionary."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
-    """A batch without a good record."""
+    """Return a batch without a good record."""
     none = pa.RecordBatch.from_pylist([], schema=schema(columns))
     return Batch(none, np.empty(0, np.int64), list(bad))
 
 
 def merged(batches: Sequence[Batch]) -> Batch:
-    """One batch of several, at least one, in this order."""
+    """Return one batch of several, at least one, in this order."""
     if len(batches) == 1:
         return batches[0]
     return Batch(

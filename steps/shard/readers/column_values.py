@@ -1,4 +1,4 @@
-"""What a value may be: one by one, with a reason when it may not, and for whole columns."""
+"""Check and convert values: one by one, with a reason for bad ones, and whole columns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,15 @@ import json
 from datetime import UTC, datetime, timedelta
 
 NULL_TOKENS = frozenset(pa.csv.ConvertOptions().null_values)
-"""What pyarrow takes for a missing number in CSV: an empty field, ``NA``, ``null``, ``NaN``, …"""
+"""Texts that pyarrow takes for a missing number in CSV: an empty field, ``NA``, ``null``, ``NaN``,
+…"""
 
 DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.ASCII | re.IGNORECASE)
 
 
 def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
-    """The declared columns of a JSON object, as the types that the record batch has.
+    """Return the declared columns of a JSON object, in the types of the record batch.
 
     Raises:
         BadRecord: a value has the wrong type, or a required one is missing.
@@ -49,10 +50,10 @@ def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[
 
 
 def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[Any]:
-    """The declared columns of a CSV record, given their fields in that order.
+    """Return the declared columns of a CSV record, given their fields in that order.
 
-    An empty field is missing, quoted or not: there is no way to tell an empty text from a missing
-    one that all programs agree on. A number may also be missing by ``NULL_TOKENS``.
+    An empty field is missing, quoted or not: programs do not agree on a way to tell an empty text
+    from a missing one. A number may also be missing by ``NULL_TOKENS``.
 
     Raises:
         BadRecord: a field is not UTF-8 or not a number, or a required one is missing.
@@ -64,17 +65,17 @@ def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[An
 
 
 def present(name: str, column: "Column", value: Any) -> Any:
-    """The value. Raises: BadRecord: it is missing, and required."""
+    """Return the value. Raises: BadRecord: it is missing, and required."""
     if value is None and column.required:
         raise BadRecord(f"column {name!r} is required and has no value")
     return value
 
 
 def field_value(name: str, column: "Column", field: bytes) -> Any:
-    """The value that a field of text stands for; None for an empty one.
+    """Return the value of a field of text; None for an empty one.
 
     Raises:
-        BadRecord: it stands for none.
+        BadRecord: the text is not a value of this kind.
     """
     text = decoded(field, f"column {name!r} is")
     if column.kind != "number":
@@ -88,10 +89,10 @@ def field_value(name: str, column: "Column", field: bytes) -> Any:
 
 
 def from_text(name: str, column: "Column", text: str) -> Any:
-    """The value that a text stands for; of text and category it is the text.
+    """Return the value of a text; for text and category the text itself.
 
     Raises:
-        BadRecord: it stands for none.
+        BadRecord: the text is not a value of this kind.
     """
     match column.kind:
         case "bytes":
@@ -104,7 +105,7 @@ def from_text(name: str, column: "Column", text: str) -> Any:
 
 
 def typed(name: str, column: "Column", texts: pa.StringArray) -> tuple[pa.Array, dict[int, str]]:
-    """Texts as the column's type, and why not: row → reason; such a row is null."""
+    """Convert texts to the column's type; also return row → reason for bad ones, which are null."""
     if texts.type != pa.string() or column.kind in ("text", "category"):
         return texts, {}
     values, reasons = texts.to_pylist(), {}
@@ -134,7 +135,7 @@ def _json_text(name: str, value: Any) -> str | None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        reason = f"column {name!r} holds half of a surrogate pair, which is no character"
+        reason = f"column {name!r} holds half of a surrogate pair, which is not a character"
         raise BadRecord(reason) from None
     return value
 
@@ -167,21 +168,21 @@ def _finite(value: float) -> float | None:
 
 
 def row_batch(rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Rows of ``json_row`` or ``csv_row`` as a record batch."""
+    """Return rows of ``json_row`` or ``csv_row`` as a record batch."""
     kinds = schema(columns)
     arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds.types)]
     return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 
 
 def without_infinities(numbers: pa.DoubleArray) -> pa.DoubleArray:
-    """The same numbers, null where they are NaN or infinite."""
-    if isfinite(pc.sum(numbers, min_count=0).as_py()):  # cheap; then all of them are
+    """Return the numbers, null where they are NaN or infinite."""
+    if isfinite(pc.sum(numbers, min_count=0).as_py()):  # cheap; finite only if all are
         return numbers
     return pc.if_else(pc.is_finite(numbers), numbers, None)
 
 
 def without_empty(texts: pa.StringArray) -> pa.StringArray:
-    """The same texts, which have no nulls, null where they are empty."""
+    """Return the texts, which have no nulls, with null where they are empty."""
     bounds = np.frombuffer(texts.buffers()[1], np.int32)
     bounds = bounds[texts.offset : texts.offset + len(texts) + 1]
     full = bounds[1:] > bounds[:-1]
@@ -193,7 +194,7 @@ def without_empty(texts: pa.StringArray) -> pa.StringArray:
 
 
 def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
-    """Row → why a list of float64 makes its record bad."""
+    """Return row → reason, for lists of float64 that make their records bad."""
     found = lists.flatten().to_numpy(zero_copy_only=False)
     widths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(widths)
@@ -211,12 +212,12 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
 
 
 def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> bool:
-    """Whether a required column has a null."""
+    """Return whether a required column has a null."""
     return any(column.required and records[name].null_count for name, column in columns.items())
 
 
 def within(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """The same batches, records with a value that its column refuses among the bad ones."""
+    """Yield the batches; records with a value that its column refuses are moved to the bad ones."""
     picky = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
     for batch in batches:
         yield _within(batch, picky)
@@ -251,7 +252,7 @@ def _within(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """(row, value) of every number of a column of numbers or of lists."""
+    """Return (row, value) of every number of a column of numbers or of lists."""
     if not pa.types.is_list(array.type):
         return np.arange(len(array)), array.to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(array).to_numpy()
@@ -261,7 +262,7 @@ def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 # bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
 # list       a JSON array of finite numbers; in Parquet a list of numbers
 # timestamp  ISO 8601 with a calendar date: ``2013-01-31``, ``2013-01-31T12:00:00.25+02:00``;
-#            without an offset it is UTC. What is finer than a microsecond is cut off.
+#            without an offset it is UTC. Fractions of a microsecond are cut off.
 
 
 ISO_8601 = re.compile(
@@ -273,7 +274,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class BadRecord(ValueError):
-    """Why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
+    """Reason why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
 
 
 class Integer(str):
@@ -283,7 +284,7 @@ class Integer(str):
 
 
 def decoded(raw: bytes, what: str = "the record is") -> str:
-    """The text; ``BadRecord`` where it is not UTF-8."""
+    """Return the text; raise ``BadRecord`` where it is not UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -291,13 +292,13 @@ def decoded(raw: bytes, what: str = "the record is") -> str:
 
 
 def shown(value: Any) -> str:
-    """The value, in few characters and without any that cannot be encoded."""
-    told = str(value) if isinstance(value, float | Integer) else ascii(value)
-    return told if len(told) <= 40 else f"{told[:40]}…"
+    """Return the value in few characters, all of which can be encoded."""
+    text = str(value) if isinstance(value, float | Integer) else ascii(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def content(name: str, text: str) -> bytes:
-    """The bytes that base64 stands for."""
+    """Return the bytes of a base64 text."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -307,11 +308,11 @@ def content(name: str, text: str) -> bytes:
 
 
 def moment(name: str, text: str) -> int:
-    """Microseconds since 1970 in UTC."""
+    """Return microseconds since 1970 in UTC."""
     stripped = text.strip(" \t")
     try:
         if not ISO_8601.fullmatch(stripped):
-            raise ValueError("it is not written so")
+            raise ValueError("it has another form")
         found = datetime.fromisoformat(stripped.upper())
         return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - BEGIN) // MICROSECOND
     except (ValueError, OverflowError) as error:
@@ -322,7 +323,7 @@ def moment(name: str, text: str) -> int:
 
 
 def numbers(name: str, length: int | None, values: Sequence[Any]) -> list[float]:
-    """A list of finite numbers, of this length if one is given."""
+    """Return a list of finite numbers, of this length if one is given."""
     found = [_element(name, place, value) for place, value in enumerate(values)]
     if length is not None and len(found) != length:
         raise BadRecord(wrong_length(name, len(found), length))
@@ -330,7 +331,7 @@ def numbers(name: str, length: int | None, values: Sequence[Any]) -> list[float]
 
 
 def array(name: str, length: int | None, text: str) -> list[float]:
-    """The same from a JSON array."""
+    """Return a list of finite numbers like ``numbers``, from a JSON array."""
     try:
         values = json.loads(text, parse_int=Integer)
     except (ValueError, RecursionError):
@@ -348,10 +349,10 @@ def _element(name: str, place: int, value: Any) -> float:
 
 
 def no_number(name: str, place: int, value: Any) -> str:
-    """Why such an element makes a record bad."""
+    """Say why such an element makes a record bad."""
     return f"column {name!r} holds {shown(value)} at place {place}, expected a finite number"
 
 
 def wrong_length(name: str, found: int, expected: int) -> str:
-    """Why such a list makes a record bad."""
+    """Say why such a list makes a record bad."""
     return f"column {name!r} has {found} numbers, expected {expected}"

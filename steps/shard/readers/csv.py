@@ -1,9 +1,9 @@
-"""CSV and TSV with a header, which differ in their delimiter only.
+"""Read CSV and TSV with a header; they differ only in their delimiter.
 
-``dialect`` tells what a record is. Records end at line feeds, carriage returns, or both; blank
-lines are skipped and not counted. When a quote makes one record of several lines, and it has not as
+``dialect`` defines a record. Records end at line feeds, carriage returns, or both; blank
+lines are skipped and not counted. When a quote joins several lines to one record, and it has not as
 many fields as the header, then its first line is a bad record, and the next line is read again as
-the beginning of one: a stray quote must not swallow what stands before the next quote.
+the beginning of one: a stray quote must not swallow the text up to the next quote.
 """
 
 import csv
@@ -61,19 +61,19 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
-csv.field_size_limit(MAX_RECORD_BYTES)  # of the process; its default, 128 KiB, refuses good records
+csv.field_size_limit(MAX_RECORD_BYTES)  # the default, 128 KiB, refuses good records
 
 SUFFIXES = (".csv", ".tsv")
 COMPRESSED = True  # whether .gz or .zst may follow
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """The records after the header.
+    """Yield the records after the header.
 
     Raises:
         DataError: a declared column is not in the header, or twice; the header is not UTF-8 or has
-            no end; a quote is opened and not closed in all that follows, more than
-            ``MAX_RECORD_BYTES``; what ``raw.windows`` raises.
+            no end; a quote is opened and not closed in the rest, which is more than
+            ``MAX_RECORD_BYTES``; errors of ``raw.windows``.
     """
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
     dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
@@ -87,7 +87,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
 
 def _ended(source: Iterator[Window]) -> Iterator[Window]:
-    """The same, but the last record has its line end too."""
+    """Yield the windows, with a line end added to the last record."""
     for window in source:
         if window.last:
             window.put(b"\n")
@@ -95,7 +95,9 @@ def _ended(source: Iterator[Window]) -> Iterator[Window]:
 
 
 def _header(path: Path, dialect: Dialect, window: Window) -> tuple[str, ...]:
-    """The names in the first record that is not blank; none if it is not there, or not whole."""
+    """Return the names in the first record that is not blank; empty if it is missing
+    or not whole.
+    """
     data = window.data
     while window.start < window.stop and data[window.start] in (LF, CR):
         window.start += 1
@@ -123,7 +125,7 @@ def _name(path: Path, name: bytes) -> str:
 
 
 def _fields(record: bytes, dialect: Dialect) -> list[bytes]:
-    """The fields of one record: Latin-1 gives every byte a character, and back."""
+    """Return the fields of one record: Latin-1 gives every byte a character, and back."""
     row = next(csv.reader([record.decode("latin-1")], delimiter=dialect.delimiter))
     return [field.encode("latin-1") for field in row]
 
@@ -133,7 +135,7 @@ def _batches(path: Path, table: "Table", source: Iterator[Window]) -> Iterator[B
     giant: bytes | None = None  # beginning of a record that is too long; "shortened" in the window
     for window in source:
         if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
-            continue  # a large record goes on: it is not looked at after every chunk
+            continue  # a large record goes on: it is not parsed after every chunk
         if giant is not None:
             end = table.dialect.complete(window.data, window.start, window.stop)
             if end is None:
@@ -151,7 +153,7 @@ def _batches(path: Path, table: "Table", source: Iterator[Window]) -> Iterator[B
             rest = 0
     if giant is not None:
         raise DataError(
-            f"{path}: record {number} has a quote that is never closed, so there is no telling "
+            f"{path}: record {number} has a quote that is never closed, so it is unclear "
             f"where records end in the rest; it starts with {excerpt(giant)[:80]!r}: close it"
         )
 
@@ -163,7 +165,7 @@ def _shorten(window: Window, dialect: Dialect) -> None:
 
 
 class StrayQuote(BadRecord):
-    """Most likely a quote that means nothing swallows lines: only the first of them is given up."""
+    """A quote without meaning most likely swallows lines: only the first of them is given up."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,9 @@ class Table:
     columns: Mapping[str, "Column"]
 
     def parse(self, window: Window, number: int) -> Batch:
-        """The records in the window, of which the first has this number.
+        """Return the records in the window; ``number`` is the first one's.
 
-        The window moves on over them. What is left is the beginning of a record; nothing, if it is
+        The window moves on over them. The rest is the beginning of a record; nothing, if it is
         the last window.
         """
         data, start, stop = window.data, window.start, window.stop
@@ -192,7 +194,7 @@ class Table:
         return batch
 
     def _in_pieces(self, window: Window, number: int, stop: int) -> Batch:
-        """The same, up to ``stop`` or further."""
+        """Return the records up to ``stop`` or further, parsed in pieces."""
         size = max(PIECE_BYTES, (stop - window.start) // FANOUT)
         batches = [bad_batch([], self.columns)]
         while window.start < stop:
@@ -216,13 +218,14 @@ class Table:
     def fast(
         self, data: bytearray, start: int, stop: int, number: int, skip: bool = False
     ) -> Batch | None:
-        """All records in this part; None when one may be bad, or it does not end at ``stop``.
+        """Return all records in this part; None when one may be bad, or it does not end at
+        ``stop``.
 
-        With ``skip``, records that only have too few or too many fields are taken for bad here.
+        With ``skip``, records whose only defect is too few or too many fields are bad here.
         """
         if not 0 < stop - start <= MAX_RECORD_BYTES or data.find(b"\0", start, stop) >= 0:
             return None
-        if data.startswith(BOM, start):  # a character: it is the file's mark at its start only
+        if data.startswith(BOM, start):  # a mark only at the file's start; elsewhere a character
             return None
         bad: list[Bad] = []
         skip = skip and Block(data, start, stop, number).is_text()
@@ -243,7 +246,7 @@ class Table:
         return Batch(records, np.delete(lines, [one.line - number for one in bad]), bad)
 
     def _parse(self, data: bytearray, start: int, stop: int, skipper: Callable | None) -> pa.Table:
-        """By pyarrow, as one block; ``ValueError`` when anything is amiss."""
+        """Parse with pyarrow, as one block; raise ``ValueError`` when anything is wrong."""
         part = memoryview(data)[start:stop]
         probe = self._probe if data.find(b'"', start, stop) >= 0 else b""
         table = pyarrow.csv.read_csv(
@@ -270,11 +273,11 @@ class Table:
 
     @cached_property
     def _probe(self) -> bytes:
-        """A record to append, to see that the records before it are complete.
+        """Return a record to append, which shows whether the records before it are complete.
 
         pyarrow takes a quote that is open at the end of the data for closed. After an open quote
         this record closes it and adds more fields than there may be, which pyarrow refuses. It
-        needs a column that is no number. If all are numbers, no quoted line end is let through.
+        needs a column that is not a number. If all are numbers, quoted line ends are refused.
         """
         count = len(self.names)
         for i, name in enumerate(self.names):
@@ -286,7 +289,7 @@ class Table:
         return b""
 
     def exact(self, window: Window, number: int, stop: int) -> Batch:
-        """The same, record by record: what is bad, and why."""
+        """Return the records up to ``stop``, parsed one by one, with the reasons for bad ones."""
         rows: list[list] = []
         lines: list[int] = []
         bad: list[Bad] = []
@@ -330,9 +333,9 @@ def _wrong_length(found: int, wanted: int) -> str:
 
 
 def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], str]:
-    """For pyarrow, which calls it for each record whose number of fields is wrong.
+    """Return a handler that pyarrow calls for each record with a wrong number of fields.
 
-    It leaves those with quotes alone: they may have swallowed lines.
+    Records with quotes are not skipped: they may have swallowed lines.
     """
 
     def skip(row: pyarrow.csv.InvalidRow) -> str:
@@ -346,10 +349,10 @@ def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], s
 
 
 def _first_line(raw: bytes) -> bytes:
-    """With its end."""
+    """Return the first line with its line end."""
     return re.match(b"[^\r\n]*(?:\r\n|\r|\n|$)", raw)[0]
 
 
 def _completed(array: pa.Array) -> pa.Array:
-    """Null where a value is missing: text that is empty, numbers that are not finite."""
+    """Replace missing values by null: text that is empty, numbers that are not finite."""
     return without_infinities(array) if array.type == pa.float64() else without_empty(array)

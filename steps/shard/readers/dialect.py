@@ -1,8 +1,8 @@
-"""Where CSV records end.
+"""Find the ends of CSV records.
 
 A field that starts with a quote goes on to the quote that closes it, over delimiters and line
 ends; ``""`` in it is a quote. What follows the closing quote, and quotes in other fields, are
-characters. Python's ``csv`` and pyarrow hold it so; neither tells where in the bytes a record ends.
+characters, as in Python's ``csv`` and pyarrow; neither tells where in the bytes a record ends.
 """
 
 import re
@@ -16,7 +16,7 @@ from steps.shard.readers.raw_bytes import CR, LF
 QUOTE = 34
 Data = bytes | bytearray
 TAILS_BYTES = (64 << 10, 4 << 20)
-"""Parts of a block in which to look for the end of a record, one after the other."""
+"""Sizes of the parts of a block in which to look for the end of a record, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,31 @@ class Dialect:
 
     @cached_property
     def _record(self) -> re.Pattern[bytes]:
-        """One record with its line end. Possessive throughout: it never goes back."""
+        """Return the pattern of one record with its line end. It is possessive: it never
+        backtracks.
+        """
         plain = f"[^{self.delimiter}\r\n]*+"
         field = f'(?>"(?:[^"]++|"")*+(?:"{plain}|(?P<open>\\Z))|{plain})'
         record = f"{field}(?:{self.delimiter}{field.replace('<open>', '<later>')})*+"
         return re.compile(f"{record}(?:\r\n|\r|\n|\\Z)".encode())
 
     def end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
-        """Where the record at ``start`` ends, and whether its quotes are closed by then."""
+        """Return the end of the record at ``start``, and whether its quotes are closed by then."""
         found = self._record.match(data, start, stop)
         assert found, "the pattern also matches nothing"
         return found.end(), found.lastgroup is None
 
     def complete(self, data: Data, start: int, stop: int) -> int | None:
-        """Where the record at ``start`` ends; None when what follows ``stop`` may belong to it."""
+        """Return the end of the record at ``start``; None when it may go on after ``stop``."""
         end, closed = self.end(data, start, stop)
         return end if closed and data[end - 1] in (LF, CR) else None
 
     def probable_end(self, data: Data, start: int, stop: int) -> int:
-        """The last place up to ``stop`` where a record seems to end; ``start`` if none is found.
+        """Return the last place up to ``stop`` where a record seems to end; ``start`` if none is
+        found.
 
-        It ends there if all quotes stand around fields or in pairs. Others are rare, but possible
-        (``5" nails``), so this is to be verified.
+        It ends there if all quotes stand around fields or in pairs. Other quotes are rare, but
+        possible (``5" nails``), so this is to be verified.
         """
         feed, back = (data.rfind(end, start, stop) for end in (b"\n", b"\r"))
         cut = max(feed, back, start - 1) + 1
@@ -65,7 +68,9 @@ class Dialect:
         return start
 
     def shortened(self, data: Data, start: int, stop: int) -> bytes:
-        """A few bytes after which a record goes on exactly as after these, which do not end it."""
+        """Return a few bytes that can replace the record so far: it goes on alike after them, and
+        does not end.
+        """
         if not self.end(data, start, stop)[1]:
             return b'"'  # in a quoted field
         delimiter = self.delimiter.encode()

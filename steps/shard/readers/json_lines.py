@@ -1,7 +1,8 @@
-"""JSON Lines: each line that is not blank is a JSON object, of which the declared keys are read.
+"""Read JSON Lines: each line that is not blank is a JSON object, of which the declared keys are
+read.
 
-Keys that are not declared are not looked at, but the line must be JSON as a whole, and UTF-8. A
-declared key that stands twice makes the record bad: parsers differ in which one they take.
+Keys that are not declared are ignored, but the line must be JSON as a whole, and UTF-8. A
+declared key that occurs twice makes the record bad: parsers differ in which one they take.
 """
 
 import json
@@ -46,23 +47,23 @@ COMPRESSED = True  # whether .gz or .zst may follow
 
 WHITE_SPACE = b" \t\r\n"
 FIRST_LINES = 100
-"""Lines of a block that are looked at for how its categories are written."""
+"""Lines of a block that are examined for how its categories are written."""
 
 
 class Object(list):
-    """A JSON object as its (key, value) pairs: a key may stand twice."""
+    """A JSON object as its (key, value) pairs: a key may occur twice."""
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer)
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """The objects in the order of their lines; raises what ``raw.windows`` raises."""
+    """Yield the objects in the order of their lines; raises the errors of ``raw.windows``."""
     yield from read_lines(path, columns, fast, exact)
 
 
 def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
-    """All records of the block; None when one of them may be bad."""
+    """Return all records of the block; None when one of them may be bad."""
     lines = _object_lines(block)
     if lines is None or not block.is_text():
         return None
@@ -78,11 +79,12 @@ def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
 
 
 def _object_lines(block: Block) -> np.ndarray | None:
-    """Numbers of the lines that are not blank; None unless each starts with { and ends with }.
+    """Return the numbers of the lines that are not blank; None unless each starts with { and ends
+    with }.
 
-    pyarrow does not care where a line ends. Given this, an object that goes on over a line end
-    would have } and { next to each other, so it is not JSON. Two objects in one line remain: the
-    caller sees it by the count.
+    pyarrow ignores line ends. Given this, an object that goes on over a line end
+    would have } and { next to each other, so it is not JSON. Two objects in one line are left: the
+    caller detects them by the count.
     """
     codes, starts, ends = block.codes, block.starts, block.ends
     ends = ends - ((ends > starts) & (codes[ends - 1] == CR))
@@ -92,7 +94,7 @@ def _object_lines(block: Block) -> np.ndarray | None:
 
 
 def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """By pyarrow, as one block; ``ValueError`` when anything is amiss."""
+    """Parse with pyarrow, as one block; raise ``ValueError`` when anything is wrong."""
     wanted = _parsed(columns)
     table = pyarrow.json.read_json(
         pa.BufferReader(block.buffer),
@@ -116,7 +118,7 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
 
 
 def _parsed(columns: Mapping[str, "Column"]) -> pa.Schema:
-    """What to parse as; an array is one already."""
+    """Return the schema to parse with; a list is parsed as an array at once."""
     wanted = parsed_schema(columns)
     for name, column in columns.items():
         if column.kind == "list":
@@ -126,9 +128,9 @@ def _parsed(columns: Mapping[str, "Column"]) -> pa.Schema:
 
 
 def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
-    """The schema to parse with: a category may be written as string, integer or boolean.
+    """Return the schema to parse with: a category may be written as string, integer or boolean.
 
-    Its first value tells; where others differ, pyarrow refuses the block.
+    Its first value decides; where others differ, pyarrow refuses the block.
     """
     wanted = _parsed(columns)
     for name, value in _first_values(block, columns).items():
@@ -149,13 +151,13 @@ def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, An
         try:
             found = DECODER.decode(raw.decode("utf-8"))
         except (ValueError, RecursionError):
-            continue  # blank, or pyarrow will say so too
+            continue  # blank, or pyarrow will refuse it too
         values = {k: v for k, v in found if k in sought and v is not None} | values
     return values
 
 
 def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
-    """The same, line by line: what is bad, and why."""
+    """Return all records, parsed line by line, with the reasons for bad ones."""
     rows, lines, bad = [], [], []
     for number, raw in block.lines():
         if not raw.strip(WHITE_SPACE):
@@ -187,9 +189,9 @@ def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
 
 
 def _lenient(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:
-    """The row as pyarrow takes it: it knows ``Inf``, and has no limit on nesting.
+    """Return the row as pyarrow reads it: it accepts ``Inf``, and has no limit on nesting.
 
-    In a good block such a record is read; so must it be beside a bad one.
+    Such a record is read in a good block, so it must also be read beside a bad one.
     """
     line = raw.strip(WHITE_SPACE)
     batch = fast(Block(line, 0, len(line), 1), columns)

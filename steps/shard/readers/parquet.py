@@ -1,4 +1,4 @@
-"""Parquet: rows of the declared columns, read page by page."""
+"""Read Parquet: rows of the declared columns, page by page."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,24 +40,26 @@ SUFFIXES = (".parquet",)
 COMPRESSED = False  # whether .gz or .zst may follow
 
 MAX_ROWS = 1 << 16
-"""In a batch: narrow rows are many, and what comes after the reader needs memory for each."""
+"""Maximum rows in a batch: narrow rows are many, and the code after the reader needs memory for
+each."""
 
 INDEX_BYTES = 8
-"""At most, of a row in a column chunk that is only a dictionary and indices into it."""
+"""Maximum bytes per row in a column chunk that is only a dictionary and indices into it."""
 
 MAX_DICTIONARY_BYTES = 4 << 20
-"""A column chunk of this size is read as a dictionary even if it mostly is none."""
+"""Bytes up to which a column chunk is read as a dictionary even if it mostly is not one."""
 
 BUFFER_BYTES = 1 << 20
-"""How much of a column chunk is read ahead, instead of the whole of it."""
+"""Bytes of a column chunk that are read ahead, instead of the whole chunk."""
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """The rows; of a row group, however large, only the pages that a batch needs are in memory.
+    """Yield the rows; of a row group, however large, only the pages that a batch needs are in
+    memory.
 
     Raises:
-        DataError: is no Parquet file, or cut off or damaged; a declared column is missing, stands
-            twice, or has a type that cannot be given as it is declared.
+        DataError: the file is not Parquet, cut off or damaged; a declared column is missing, occurs
+            twice, or has a type that cannot be converted to the declared one.
     """
     number = 1
     try:
@@ -79,14 +81,14 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{path}: cannot be read as Parquet to its end ({error}); it was cut off or damaged: "
-            "make it again, or copy it again"
+            "create it again, or copy it again"
         ) from error
 
 
 def _repeating(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> list[str]:
-    """Texts that are kept in a dictionary, and little else: they are read as such.
+    """Return the text columns that are mostly a dictionary: they are read as such.
 
-    That is faster, and tells how much memory the values take before they are repeated.
+    That is faster, and shows how much memory the values take before they are repeated.
     """
     found = {n for n, column in columns.items() if column.kind in ("text", "category")}
     for g in range(metadata.num_row_groups):
@@ -119,7 +121,7 @@ def _check(path: Path, found: pa.Schema, columns: Mapping[str, "Column"]) -> Non
 
 
 def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> int:
-    """Rows that are about ``CHUNK_BYTES``, by the row group whose rows are largest."""
+    """Return the rows that are about ``CHUNK_BYTES``, by the row group whose rows are largest."""
     row_bytes = float(INDEX_BYTES * len(columns))
     for g in range(metadata.num_row_groups):
         size = sum(chunk.total_uncompressed_size for chunk in _chunks(metadata, g, columns))
@@ -128,7 +130,9 @@ def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column
 
 
 def _parts(found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows, in parts that are about a chunk, or one row, once values are repeated."""
+    """Yield the rows in parts of about a chunk, or one row, by their size once values
+    are repeated.
+    """
     repeated = [
         (pc.binary_length(array.dictionary), array.indices)
         for array in found.columns
@@ -160,7 +164,7 @@ def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) 
         Bad(number + row, reasons[row], row_excerpt(records, row)) for row in sorted(reasons)
     ]
     good = np.setdiff1d(np.arange(len(records)), list(reasons))
-    # Anew: a dictionary must not keep what is no UTF-8.
+    # Converted again: a dictionary must not keep values that are not UTF-8.
     kept = [
         encoded(plain(array), column.kind)
         for array, column in zip(
@@ -171,7 +175,7 @@ def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) 
 
 
 def _missing(name: str, array: pa.Array, column: "Column") -> dict[int, str]:
-    """Rows that lack a required value."""
+    """Return the rows that lack a required value."""
     if not column.required or not array.null_count:
         return {}
     nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
@@ -180,7 +184,9 @@ def _missing(name: str, array: pa.Array, column: "Column") -> dict[int, str]:
 
 FIRST = (datetime.min.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
 LAST = (datetime.max.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
-"""The moments that a timestamp may be, in microseconds since 1970: the years 1 to 9999."""
+"""Last allowed moment of a timestamp, in microseconds since 1970: the years 1 to 9999
+are allowed.
+"""
 
 
 def readable(kind: pa.DataType, declared: str) -> bool:
@@ -208,7 +214,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_content(kind: pa.DataType) -> bool:
-    """Whether it is an Image or Audio of Hugging Face's datasets: ``bytes`` and ``path``."""
+    """Return whether the type is an Image or Audio of Hugging Face's datasets: ``bytes`` and
+    ``path``.
+    """
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
     return kind.field("bytes").type in TEXTS[3:]
@@ -229,7 +237,9 @@ TEXTS = (
 
 
 def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """As declared, and what is bad in it: row → reason. Integers beyond 2**53 are rounded."""
+    """Convert to the declared kind; also return row → reason for bad values. Integers beyond 2**53
+    are rounded.
+    """
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
         values = _as(pa.string(), array.dictionary)
@@ -260,9 +270,9 @@ def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, d
 
 
 def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:
-    """Microseconds since 1970 in UTC, and which rows are beyond the years 1 to 9999.
+    """Return microseconds since 1970 in UTC, and the rows beyond the years 1 to 9999.
 
-    What is finer is cut off, towards the past.
+    Fractions of a microsecond are cut off, towards the past.
     """
     if pa.types.is_date32(array.type):
         array, unit = array.cast(pa.int32()).cast(pa.int64()), "D"
@@ -287,8 +297,8 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
 
 
 def _stays(values: pa.StringArray, rows: int) -> bool:
-    """Whether a dictionary is that of these rows, more or less: a row group's may be much larger,
-    or hold a bad value of a row elsewhere.
+    """Return whether a dictionary may be kept for these rows: a row group's may be much larger, or
+    hold a bad value of another row.
     """
     return len(values) <= rows and not values.null_count and not _bad_texts("", values)
 
@@ -298,7 +308,7 @@ def _as(kind: pa.DataType, array: pa.Array) -> pa.Array:
 
 
 def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[int, str]:
-    """Row → why it is bad. Text that is all ASCII needs no closer look, nor does short text."""
+    """Return row → why it is bad. Text that is all ASCII, or short, needs no further check."""
     if pa.types.is_dictionary(array.type):
         values = _bad_texts(name, array.dictionary)
         rows = enumerate(array.indices.to_pylist() if values else ())

@@ -1,4 +1,4 @@
-"""The bytes of a raw file: decompressed, in chunks, and in blocks of whole lines."""
+"""Read the bytes of a raw file: decompressed, in chunks, and in blocks of whole lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from steps.shard.readers.batch import Bad, excerpt
 from trainyard.common.errors import DataError
 
 CHUNK_BYTES = 4 << 20
-"""Raw data that is looked at in one go, after decompression. Larger chunks fall out of the
+"""Bytes of raw data that are processed at once, after decompression. Larger chunks fall out of the
 processor's caches: pyarrow parses them more slowly."""
 
 FANOUT = 16
-"""A part of a file that is refused is tried again in so many pieces, and these in so many."""
+"""Number of pieces into which a refused part of a file is cut to be tried again, repeatedly."""
 
 PIECE_BYTES = 16 << 10
-"""But no smaller ones. What is refused then is read record by record."""
+"""Minimum bytes of such a piece; a refused piece of this size is read record by record."""
 
 MAX_RECORD_BYTES = 64 << 20
-"""A longer record is bad; it is skipped without being held."""
+"""Maximum bytes of a record; a longer one is bad, and is skipped without being held in memory."""
 
 EXCERPT_BYTES = 4096
-"""What is kept of a record that is too long."""
+"""Bytes kept of a record that is too long."""
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13
@@ -37,29 +37,29 @@ FOREIGN = {
     b"\x1f\x8b": ("gzip data", "add .gz to its name"),
     b"\x28\xb5\x2f\xfd": ("Zstandard data", "add .zst to its name"),
 }
-"""First bytes of a whole file that is not what its name says: what it holds, and what to do."""
+"""First bytes of a file that is not what its name says → its actual content, and the remedy."""
 
 
 @dataclass
 class Window:
-    """The part of a file that is looked at: ``data[start:stop]``.
+    """Part of a file that is being read: ``data[start:stop]``.
 
-    One buffer serves the whole file, so what is made from it has to be a copy.
+    One buffer serves the whole file, so anything built from it has to be a copy.
     """
 
     data: bytearray
     start: int = 0
-    """Whoever uses the window moves it on, over what is done with."""
+    """Start of the unread part; the caller moves it on."""
 
     stop: int = 0
     last: bool = False
-    """Whether the file ends at ``stop``."""
+    """True if the file ends at ``stop``."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def put(self, content: bytes) -> None:
-        """Add behind the rest, which moves to the beginning of the buffer."""
+        """Add content behind the rest, which moves to the beginning of the buffer."""
         self._make_room(len(content))
         self.data[self.stop : self.stop + len(content)] = content
         self.stop += len(content)
@@ -81,13 +81,13 @@ class Window:
 
 
 def windows(path: Path) -> Iterator[Window]:
-    """One window over the decompressed content, without a byte order mark, chunk after chunk.
+    """Yield one window over the decompressed content, without a byte order mark, chunk after chunk.
 
-    At least one: the last is empty but for what was left in it.
+    There is at least one: the last holds only the rest of the one before.
 
     Raises:
-        DataError: cannot be opened; is cut off or damaged (gzip and Zstandard say so); is UTF-16,
-            UTF-32, or compressed without the suffix that says so.
+        DataError: the file cannot be opened; is cut off or damaged (by gzip or Zstandard); is
+            UTF-16, UTF-32, or compressed without the matching suffix.
     """
     compression = COMPRESSION.get(path.suffix.lower())
     window = Window(bytearray(2 * CHUNK_BYTES))
@@ -103,7 +103,7 @@ def windows(path: Path) -> Iterator[Window]:
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{path}: cannot be read to its end ({error}); it was cut off, damaged, or is not "
-            f"{compression or 'a readable file'}: make it again, or copy it again"
+            f"{compression or 'a readable file'}: create it again, or copy it again"
         ) from error
 
 
@@ -117,7 +117,7 @@ def _refuse_foreign(path: Path, head: bytearray) -> None:
 class Block:
     """Whole lines of a file; the last one may lack its line feed, at the end of the file.
 
-    ``data`` may be a window's: a block is good until the next one is asked for.
+    ``data`` may be a window's: a block is valid until the next one is asked for.
     """
 
     data: bytes | bytearray
@@ -125,49 +125,49 @@ class Block:
     stop: int
 
     first: int
-    """Line number of the first."""
+    """Line number of the first line."""
 
     @cached_property
     def codes(self) -> np.ndarray:
-        """uint8 of shape (bytes,): a view of the lines."""
+        """Return uint8 of shape (bytes,): a view of the lines."""
         return np.frombuffer(self.data, np.uint8)[self.start : self.stop]
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """int64 of shape (lines,): where in ``codes`` each line's line feed stands."""
+        """Return int64 of shape (lines,): the position in ``codes`` of each line's line feed."""
         feeds = np.flatnonzero(self.codes == LF)
         whole = self.codes[-1] == LF
         return feeds if whole else np.append(feeds, len(self.codes))
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """int64 of shape (lines,): where in ``codes`` each line starts."""
+        """Return int64 of shape (lines,): the position in ``codes`` of each line's start."""
         return np.concatenate([[0], self.ends[:-1] + 1])
 
     @property
     def buffer(self) -> pa.Buffer:
-        """The lines, not copied."""
+        """Return the lines, not copied."""
         return pa.py_buffer(memoryview(self.data)[self.start : self.stop])
 
     def is_text(self) -> bool:
-        """Whether it is UTF-8 throughout, without NUL bytes."""
+        """Return whether the block is UTF-8 throughout, without NUL bytes."""
         if self.data.find(b"\0", self.start, self.stop) >= 0:
             return False
         bounds = pa.py_buffer(np.array([0, len(self.codes)], np.int32))
-        try:  # of several ways to ask, this is the one without a copy
+        try:  # of several ways to check, this one makes no copy
             pa.StringArray.from_buffers(1, bounds, self.buffer).validate(full=True)
         except pa.ArrowInvalid:
             return False
         return True
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Number and content of each line, without its line feed."""
+        """Yield number and content of each line, without its line feed."""
         bounds = zip(self.start + self.starts, self.start + self.ends, strict=True)
         for number, (start, end) in enumerate(bounds, self.first):
             yield number, bytes(self.data[start:end])
 
     def pieces(self, size: int) -> Iterator["Block"]:
-        """The same lines in blocks of about so many bytes."""
+        """Yield the lines in blocks of about ``size`` bytes."""
         wanted = np.arange(size, len(self.codes), size)
         last = np.unique(np.append(np.searchsorted(self.ends, wanted), len(self.ends) - 1))
         start, first = self.start, self.first
@@ -178,9 +178,10 @@ class Block:
 
 
 def line_blocks(path: Path) -> Iterator[Block | Bad]:
-    """The file in blocks of whole lines, of a chunk or one line; a line too long is a ``Bad``.
+    """Yield the file in blocks of whole lines, of a chunk or one line; a line too long is a
+    ``Bad``.
 
-    Lines end at line feeds. Raises what ``windows`` raises.
+    Lines end at line feeds. Raises the errors of ``windows``.
     """
     number, giant = 1, None  # giant: beginning of a line that is too long and has not ended yet
     for window in windows(path):
@@ -209,5 +210,5 @@ def _beginning(window: Window) -> bytes:
 
 
 def too_long(number: int, start: bytes) -> Bad:
-    """The record that is longer than any may be."""
+    """Return a bad record for one that exceeds the maximum length."""
     return Bad(number, f"longer than {MAX_RECORD_BYTES} bytes", excerpt(start))

@@ -1,4 +1,4 @@
-"""Records that come one by one, gathered into batches."""
+"""Gather records that come one by one into batches."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,13 +25,13 @@ class Row(NamedTuple):
 
     line: int
     values: list[Any]
-    """As ``values.json_row`` gives them."""
+    """Values as ``column_values.json_row`` returns them."""
     bytes: int
-    """About how much memory it takes."""
+    """Approximate bytes in memory."""
 
 
 def batches(found: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """The same in batches of about ``raw.CHUNK_BYTES``, or one record."""
+    """Gather the records in batches of about ``raw.CHUNK_BYTES``, or one record."""
     rows: list[Row] = []
     bad: list[Bad] = []
     size = 0
@@ -54,10 +54,10 @@ def _batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> 
 
 
 def check_names(path: Path, names: Sequence[str], declared: Iterable[str]) -> None:
-    """Each declared column stands in ``names`` once.
+    """Check that each declared column occurs in ``names`` once.
 
     Raises:
-        DataError: one is missing, or stands twice.
+        DataError: a column is missing, or occurs twice.
     """
     for name in declared:
         if name not in names:
@@ -70,7 +70,7 @@ def check_names(path: Path, names: Sequence[str], declared: Iterable[str]) -> No
         if names.count(name) > 1:
             places = [str(i) for i, other in enumerate(names, 1) if other == name]
             raise DataError(
-                f"{path}: column {name!r} stands {len(places)} times, as "
+                f"{path}: column {name!r} occurs {len(places)} times, as "
                 f"{', '.join(places)}; "
                 "which one is meant? Rename the others"
             )

@@ -1,9 +1,10 @@
-"""Tar archives as WebDataset writes them: neighbours whose names differ in their end are a sample.
+"""Read tar archives as WebDataset writes them: neighbours whose names differ in their end are a
+sample.
 
 ``0001.jpg`` and ``0001.cls`` are one record, with the columns ``jpg`` and ``cls``, and ``__key__``,
-which is ``0001``: what stands before the first dot of the last part of a name, and its folder, is
+which is ``0001``: the part before the first dot of the last part of a name, with its folder, is
 the key. A column ``jpg;png`` is the first of these that a sample has. A member is bytes, or text
-in UTF-8 of whatever kind is declared. A record's number is that of its sample, from 1.
+in UTF-8 of the declared kind. A record's number is that of its sample, from 1.
 """
 
 import re
@@ -30,16 +31,16 @@ COMPRESSED = True  # whether .gz or .zst may follow
 KEY = "__key__"
 NAME = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]*)")
 OURS = re.compile(r"(^|/)__[^/]*__($|/)")
-"""Members that are WebDataset's own, and no data."""
+"""Pattern of members that are WebDataset's own, not data."""
 END = bytes(512)  # after the last member (POSIX.1-2024, pax interchange format, has two of them)
-SEEN = 64 << 10  # bytes that are kept of what was read; tarfile reads a sixth of that ahead
+SEEN = 64 << 10  # bytes kept of what was read; tarfile reads a sixth of that ahead
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """The samples in the archive's order.
+    """Yield the samples in the archive's order.
 
     Raises:
-        DataError: is no tar archive, cut off or damaged.
+        DataError: the file is not a tar archive, is cut off or damaged.
     """
     compression = raw_bytes.COMPRESSION.get(path.suffix.lower())
     try:
@@ -51,13 +52,13 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     except (OSError, EOFError, pa.ArrowException, tarfile.TarError) as error:
         raise DataError(
             f"{path}: cannot be read as tar to its end ({error}); it was cut off or damaged: "
-            "make it again, or copy it again"
+            "create it again, or copy it again"
         ) from error
 
 
 class _Tail:
-    """Passes a stream on, and knows what was read last: tarfile takes an archive that was cut off
-    between two members for whole, and one with a damaged header for one that ends before it.
+    """Passes a stream on, and remembers what was read last: tarfile takes an archive that was cut
+    off between two members for whole, and one with a damaged header for one that ends before it.
     """
 
     def __init__(self, stream: pa.NativeFile) -> None:
@@ -70,25 +71,25 @@ class _Tail:
         return found
 
     def check(self, offset: int) -> None:
-        """Look whether the archive ends at ``offset``. Raises: EOFError: it does not."""
+        """Check that the archive ends at ``offset``. Raises: EOFError: it does not."""
         place = len(self._tail) - (self._read - offset)
         if self._tail[place : place + len(END)] != END:
-            raise EOFError(f"no member and no end is at byte {offset}")
+            raise EOFError(f"neither a member nor the end is at byte {offset}")
         while self.read(raw_bytes.CHUNK_BYTES):
-            pass  # so that a checksum behind it is looked at
+            pass  # read on, so that a checksum behind it is checked
 
 
 @dataclass
 class Sample:
-    """The members of one key."""
+    """Members of one key."""
 
     key: str
     found: dict[str, bytes] = field(default_factory=dict)
-    """End of the name → content, of those that are declared."""
+    """End of the name → content, for the declared ones."""
     names: list[str] = field(default_factory=list)
-    """All ends."""
+    """All ends of names."""
     reason: str = ""
-    """Why it is bad."""
+    """Reason why the sample is bad."""
 
     def row(self, number: int, columns: Mapping[str, "Column"]) -> Row | Bad:
         try:
@@ -100,7 +101,7 @@ class Sample:
         return Row(number, values, sum(map(len, self.found.values())))
 
     def add(self, end: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Add a member, whose content is read if ``end`` is declared."""
+        """Add a member; its content is read if ``end`` is declared."""
         file = archive.extractfile(member)
         if end in self.names:
             self.reason = f"member {member.name!r} stands twice"

@@ -1,4 +1,4 @@
-"""Plain text: each line that is not blank is a record, with one column ``text``."""
+"""Read plain text: each line that is not blank is a record, with one column ``text``."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,13 +24,13 @@ Parse = Callable[[Block, Mapping[str, "Column"]], Batch | None]
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Lines without their end (line feeds, and carriage returns before it).
+    """Yield lines without their end (line feeds, and carriage returns before it).
 
-    Blank is a line of ASCII white space only. Declared columns beside ``text`` are null.
+    A line of only ASCII white space is blank. Declared columns beside ``text`` are null.
 
     Raises:
-        DataError: ``text`` is not declared as text or category; another column is required; what
-            ``raw.windows`` raises.
+        DataError: ``text`` is not declared as text or category; another column is required; errors
+            of ``raw.windows``.
     """
     if COLUMN not in columns or columns[COLUMN].kind not in ("text", "category"):
         raise DataError(
@@ -49,7 +49,9 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 def read_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: Parse
 ) -> Iterator[Batch]:
-    """Every block by the vectorised way; where that refuses, its pieces, and then its lines."""
+    """Parse every block by the vectorised way; where that refuses, its pieces, and
+    then its lines.
+    """
     for block in line_blocks(path):
         if isinstance(block, Bad):
             yield bad_batch([block], columns)
@@ -75,19 +77,19 @@ def _in_pieces(
 
 
 def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
-    """All records of the block; None when one of them may be bad."""
+    """Return all records of the block; None when one of them may be bad."""
     if not block.is_text():
         return None
     bounds = np.append(block.starts, len(block.codes)).astype(np.int32)
     lines = pa.StringArray.from_buffers(len(block.ends), pa.py_buffer(bounds), block.buffer)
-    lines = pc.ascii_rtrim(lines, "\r\n")  # a copy, as the block demands
+    lines = pc.ascii_rtrim(lines, "\r\n")  # a copy, since the block is reused
     blank = pc.or_(pc.equal(pc.binary_length(lines), 0), pc.ascii_is_space(lines))
     kept = np.flatnonzero(~blank.to_numpy(zero_copy_only=False))
     return Batch(_records(lines.take(kept), columns), block.first + kept, [])
 
 
 def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
-    """The same, line by line."""
+    """Return all records, parsed line by line, with the reasons for bad ones."""
     texts, lines, bad = [], [], []
     for number, raw in block.lines():
         if not raw.strip():
@@ -103,7 +105,7 @@ def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def refuse_nul(raw: bytes) -> None:
-    """NUL bytes are what a torn write or binary data leaves: no text has them."""
+    """Refuse NUL bytes, which a torn write or binary data leaves: text has none."""
     if b"\0" in raw:
         raise BadRecord("holds a NUL byte; was it torn in writing, or is it not UTF-8 text?")
 

@@ -1,8 +1,8 @@
-"""Folders of files, each a record: images and sounds as users of ImageFolder have them.
+"""Read folders of files, each a record: images and sounds, as in ImageFolder.
 
 A record has three columns: ``path`` (below data.input), ``bytes`` (all of the file) and ``label``
-(the first folder of the path, of a mixture the one below its input's; none for a file in none). Its
-number is the file's place among those that are read together.
+(the first folder of the path, in a mixture the one below its input's; none for a file in no
+folder). Its number is the file's place among those that are read together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ COLUMNS = ("path", "bytes", "label")
 def read_files(
     folder: Path, names: Sequence[str], columns: Mapping[str, "Column"], depth: int = 0
 ) -> Iterator[Batch]:
-    """These files below ``folder``; the label is the folder below the first ``depth`` ones.
+    """Yield these files below ``folder``; the label is the folder below the first ``depth`` ones.
 
     Raises:
-        DataError: a declared column is none of ``COLUMNS``; a file cannot be read.
+        DataError: a declared column is not one of ``COLUMNS``; a file cannot be read.
     """
     check_names(folder / names[0], COLUMNS, columns)
     for name, column in columns.items():
         if (column.kind == "bytes") != (name == "bytes"):
             raise DataError(
-                f"{folder / names[0]}: column {name!r} is declared as {column.kind}; of a whole "
+                f"{folder / names[0]}: column {name!r} is declared as {column.kind}; in a whole "
                 "file the column 'bytes' is bytes, and 'path' and 'label' are text or category"
             )
     rows = (_row(folder, number, name, columns, depth) for number, name in enumerate(names, 1))

@@ -1,9 +1,9 @@
-"""Runs the driver that starts a user's script, hands SIGTERM on, and describes the model.
+"""Run the driver that starts a user's script, hand SIGTERM on, and describe the model.
 
-It lies beside AWS's drivers in the container, and like them needs the standard library only: an
-image of any framework will do. The script itself is started by AWS's driver as ever. What is added
-lies in /opt/ml/model/code, never over the script's own files: servers that take every file of the
-archive for a model (XGBoost's) leave folders alone.
+It lies beside AWS's drivers in the container, and like them needs only the standard library: an
+image of any framework will do. The script itself is started by AWS's driver as usual. The added
+files lie in /opt/ml/model/code, never over the script's own files: servers that take every file of
+the archive for a model (XGBoost's) ignore folders.
 
 trainyard.json   what was run: script, arguments, code, data, processes, identity
 packages.txt     what was installed, as ``name==version`` lines
@@ -33,31 +33,31 @@ CHANNEL_FILE = Path("/opt/ml/input/config/inputdataconfig.json")
 FAILURE = Path("/opt/ml/output/failure")
 NAME = "trainyard.json"
 NOTE = ".trainyard.json"
-"""In the checkpoints' folder while a script runs: which training they are of."""
+"""File in the checkpoints' folder while a script runs, which names their training."""
 OURS = ("code", "sm_drivers")
-BLOCK = 2**20  # bytes at a time
+BLOCK = 2**20  # bytes per read
 NOTE_SECONDS = 0.5
 
 
 def main() -> int:
-    """The exit status of the driver that started the script."""
+    """Run the driver; return its exit status."""
     config = json.loads(os.environ["SM_DISTRIBUTED_CONFIG"])
-    told = describe(config)
-    note = resume(CHECKPOINTS, told)
+    description = describe(config)
+    note = resume(CHECKPOINTS, description)
     status = start(config, note if is_first() else None)
     if status != 0 and not FAILURE.exists():  # AWS's drivers write it, a user's own may not
-        write(FAILURE, f"{told['script']} ended with exit status {status}; the log says more")
+        write(FAILURE, f"{description['script']} ended with exit status {status}; see the log")
     if status == 0 and is_first() and (refused := refuse_model(MODEL)):
-        write(FAILURE, f"{told['script']} {refused}")
-        print(f"error: {told['script']} {refused}", flush=True)
+        write(FAILURE, f"{description['script']} {refused}")
+        print(f"error: {description['script']} {refused}", flush=True)
         return 1
     if status == 0 and is_first():
-        complete(MODEL, told | {"training": note["training"]}, config["inference"])
+        complete(MODEL, description | {"training": note["training"]}, config["inference"])
     return status
 
 
 def describe(config: dict[str, Any]) -> dict[str, Any]:
-    """What is run here, before it is run: ``training`` has its parts and its one stretch."""
+    """Describe what is about to run: ``training`` has its parts and its one stretch."""
     channels = {name: contents(CHANNELS / name, mode) for name, mode in modes().items()}
     parts = config["parts"] | {
         "code": {name: file_sha256(CODE / name) for name in names(CODE)},
@@ -86,7 +86,7 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def modes() -> dict[str, str]:
-    """Channel → its input mode; without the channels that carry the code."""
+    """Return channel → its input mode; without the channels that carry the code."""
     given = json.loads(CHANNEL_FILE.read_bytes())
     return {
         name: given[name].get("TrainingInputMode", "File")
@@ -96,9 +96,9 @@ def modes() -> dict[str, str]:
 
 
 def contents(folder: Path, mode: str) -> dict[str, Any]:
-    """Which files a channel holds; by name, size and content, or what is streamed by name and size.
+    """Return the files of a channel by name, size and content; streamed ones by name and size.
 
-    ``sha256``: one hash of all that.
+    ``sha256``: one hash over all that.
     """
     read, found = mode == "File", names(folder)
     lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in found}
@@ -116,27 +116,27 @@ def contents(folder: Path, mode: str) -> dict[str, Any]:
 
 
 def names(folder: Path) -> list[str]:
-    """Every file below the folder, sorted."""
+    """Return every file below the folder, sorted."""
     found = (Path(parent, name) for parent, _, inner in os.walk(folder) for name in inner)
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def resume(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """What to note beside the checkpoints of this training.
+def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
+    """Return the note for the checkpoints of this training; hide checkpoints of another one.
 
-    The folder in S3 is named by what was known before the run, which the data are not: checkpoints
-    that were made with other data are put out of the script's sight. The note itself, too: scripts
-    look whether the folder is empty. S3 keeps both, so the note says what not to see again.
+    The folder in S3 is named by what is known before the run, which the data are not: checkpoints
+    of a training on other data are hidden from the script. The note itself too: scripts
+    check whether the folder is empty. S3 keeps both, so the note lists what to hide again.
     """
-    path, mine = folder / NOTE, told["training"]
+    path, mine = folder / NOTE, description["training"]
     noted = json.loads(path.read_bytes()) if path.is_file() else {}
     path.unlink(missing_ok=True)
     before, hidden = noted.get("training"), dict(noted.get("hidden", {}))
     if before and before["identity"] != mine["identity"]:
         hidden = {name: file_sha256(folder / name) for name in names(folder)}
         print(
-            f"checkpoints: {len(hidden)} files were made by training {before['identity']}, and "
-            f"this is {mine['identity']}: other data, or another torch. It begins anew",
+            f"checkpoints: {len(hidden)} files are of training {before['identity']}, and "
+            f"this is {mine['identity']}: other data, or another torch. It starts again",
             flush=True,
         )
     for name, sha256 in hidden.items():
@@ -154,10 +154,10 @@ def resume(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
-    """Run the driver in this process; its exit status.
+    """Run the driver in this process; return its exit status.
 
-    In this one: SIGTERM ends a Python process that does not ask for it, and the driver's end is the
-    container's. Here it goes on to the driver's children, for which the driver waits.
+    SIGTERM ends a Python process that does not handle it, and the driver's end is the
+    container's. Here it is passed to the driver's children, for which the driver waits.
     """
     signal.signal(signal.SIGTERM, lambda number, frame: hand_on(number))
     if note is not None:
@@ -165,7 +165,7 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     here = Path(__file__).parent
     own = config["launcher"] == "own"
     driver = CODE / config["driver"] if own else here / config["driver"]
-    # As for a program: its own folder first; and a user's driver can import common.utils, too.
+    # As for a program: its own folder first; a user's driver can also import common.utils.
     sys.path[:0] = [str(driver.parent), str(here.parent)]
     sys.argv = [str(driver)]
     try:
@@ -176,7 +176,7 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
 
 
 def hand_on(number: int) -> None:
-    """Send the signal to the children of this process; without any, end."""
+    """Send the signal to the children of this process; without any, exit."""
     found = children(os.getpid())
     for child in found:
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
@@ -186,10 +186,10 @@ def hand_on(number: int) -> None:
 
 
 def children(parent: int) -> list[int]:
-    """Ids of a process's living children.
+    """Return the ids of a process's living children.
 
-    Processes end while this looks. Path.glob would pass on their ESRCH, and the driver, whose
-    signal handler that ends, kills the script instead of letting it save.
+    Processes may end meanwhile. Path.glob would pass on their ESRCH, and the driver, whose
+    signal handler that would end, would kill the script instead of letting it save.
     """
     found = []
     for number in filter(str.isdigit, os.listdir("/proc")):
@@ -222,32 +222,34 @@ def refuse_model(folder: Path) -> str | None:
         if not name.startswith("code/")
         and not name.endswith(".log")
         and "events.out.tfevents." not in name
-        and (folder / name).is_file()  # no link to nothing
+        and (folder / name).is_file()  # not a broken link
         and (folder / name).stat().st_size
     ]
     if models:
         return None
     holds = f"holds only {', '.join(found[:3])}{' …' * (len(found) > 3)}" if found else "is empty"
     return (
-        f"saved no model: SM_MODEL_DIR ({folder}) {holds}; expected there a file with the model's "
+        f"saved no model: SM_MODEL_DIR ({folder}) {holds}; expected a file with the model's "
         "weights, outside of code/, not empty and not a log: save it in os.environ['SM_MODEL_DIR']"
     )
 
 
-def complete(model: Path, told: dict[str, Any], inference: str | None) -> None:
-    """Put beside the model what is known of it."""
+def complete(model: Path, description: dict[str, Any], inference: str | None) -> None:
+    """Put the description of the model beside it."""
     code, lines = model / "code", packages()
     code.mkdir(parents=True, exist_ok=True)
     free = not (code / "packages.txt").exists()
     write(code / ("packages.txt" if free else "trainyard-packages.txt"), lines)
     if inference is not None:
         add_code(code, CODE / inference)
-    told = told | {"packages_sha256": hashlib.sha256(lines.encode()).hexdigest()}
-    write(code / NAME, json.dumps(told, indent=1))
+    description = description | {"packages_sha256": hashlib.sha256(lines.encode()).hexdigest()}
+    write(code / NAME, json.dumps(description, indent=1))
 
 
 def add_code(target: Path, script: Path) -> None:
-    """The inference script as inference.py, and what it can import: the Python files beside it."""
+    """Copy the inference script as inference.py, and the Python files beside it, which it can
+    import.
+    """
     found = {"inference.py": script} | {
         name: script.parent / name
         for name in names(script.parent)
@@ -262,14 +264,18 @@ def add_code(target: Path, script: Path) -> None:
 
 
 def packages() -> str:
-    """What is installed, as ``training.export.artifact`` writes it for Trainyard's own loop."""
+    """List the installed packages, as ``training.export.artifact`` does for
+    Trainyard's own loop.
+    """
     found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
     python = ".".join(map(str, sys.version_info[:3]))
     return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
 
 
 def processes(config: dict[str, Any]) -> int:
-    """How many processes the launcher starts in all, counted as AWS's drivers do."""
+    """Return the number of processes that the launcher starts in all, counted as
+    AWS's drivers do.
+    """
     nodes = int(os.environ["SM_HOST_COUNT"])
     if config["launcher"] in ("none", "own"):
         return nodes
@@ -279,12 +285,12 @@ def processes(config: dict[str, Any]) -> int:
 
 
 def is_first() -> bool:
-    """Whether this is the node whose artifact is described."""
+    """Return whether this is the node whose artifact is described."""
     return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
 
 
 def torch_release() -> str | None:
-    """Torch's version, without what it was built for; None without torch."""
+    """Return torch's version, without its build tag; None without torch."""
     try:
         return version("torch").partition("+")[0]
     except PackageNotFoundError:
@@ -292,7 +298,7 @@ def torch_release() -> str | None:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -301,12 +307,12 @@ def file_sha256(path: Path) -> str:
 
 
 def json_sha256(value: Any) -> str:
-    """SHA-256 of a JSON value, as ``trainyard.common.hashes`` computes it."""
+    """Return the SHA-256 of a JSON value, as ``trainyard.common.hashes`` computes it."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)

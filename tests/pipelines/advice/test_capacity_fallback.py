@@ -59,7 +59,7 @@ def deployed(emulator, monkeypatch: pytest.MonkeyPatch):
 
 
 def types(sagemaker, name: str) -> list[str]:
-    """What the training of each execution was to run on, the oldest first."""
+    """Return the type that each execution's training was to run on, oldest first."""
     found = []
     answer = sagemaker.list_pipeline_executions(PipelineName=name, SortOrder="Ascending")
     for run in answer["PipelineExecutionSummaries"]:
@@ -92,7 +92,7 @@ def test_what_fails_for_another_reason_is_not_tried_elsewhere(deployed, emulator
 
 
 def test_a_type_beyond_the_budget_is_not_started(deployed):
-    """The same budget that a recipe has for its own type."""
+    """A fallback type has the same budget as the recipe's own type."""
     tried = deployed("dear", budget=0.001)
     with pytest.raises(PlanError, match="budget:"):
         main(pipeline="dear", parameter=[f"{TYPE}={SECOND}"], wait=True)
@@ -118,7 +118,7 @@ def test_a_recipe_without_other_types_has_none():
     [
         ("[ml.m5.large]", "an image for cpu"),
         ("[ml.nope.large]", "ml.nope.large: no such type"),
-        ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge stands there, or is used, twice"),
+        ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge is listed or used twice"),
     ],
 )
 def test_a_type_that_cannot_stand_in_is_told(given: str, why: str):

@@ -1,4 +1,4 @@
-"""Whether a training fits, and the change of its recipe that makes it fit."""
+"""Tests of whether a training fits into memory, and of the change that makes it fit."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def ours(*overrides: str, recipe: Path = PROD) -> Ours:
     ],
 )  # fmt: skip
 def test_with_the_change_that_is_advised_the_training_fits(overrides: tuple[str, ...]):
-    """By the same recipe with that change, from its file on."""
+    """Checked with the same recipe and that change, read from its file."""
     before = ours(*overrides)
     assert foresee(before.setting).fits != "yes"
     said = remedy(before)

@@ -17,7 +17,7 @@ P4D = Machine(gpu="A100-40", gpus=8, node_gbps=400)
 
 
 def layouts(*overrides: str, nodes: int = 4) -> list[Setting]:
-    """Those of the recipe on so many machines that fit and that our loop has."""
+    """Return the recipe's layouts on that many machines that fit and that our loop supports."""
     recipe = load(PROD, overrides)
     it = of_recipe(recipe).setting
     space = engine.space(recipe, it.precision)
@@ -30,7 +30,7 @@ def _remembered(setting: Setting) -> Memory:
 
 
 def written(setting: Setting, *overrides: str) -> Setting:
-    """What foresight reads of the recipe that has the setting's fields."""
+    """Return foresight's setting of the recipe that has the setting's fields."""
     recipe = load(PROD, overrides)
     assert recipe.train.loop
     fields = engine.fields(setting, recipe.train.loop)

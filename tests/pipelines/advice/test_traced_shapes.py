@@ -49,7 +49,7 @@ PARAMETERS = 64 * 512 + 512 + 512 + 1
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Somebody's recipe on GPUs, whose workload nobody here has seen, and its model's shapes."""
+    """A user's recipe on GPUs, with a workload that is not ours, and its model's shapes."""
     home = tmp_path_factory.mktemp("project")
     package = home / "src" / "kept_somebody"
     package.mkdir(parents=True)
@@ -69,7 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shapes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of shapes, of a test's own."""
+    """Use a folder of shapes of the test's own."""
     monkeypatch.setattr(traced_shapes, "FOLDER", tmp_path)
     [found] = (project / "shapes").iterdir()
     (tmp_path / found.name).write_bytes(found.read_bytes())
@@ -121,7 +121,7 @@ def test_shapes_do_not_speak_for_other_settings(project: Path, shapes: Path):
 
 
 def validated(project: Path, *overrides: str) -> list[str]:
-    """What ``validate`` says of the shapes."""
+    """Return the message of ``validate`` about the shapes."""
     found = check(from_recipe(project / "recipe.yaml", overrides).body)
     return [one.problem for one in found if one.rule == "traced-shapes-are-stale"]
 
@@ -142,13 +142,13 @@ def test_shapes_do_not_speak_for_other_code(project: Path, shapes: Path):
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "cannot be read"), ("[]", "holds no shapes"), ("{}", "is of other settings than its")],
+    [("{", "cannot be read"), ("[]", "holds no shapes"), ("{}", "holds other settings than its")],
     ids=["cut", "list", "empty"],
 )
 def test_a_file_that_holds_no_shapes_is_named(project: Path, shapes: Path, text: str, why: str):
     [file] = shapes.iterdir()
     file.write_text(text)
-    assert f"{file}: {why}" in why_not(project) and "trace it anew" in why_not(project)
+    assert f"{file}: {why}" in why_not(project) and "trace it again" in why_not(project)
 
 
 def test_a_file_without_a_field_is_named(project: Path, shapes: Path):

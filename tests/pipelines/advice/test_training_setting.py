@@ -1,4 +1,4 @@
-"""What foresight is asked about a training of ours, from its recipe and from its job."""
+"""Tests of foresight's settings of our trainings, from recipes and from jobs."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ P5 = "train.instance_type=ml.p5.48xlarge"
 
 
 def job(*overrides: str, **changed: str) -> dict[str, str]:
-    """The hyperparameters that the recipe's job gets."""
+    """Return the hyperparameters that the recipe's job gets."""
     recipe = load(PROD, overrides)
     assert recipe.train.loop
     loop = {name: str(v) for name, v in recipe.train.loop.model_dump(mode="json").items()}
@@ -43,7 +43,7 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
     assert (setting.micro_batch, setting.accumulation, setting.sequence) == (8, 4, 2048)
     assert setting.tokens == 1024 * 2048
     assert found.steps == 50_000
-    assert found.assumed == ("a vocabulary of 50,304: only tokenizer.json knows it",)
+    assert found.assumed == ("a vocabulary of 50,304: the true size is in tokenizer.json",)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
     ("where", "changed", "why"),
     [
         (("ml.m5.large", 4), {}, "ml.m5.large has no GPU"),
-        (("ml.trn1.32xlarge", 4), {}, "trainium, of which .* no figures"),
+        (("ml.trn1.32xlarge", 4), {}, "trainium, for which .* no figures"),
         (("ml.p9.48xlarge", 4), {}, "ml.p9.48xlarge is not in"),
         (("ml.p4d.24xlarge", 4, 16), {}, "16 ranks share the 8 accelerators"),
         (("ml.p4d.24xlarge", 3), {}, "impossible.*1024"),

@@ -68,7 +68,7 @@ def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
 
 
 def test_no_job_carries_what_measures_jobs():
-    """Or a change in the scaling report would train again."""
+    """Otherwise a change in the scaling report would train again."""
     assert (CHECKOUT / "training/scaling.py").is_file()
     for step in STEPS:
         assert "training/scaling.py" not in step_code(CHECKOUT, step, None)
@@ -108,7 +108,7 @@ def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
 
 
 def test_the_carried_shard_job_shards(tmp_path: Path, run_python):
-    """With workers, which import what the job itself does not."""
+    """Run the job with workers, whose imports differ from the job's."""
     env = carried(tmp_path, "shard")
     (tmp_path / "raw").mkdir()
     for name in "ab":
@@ -139,5 +139,5 @@ def test_users_own_workload_travels_with_the_code(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("")
     assert "mine/__init__.py" in step_code(CHECKOUT, "train", tmp_path)
-    with pytest.raises(DefinitionError, match="workload.source: .*nowhere is no folder"):
+    with pytest.raises(DefinitionError, match="workload.source: .*nowhere is not a folder"):
         step_code(CHECKOUT, "train", tmp_path / "nowhere")

@@ -34,7 +34,7 @@ def whole() -> list[Entry]:
 
 
 def asked(extra: str | None = None) -> Iterator[Requirement]:
-    """What pyproject.toml depends on, with ``extra`` and the extras that it names."""
+    """Yield the dependencies in pyproject.toml, with ``extra`` and the extras that it names."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
     for requirement in map(Requirement, lines):
@@ -45,7 +45,7 @@ def asked(extra: str | None = None) -> Iterator[Requirement]:
 
 
 def needs(entry: Entry) -> Iterator[Requirement]:
-    """What the installed package depends on in this environment, extras left out."""
+    """Yield the dependencies of the installed package in this environment, without extras."""
     try:
         lines = requires(entry.name) or ()
     except PackageNotFoundError:  # for another platform
@@ -75,7 +75,7 @@ def test_the_training_image_holds_the_part_of_the_lock_that_jobs_import():
 
 
 def test_what_make_run_installs_is_the_part_of_the_lock_that_it_needs():
-    """And no more: neither tests nor a checker, a tracker or a strategy that a recipe may want."""
+    """It has no more: no tests, checker, tracker or strategy that a recipe may want."""
     run = read((CHECKOUT / RUN).read_text(), RUN)
     assert set(e.line for e in run) < set(e.line for e in whole()), "make lock"
     entries = [*run, *(e for e in whole() if e.name in ("torch", "uv"))]
@@ -93,7 +93,9 @@ def test_the_lock_covers_what_its_packages_depend_on():
 
 @pytest.mark.parametrize("name", FILES)
 def test_this_environment_is_the_lock(name: str):
-    """Or `make test` tests other packages than a job gets; the CUDA libraries are there or not."""
+    """Otherwise `make test` would test other packages than a job gets; CUDA's libraries are
+    optional.
+    """
     found = [line for line in differences(CHECKOUT / name) if name != "locks/cuda.txt"]
     assert not found, "make .venv/installed"
 
@@ -115,7 +117,7 @@ def test_torch_has_the_hashes_of_builds_with_cuda_and_of_those_for_the_cpu():
 
 
 def every_wish() -> set[str]:
-    """What a recipe can make the train step ask for."""
+    """Return the requirements that recipes can add to the train step."""
     config = TrainConfig.model_construct(tensorboard=True)
     uris = ("local", "http://mlflow", "arn:aws:sagemaker:eu-west-1:1:mlflow")
     trackers = (packages(config, uri).values() for uri in uris)
@@ -156,7 +158,7 @@ def test_what_the_lock_has_not_is_refused(root: str, found: str):
              "einops==0.8.2 --hash=sha256:12", f"einops==0.8.2 --hash={HASH} --no-deps"],
 )  # fmt: skip
 def test_what_nobody_could_install_again_is_refused(line: str):
-    with pytest.raises(DefinitionError, match="mine: .* is no name==version with --hash=sha256"):
+    with pytest.raises(DefinitionError, match="mine: .* is not name==version with --hash=sha256"):
         read(f"# mine\n{line}\n", "mine")
 
 

@@ -1,4 +1,4 @@
-"""What a definition says of where its models come from, and what that costs the step cache."""
+"""Tests of the record of where models come from, and of its effect on the step cache."""
 
 import hashlib
 import json

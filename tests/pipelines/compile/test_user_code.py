@@ -163,10 +163,10 @@ def test_links_out_of_the_folder_are_refused(home: Path):
     [
         ("train.metrics.loss='loss=\\S+'", r"train.metrics: loss: .* has 0 groups; .*one and only"),
         ("train.metrics.loss='(a)(b)'", "train.metrics: loss: .* has 2 groups"),
-        ("train.metrics.loss='('", r"train.metrics: loss: '\(' is no regular expression"),
-        ("train.channels.code=s3://a-b/c", "train.channels: 'code' is no name of a channel"),
-        ("train.channels.x=/data", "train.channels: x: '/data' is no S3 prefix"),
-        ("train.arguments.--epochs=1", "train.arguments: '--epochs' is no name of an argument"),
+        ("train.metrics.loss='('", r"train.metrics: loss: '\(' is not a regular expression"),
+        ("train.channels.code=s3://a-b/c", "train.channels: 'code' is not a name of a channel"),
+        ("train.channels.x=/data", "train.channels: x: '/data' is not an S3 prefix"),
+        ("train.arguments.--epochs=1", "train.arguments: '--epochs' is not an argument's name"),
         ("train.arguments.epochs=null", "train.arguments: epochs is null"),
         ("train.loop={max_steps: 1}", "train.*loop"),
         ("train.script=train.sh", "train: script: 'train.sh' must end in .py with launcher torch"),
@@ -176,7 +176,7 @@ def test_links_out_of_the_folder_are_refused(home: Path):
         ("evaluate.script=null", "evaluate.script: is missing"),
         ("evaluate.metrics={}", "evaluate.metrics: is missing"),
         ("evaluate.channels={}", "evaluate.channels: is missing"),
-        ("pipeline.overridable=[MaxSteps]", "'MaxSteps' is no parameter that a run may change"),
+        ("pipeline.overridable=[MaxSteps]", "'MaxSteps' is not a parameter that a run may change"),
         ("gate.min_accurracy=1", "gate.min_accurracy: unknown field; .*min_accuracy"),
         (
             "train.arguments.hf_token=hf_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0",
@@ -192,10 +192,10 @@ def test_what_cannot_be_is_said_before_anything_is_uploaded(home: Path, override
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("train.script=project/tain.py", "train.script: .*tain.py is no file"),
+        ("train.script=project/tain.py", "train.script: .*tain.py is not a file"),
         ("train.source=scoring", "train.script: .* does not lie in .*scoring"),
         ("inference.script=scoring/evaluate.py", "inference.script: .* does not lie in .*project"),
-        ("train.requirements=none.txt", "train.requirements: .*none.txt is no file"),
+        ("train.requirements=none.txt", "train.requirements: .*none.txt is not a file"),
     ],
 )
 def test_what_does_not_travel_is_named(home: Path, override, expected):

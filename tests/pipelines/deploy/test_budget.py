@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def sagemaker():
-    """Only its region is looked at: nothing is deployed."""
+    """Return a client of which only the region is used: nothing is deployed."""
     return boto3.client("sagemaker", region_name="us-east-1")
 
 
@@ -108,7 +108,7 @@ def test_a_limit_is_a_limit_whatever_is_done_within_it(studio: Studio, sagemaker
 
 
 def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio):
-    """And is told beside a limit; the longest run that was seen goes before it."""
+    """It is also shown beside a limit; the longest run seen comes before it."""
     foresight = {"Train": Foreseen(seconds=Spread(3600, 7200, 14400), grounds="so many steps")}
     _, whole, new = costs(studio, foresight=foresight)
     [train] = [cost for cost in new if cost.step == "Train"]
@@ -116,7 +116,7 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
     rest = all_of(cost.usd_limit for cost in new if cost is not train)
     verdict = check_budget(Budget(usd_per_run=80, bound="seen"), new, PRICES)
     assert verdict.holds and f"at most ${rest + train.usd_expected.high:,.2f}" in verdict.text
-    assert verdict.text.endswith("Train as long as is foreseen nine times of ten)")
+    assert verdict.text.endswith("Train as long as foreseen in nine of ten cases)")
     beside = check_budget(Budget(usd_per_run=400), new, PRICES).text
     assert f"; ${rest + train.usd_expected.high:,.2f} where Train takes" in beside
     changed = ("train.loop.learning_rate=0.001",)

@@ -80,7 +80,7 @@ def test_the_files_of_a_code_folder_that_changed_are_named(aws):
             {"a": b"1", "b": b"1"},
             {"a": b"12", "b": b"2"},
             "key",
-            "1 file: ~ a, told by their sizes alone: ETags under KMS are no MD5",
+            "1 file: ~ a, compared by size only: ETags under KMS are not MD5",
         ),
     ],
 )
@@ -201,23 +201,23 @@ def test_a_plan_of_a_new_pipeline_is_refused_when_somebody_made_one(aws, tmp_pat
 
 def test_another_checkout_or_recipe_refuses_the_plan(plan_file: Path):
     plan = saved_plan.read(plan_file)
-    with pytest.raises(PlanError, match=r"does not make what was planned.*Environment.VALUE"):
+    with pytest.raises(PlanError, match=r"does not give what was planned.*Environment.VALUE"):
         plan.refuse_if_not_of(definition("3"))
     other = replace(definition("2").assets[0], files={"a.txt": b"changed"})
     with pytest.raises(PlanError, match="since then changed: the code"):
         plan.refuse_if_not_of(replace(definition("2"), assets=(other,)))
-    with pytest.raises(PlanError, match="is a plan of pipeline small, and recipe.yaml makes big"):
+    with pytest.raises(PlanError, match="is a plan of pipeline small, and recipe.yaml defines big"):
         plan.refuse_if_not_of(replace(definition("2"), name="big"))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text[: len(text) // 2], "is no whole plan"),
-        (lambda text: "", "is no whole plan"),
+        (lambda text: text[: len(text) // 2], "is not a whole plan"),
+        (lambda text: "", "is not a whole plan"),
         (lambda text: text.replace("role/pipeline", "role/admin", 1), "torn or edited"),
-        (lambda text: text.replace('"format": 1', '"format": 2'), "is no plan of format 1"),
-        (lambda text: "[]", "is no plan of format 1"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "is not a plan of format 1"),
+        (lambda text: "[]", "is not a plan of format 1"),
         (lambda text: json.dumps({"format": 1, "plan": {}}), "torn or edited"),
     ],
 )

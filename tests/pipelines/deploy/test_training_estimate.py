@@ -1,4 +1,4 @@
-"""What a plan and a budget are told of a training that may never have run."""
+"""Tests of a plan's and a budget's estimate of a training that may never have run."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Every manifest that we write has its kind's shape, and faults in it are named."""
+"""Tests that all our manifests match their kind's schema, and that errors in them are named."""
 
 import copy
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_all_that_is_exported_is_right(manifests):
             *("HyperPodPyTorchJob", "spec.runPolicy.logMonitoringConfiguration.0"),
             *("expectedStartCutOffInSeconds", "soon", "'soon' is not of type 'integer'"),
         ),
-        ("HyperPodPyTorchJob", "", "kind", "HyperPodJob", "'HyperPodJob' is not known"),
+        ("HyperPodPyTorchJob", "", "kind", "HyperPodJob", "'HyperPodJob' is unknown"),
     ],
 )
 def test_a_fault_is_named_with_its_place(kind, path, name, value, said, manifests):

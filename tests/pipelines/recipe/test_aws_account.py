@@ -1,4 +1,4 @@
-"""Region, roles and bucket: who says what, when recipe and environment both could."""
+"""Tests of region, roles and bucket: which of recipe and environment comes first."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What people give by mistake: each verb says it in a message, and never by a traceback."""
+"""Tests of wrong input on the command line: each verb gives a message, never a traceback."""
 
 import importlib
 import json
@@ -55,7 +55,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(verb: str, *words: str) -> str:
-    """What the verb says of it; anything but an error of ours is raised."""
+    """Return the verb's message; raise anything but an error of ours."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(importlib.import_module(verb).main)
     done = CliRunner().invoke(app, words)
@@ -91,7 +91,7 @@ def test_where_no_file_can_be_written_is_told_before_anything_is_done(there: Pat
 def test_a_plan_that_is_nested_is_no_whole_plan(there: Path):
     (there / "plan.json").write_text(json.dumps({"format": 1}) + "[" * 9000)
     for name in ("deep.json", "plan.json"):
-        assert "is no whole plan" in told("pipelines.upsert", "--plan", name)
+        assert "is not a whole plan" in told("pipelines.upsert", "--plan", name)
 
 
 @pytest.mark.parametrize("region", ["../x", "us east", "US-EAST-1", "x"])

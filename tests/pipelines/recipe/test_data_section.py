@@ -61,7 +61,10 @@ def test_wrong_inputs_are_named_with_what_to_do(given, said):
     ("changes", "said"),
     [
         ("[{step: 0, weights: {web: 1}}]", "data.weight_changes.0.step: is 0"),
-        ("[{step: 5, weights: {wbe: 1}}]", "after step 5 name wbe, which is none of inputs: web"),
+        (
+            "[{step: 5, weights: {wbe: 1}}]",
+            "after step 5 name wbe, which is not one of inputs: web",
+        ),
         ("[{step: 5, weights: {web: 0}}]", "data.weight_changes.0.weights.web: is 0"),
         ("[{step: 5, weights: {web: 1, code: 1.0e-9}}]", "weights after step 5: code has 1e-09"),
         ("[{step: 5, weights: {web: 1}}, {step: 5, weights: {code: 1}}]", "do not ascend"),
@@ -80,7 +83,7 @@ def test_wrong_changes_are_named(changes, said):
         (f"data={{input: s3://abc/d, inputs: [{WEB}]}}", "data: input, inputs: both are set"),
         (f"data={{inputs: [{WEB}], example: stdlib}}", "data: example: stdlib is for input"),
         ("data={input: s3://abc/d, weight_changes: [{step: 1, weights: {d: 1}}]}",
-         "data: weight_changes: there are no inputs"),
+         "data: weight_changes: need inputs"),
         ("data={inputs: [{uri: s3://abc/d}]}", "data.inputs.0.weight: is missing"),
     ],
 )  # fmt: skip
@@ -91,7 +94,7 @@ def test_one_input_and_several_exclude_each_other(override, said):
 
 
 def test_who_starts_a_run_cannot_name_another_input():
-    with pytest.raises(RecipeError, match="'InputUri' is no parameter that a run may change"):
+    with pytest.raises(RecipeError, match="'InputUri' is not a parameter that a run may change"):
         load(LAPTOP, [*inputs(WEB, CODE), "pipeline.overridable=[InputUri]"])
 
 

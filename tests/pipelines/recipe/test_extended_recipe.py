@@ -61,7 +61,7 @@ def test_paths_mean_what_they_mean_where_they_stand(tmp_path: Path):
     [
         ("extends: [a]", r"extends: is \['a'\]; expected the path of a recipe"),
         ("extends: gone.yaml", "gone.yaml: no such recipe"),
-        ("extends: self.yaml", "circle"),
+        ("extends: self.yaml", "circular"),
         (f"extends: {PROD}\ntrain: {{instance_cuont: 3}}", "self.yaml: train.instance_cuont: unkn"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What belongs to a script of one's own in a recipe is whole, and asks for nothing untold."""
+"""Tests of the recipe of your own script: all its fields are given, or none."""
 
 import pytest
 
@@ -23,8 +23,8 @@ def test_the_first_metric_is_the_primary_one():
         ("evaluate.script=null", "evaluate.script: is missing"),
         ("evaluate.script=evaluate.sh", "evaluate.script: 'evaluate.sh' must end in .py"),
         ("evaluate.metrics={}", "evaluate.metrics: is missing"),
-        ("evaluate.metrics={label: higher}", "evaluate.metrics: 'label' is no name of a metric"),
-        ("evaluate.metrics={a.b: higher}", "evaluate.metrics: 'a.b' is no name of a metric"),
+        ("evaluate.metrics={label: higher}", "evaluate.metrics: 'label' is not a metric's name"),
+        ("evaluate.metrics={a.b: higher}", "evaluate.metrics: 'a.b' is not a metric's name"),
         ("evaluate.metrics={leaked_groups: lower}", "evaluate.metrics.leaked_groups: gate.max_"),
         ("evaluate.channels={}", "evaluate.channels: is missing"),
         ("evaluate.channels={train: s3://somebodys/a}", "evaluate.channels: is missing"),
@@ -32,9 +32,9 @@ def test_the_first_metric_is_the_primary_one():
         ("evaluate.request=null", "gate.max_latency_p95_ms: needs evaluate.request"),
         ("inference.script=null", "gate.max_latency_p95_ms: needs inference.script"),
         ("gate.max_near_duplicates=0", "gate.max_near_duplicates: the examples"),
-        ("gate.below_baseline=chance", "gate.below_baseline: 'chance' is no baseline"),
+        ("gate.below_baseline=chance", "gate.below_baseline: 'chance' is not a baseline"),
         ("gate.min_acuracy=0.5", "gate.min_acuracy: unknown field; nearest valid name: min_accur"),
-        ("gate.superiority={auc: 0}", "gate.superiority.auc: is no metric"),
+        ("gate.superiority={auc: 0}", "gate.superiority.auc: is not a metric"),
     ],
 )
 def test_what_is_missing_or_untold_is_refused_by_its_field(override, field):

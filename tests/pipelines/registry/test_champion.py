@@ -1,4 +1,4 @@
-"""Who the champion is: looked up in the registry when a run starts."""
+"""Tests of the champion, which is looked up in the registry when a run starts."""
 
 import json
 from pathlib import Path
@@ -189,7 +189,7 @@ def test_evaluate_is_told_and_understands(definition):
 
 
 def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definition):
-    """By what AWS's step cache looks at; that a step asks for another's output changes nothing."""
+    """Compared by the step cache's keys; a reference to another step's output changes nothing."""
     steps = {step["Name"]: step for step in definition["Steps"]}
     keys = {
         name: json.dumps(key_arguments(step, step["Arguments"])) for name, step in steps.items()
@@ -208,10 +208,10 @@ def test_a_plan_looks_at_the_run_that_start_would_start(definition):
 @pytest.mark.parametrize(
     ("recipe", "slices", "expected"),
     [
-        ("laptop", "[sources]", "'sources' is no slice of workload language_model; nearest"),
+        ("laptop", "[sources]", "'sources' is not a slice of workload language_model; nearest"),
         ("laptop", "[source]", "'source' is the folder .*; set shard.by_folder to true"),
         ("flights", "[carier]", "nearest valid name: carrier"),
-        ("flights", "[temp]", "'temp' is no slice of workload tabular"),
+        ("flights", "[temp]", "'temp' is not a slice of workload tabular"),
     ],
 )
 def test_a_slice_that_the_workload_does_not_know_is_named(recipe, slices, expected):

@@ -123,7 +123,9 @@ def of_script(*overrides: str) -> dict:
 
 
 def test_a_scripts_test_split_is_the_addresses_of_its_channels(s3):
-    """Another seed is another look at it; other margins are none; another test set is another."""
+    """Another seed is another look at it, other margins are not; another test set has its own
+    looks.
+    """
     prefix = "aws.bucket=trainyard-laptop"
     assert ledger.take(s3, of_script(prefix), CHAMPION).number == 1
     margins = of_script(prefix, "gate.non_inferiority={log_loss: 0.5}")

@@ -1,4 +1,5 @@
-"""What older commits registered: state folders of the emulator, as these commits left them.
+"""Packages that older commits registered: state folders of the emulator, as these commits left
+them.
 
 ``recorded/<commit>.tar.xz`` holds one small model each, without its checkpoints, raw data and logs.
 """

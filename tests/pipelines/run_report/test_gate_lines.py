@@ -1,4 +1,4 @@
-"""What a terminal shows of our runs beside the steps."""
+"""Tests of the lines about our runs in a terminal beside the steps."""
 
 from pipelines.run_report.gate_lines import against_table, checks_table, steps_done
 from trainyard.terminal import console

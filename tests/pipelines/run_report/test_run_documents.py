@@ -1,4 +1,4 @@
-"""What is read of a training."""
+"""Tests of reading a training's documents."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from trainyard.runs.execution import Step
 
 
 def test_a_metrics_expression_means_what_it_means_to_jobs():
-    """Another dialect than Python's; one that is none, or takes too long, costs no other."""
+    """Its dialect differs from Python's; an invalid or slow one does not affect others."""
     regexes = {
         "f1": r"f1=(?<value>[0-9.]+)",
         "bad": "(",

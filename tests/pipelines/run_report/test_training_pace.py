@@ -1,4 +1,4 @@
-"""What is expected of a training job of ours: by earlier runs, and as it is foreseen."""
+"""Tests of the expected pace of our trainings: from earlier runs, and from the forecast."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
 
 
 def test_the_first_metric_line_is_a_warm_up():
-    """Kernels are compiled in it: that is no news, and would be the only thing said."""
+    """Kernels are compiled in it, so its time is expected and must not be reported as slow."""
     run = Run(described("now", 400.0), Run(described("a", 1.5)))
     step = run.job["FinalMetricDataList"][0]
     assert step["MetricName"] == "train:step"

@@ -59,7 +59,7 @@ def archive(folder: Path, **model) -> None:
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """What SageMaker would put below /opt/ml: script, test data, a model; and no champion."""
+    """Create SageMaker's /opt/ml for the job: script, test data, a model; and no champion."""
     inputs = tmp_path / "processing/input"
     for name in ("script", "test", "champion"):
         (inputs / name).mkdir(parents=True)
@@ -195,7 +195,7 @@ def test_a_metric_of_the_recipe_that_was_not_written_is_named(root):
     with pytest.raises(SystemExit):
         evaluate_job.main([*options, "--root", str(root)])
     assert (
-        "metrics.json: auc is no metric of evaluate.metrics"
+        "metrics.json: auc is not a metric of evaluate.metrics"
         in (root / "output/message").read_text()
     )
 
@@ -287,7 +287,7 @@ def test_an_empty_channel_is_an_error(root):
 
 
 def test_the_job_needs_neither_torch_nor_pydantic():
-    """The image is the script's: of ours it gets numpy and pyarrow alone."""
+    """The image is the script's: of our packages it gets only numpy and pyarrow."""
     code = "import sys, steps.evaluate_script.job as job; print(sorted({'torch', 'pydantic', "
     code += "'pandas', 'scipy', 'sagemaker', 'boto3'} & set(sys.modules)))"
     done = subprocess.run(

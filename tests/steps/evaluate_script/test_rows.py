@@ -1,4 +1,4 @@
-"""Rows that somebody's script wrote, against a naive reading of them; and what is wrong in them."""
+"""Tests of rows that a user's script wrote, against a naive reading, and of errors in them."""
 
 import hashlib
 import json
@@ -158,7 +158,7 @@ FAULTS = {
         [GOOD, {"example": "b", "accuracy": 1}],
         "line 2: lacks log_loss, unlike the lines before",
     ),
-    "no JSON": (None, "line 2: is no JSON"),
+    "no JSON": (None, "line 2: is not JSON"),
     "no object": ([[1, 2]], "line 1: is [1, 2]; expected an object"),
     "probability": (
         [GOOD | {"probability": 1.5, "label": 1}],
@@ -205,7 +205,7 @@ def test_the_index_that_pandas_adds_is_no_column(tmp_path):
 def test_what_is_no_parquet_is_said(tmp_path):
     path = tmp_path / "scores.parquet"
     path.write_bytes(b"PAR1 no")
-    with pytest.raises(DataError, match=r"scores.parquet: is no Parquet file that can be read"):
+    with pytest.raises(DataError, match=r"scores.parquet: is not a readable Parquet file"):
         table(path)
 
 

@@ -25,7 +25,7 @@ Reading = tuple[list[tuple], list[int], list[Bad]]
 
 
 def compressed(content: bytes, suffix: str) -> bytes:
-    """As the end of the suffix demands: ``.gz``, ``.zst``, or not at all."""
+    """Compress the content as the end of the suffix asks: ``.gz``, ``.zst``, or not at all."""
     if suffix.endswith(".gz"):
         return gzip.compress(content, 1)
     zstd = suffix.endswith(".zst")
@@ -33,7 +33,7 @@ def compressed(content: bytes, suffix: str) -> bytes:
 
 
 def plain(suffix: str) -> str:
-    """Without the compression."""
+    """Return the suffix without the compression."""
     return suffix.removesuffix(".gz").removesuffix(".zst")
 
 

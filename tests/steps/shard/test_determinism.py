@@ -35,7 +35,7 @@ WRITERS = {"jsonl": lines, "csv": as_csv, "parquet": as_parquet}
 
 
 def dataset(folder: Path, files: Mapping[str, bytes], *arguments: str, instances: int = 1) -> dict:
-    """What instances that share a folder make of files: split → (fingerprint, all samples)."""
+    """Shard files on instances that share a folder; return split → (fingerprint, all samples)."""
     hosts = [f"algo-{number + 1}" for number in range(instances)]
     source = container(folder / "raw", files, "", []) / "processing/input/raw"
     places = ["--input", str(source), "--output", str(folder / "out")]
@@ -72,7 +72,9 @@ def expected(tmp_path_factory) -> dict:
 @settings(max_examples=12)
 @given(data=st.data())
 def test_any_arrangement_of_records_with_repetitions_gives_the_same_dataset(expected, data):
-    """In files of any number and kind, in folders or not, in any order, some of them often."""
+    """Distribute records over files of any number and kind, in any folders and order, some
+    repeatedly.
+    """
     again = data.draw(st.lists(st.sampled_from(RECORDS), max_size=60))
     source = random.Random(data.draw(st.integers(0, 10**6)))
     records = [*RECORDS, *again]
@@ -108,7 +110,7 @@ def test_ten_overlapping_dumps_hold_each_document_once(tmp_path):
 
 
 def test_of_equal_texts_with_other_keys_always_the_same_stays(tmp_path):
-    """So the split, which follows from the key, does not hang on who came first."""
+    """So the split, which depends on the key, does not depend on the order of the records."""
     first = [{"key": f"a-{n}", "text": f"text {n}"} for n in range(100)]
     second = [{"key": f"b-{n}", "text": f"text {n}"} for n in range(100)]
     there = dataset(tmp_path / "there", {"1.jsonl": lines(first), "2.jsonl": lines(second)})

@@ -1,4 +1,4 @@
-"""Of equal records one stays: always the same one, in whatever order and parts they come."""
+"""Tests that one of equal records stays: the same one, whatever their order and parts."""
 
 import numpy as np
 from hypothesis import given

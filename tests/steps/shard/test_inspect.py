@@ -1,4 +1,4 @@
-"""What ``python -m steps.shard.inspect`` shows of a dataset."""
+"""Tests of ``python -m steps.shard.inspect``."""
 
 from pathlib import Path
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from steps.shard import job
-from steps.shard.read_object import split_of
 from steps.shard.shard_plan import SPLITS
+from steps.shard.splits import split_of
 from tests.steps.shard.conftest import (
     ARGUMENTS,
     RECORDS,
@@ -42,7 +42,7 @@ def texts(folder: Path) -> list[str]:
 
 
 def raw_objects(root: Path) -> list[Raw]:
-    """What every manifest of the job tells of them."""
+    """Return the raw objects in the manifests, which must all be alike."""
     told = [
         manifest.raw
         for split in SPLITS
@@ -126,7 +126,7 @@ def test_of_duplicates_one_stays(shard, arguments, stay):
 
 
 def test_instances_fill_one_prefix(shard, tmp_path):
-    """Each is given all files; what they upload together is the dataset."""
+    """Each instance gets all files; their uploads together are the dataset."""
     files = five_objects() | {"bad.jsonl": b"{\n"}
     limit = ["--max_bad_share", "0.1"]
     roots = [shard(files, *limit, host=f"algo-{n}", hosts=3) for n in (1, 2, 3)]
@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_refused_by_name_unless_it_is_hidden(
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_number_that_no_sample_can_hold_makes_its_record_bad(tmp_path, kind):
-    """The largest float32 and infinity are none: the one fits, the other is a missing value."""
+    """The largest float32 fits, and infinity is a missing value: both records are good."""
     numbers = [float(row) for row in range(2000)]
     numbers[1234], numbers[7], numbers[8] = 1e39, 3.4028235677973362e38, float("inf")
     rows = [{"label": row % 2, "size": number} for row, number in enumerate(numbers)]
@@ -329,7 +329,7 @@ def test_a_name_that_is_no_utf8_is_refused(shard, failure, tmp_path):
     root = container(tmp_path / "algo-1-of-1", {}, "algo-1", ["algo-1"])
     name = os.fsdecode(b"caf\xe9.jsonl")
     (root / "processing/input/raw" / name).write_bytes(lines(RECORDS))
-    assert "'caf\\udce9.jsonl': the file's name is no UTF-8" in failure({})
+    assert "'caf\\udce9.jsonl': the file's name is not UTF-8" in failure({})
 
 
 def test_wrong_settings_are_named(failure, shard, capsys):
@@ -409,9 +409,9 @@ def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, 
     ("files", "said"),
     [
         ({"web/a.jsonl": lines(RECORDS)}, "raw/code: holds no file; there has to be a folder"),
-        (MIXED | {"c.jsonl": lines(RECORDS)}, "raw/c.jsonl: is none of data.inputs; there has"),
+        (MIXED | {"c.jsonl": lines(RECORDS)}, "raw/c.jsonl: is not one of data.inputs; there has"),
         ({"web/a.jsonl": lines(RECORDS[:50]), "code/c.jsonl": lines(RECORDS)},
-         "input web: no record of it stays: its files are empty, or each record"),
+         "input web: none of its records stays: its files are empty, or each record"),
     ],
 )  # fmt: skip
 def test_an_input_without_data_of_its_own_ends_the_job(failure, files, said):

@@ -31,7 +31,8 @@ def deed(name: str) -> bytes:
 def test_a_worker_that_dies_is_reported_with_its_object(failure, tmp_path, name, end):
     message = failure(FILES | {"big.jsonl": deed(name)}, *DEADLY, "--processes", "2")
     assert re.match(
-        rf"00000\d-of-00000\d \(0.0 MB\): a worker process died over it \({end}\)", message
+        rf"00000\d-of-00000\d \(0.0 MB\): a worker process died while working on it \({end}\)",
+        message,
     )
     assert "out of memory" in message
     assert not list(tmp_path.rglob("manifest-*.json"))
@@ -45,7 +46,7 @@ def test_a_full_disk_is_named_and_what_is_finished_stays(failure, shard, caplog,
 
 
 def test_a_defect_keeps_its_traceback(shard):
-    """What the workload raises is no error of ours."""
+    """An exception of the workload is not an error of ours."""
     with pytest.raises(RuntimeError, match="a defect of the workload"):
         shard(FILES | {"z.jsonl": deed("wrong")}, *DEADLY, "--processes", "2")
 

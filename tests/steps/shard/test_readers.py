@@ -1,4 +1,4 @@
-"""What holds for raw data of every format: suffixes, compression, limits, files that are broken."""
+"""Tests of raw data in every format: suffixes, compression, limits, broken files."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_what_is_not_compressed_as_its_name_says_is_an_error(tmp_path: Path, suf
 
 
 def test_every_flipped_byte_in_gzip_is_an_error(tmp_path: Path):
-    """But for those of its header that say nothing about the content (time, system, level)."""
+    """Bytes of the header that do not affect the content (time, system, level) are left out."""
     whole = content(".csv.gz")
     for place in {0, 1, 2, *range(10, len(whole))}:
         flipped = whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :]

@@ -35,7 +35,7 @@ Columns = Mapping[str, Column]
 
 
 def exactly(reading: Reading) -> str:
-    """In a form in which -0.0 differs from 0.0."""
+    """Return the records in a form in which -0.0 differs from 0.0."""
     return repr(reading)
 
 
@@ -46,7 +46,7 @@ def from_file(name: str, content: bytes, columns: Columns) -> Reading:
 
 @st.composite
 def damaged(draw: Callable, whole: st.SearchStrategy[bytes]) -> bytes:
-    """As it is, or with some bytes taken out, or others put in."""
+    """Draw the content as it is, or with some bytes taken out, or others put in."""
     content = draw(whole)
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         place = draw(st.integers(0, len(content)))
@@ -211,7 +211,7 @@ HEADER = b"text,size,kind,z\n"
 
 
 def by_rows(table: Table, content: bytes) -> Reading:
-    """All of it the exact way, in one window."""
+    """Read all records one by one, in one window."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Table, "fast", lambda *_, **__: None)
         window = Window(bytearray(content + b"\n"), 0, len(content) + 1, last=True)
@@ -249,14 +249,14 @@ LITERALS = st.text(alphabet="0123456789+-.eEinfatyNA_ \tx()", max_size=9)
 
 
 def one_number(batch: Batch | None) -> float | None | str:
-    """Of a batch of one number: the number, or that it is bad."""
+    """Return the number in a batch of one, or "bad"."""
     return "bad" if batch is None or batch.bad else batch.records["size"][0].as_py()
 
 
 @settings(max_examples=400, deadline=None)
 @given(LITERALS | st.floats().map(repr) | st.integers().map(str) | st.decimals().map(str))
 def test_numbers(literal: str):
-    """What pyarrow takes for a number is one, and has the same bits."""
+    """A text that pyarrow accepts as a number is one, and has the same bits."""
     row, line = f"{literal},a\n".encode(), f'{{"size":{literal}}}'.encode()
     table = Table(Dialect(","), ("size", "z"), NUMBER)
     exact = one_number(table.exact(Window(bytearray(row), 0, len(row), last=True), 1, len(row)))

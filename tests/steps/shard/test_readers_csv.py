@@ -167,7 +167,7 @@ HEADERS = {
     "txt,z": r"has no column 'text'; is it 'txt'\? Its columns are 'txt', 'z'",
     "a;b": r"has no column 'text'\. Its columns are 'a;b'",
     "Text": "has no column 'text'; is it 'Text'",
-    "text,z,text": r"column 'text' stands 2 times, as 1, 3",
+    "text,z,text": r"column 'text' occurs 2 times, as 1, 3",
     "text,\xff": "its header has .* expected UTF-8",
     'text,"z': "the header, has no end .*is a quote not closed",
 }

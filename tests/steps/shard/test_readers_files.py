@@ -126,7 +126,7 @@ def test_a_bad_member_costs_its_sample_only(tmp_path: Path):
 
 
 def test_an_archive_cut_off_anywhere_is_an_error(tmp_path: Path):
-    """Also between two members, and in the empty blocks at its end."""
+    """The cuts include places between two members, and in the empty blocks at the end."""
     whole = tar({"1.jpg": bytes(700), "1.cls": "1", "2.jpg": b"2", "2.cls": "2"})
     for size in (0, 511, 512, 1024, 1536, 2048, 2560, 3072, len(whole) - 10240 + 512):
         path = write(tmp_path, "a.tar", whole[:size])
@@ -134,5 +134,5 @@ def test_an_archive_cut_off_anywhere_is_an_error(tmp_path: Path):
             read_all(path, SAMPLES)
     assert len(read_all(write(tmp_path, "a.tar", whole), SAMPLES)[0]) == 2
     damaged = whole[:2560] + b"x" + whole[2561:]  # the third member's header
-    with pytest.raises(DataError, match="no member and no end is at byte"):
+    with pytest.raises(DataError, match="neither a member nor the end is at byte"):
         read_all(write(tmp_path, "a.tar", damaged), SAMPLES)

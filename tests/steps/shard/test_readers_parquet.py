@@ -102,7 +102,7 @@ def test_columns_that_are_missing_or_stand_twice(tmp_path: Path):
         read_all(path)
     twice = pa.Table.from_arrays([pa.array(["a"])] * 3, names=["text", "z", "text"])
     pq.write_table(twice, path)
-    with pytest.raises(DataError, match="column 'text' stands 2 times, as 1, 3"):
+    with pytest.raises(DataError, match="column 'text' occurs 2 times, as 1, 3"):
         read_all(path)
     assert read_all(path, {"z": Column("text")})[0] == [("a",)]
 
@@ -156,7 +156,7 @@ def test_row_groups_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_values_repeated_by_a_dictionary_are_not_all_held(tmp_path: Path):
-    """One text of 64 KiB, 1600 times: the file has it once. The column beside it is sliced too."""
+    """The file has one text of 64 KiB once, for 1600 rows. The column beside it is sliced too."""
     keys = [b"%d" % i for i in range(1600)]
     keys[1500] = b"\xff"
     invalid = pa.Array.from_buffers(pa.string(), 1600, pa.array(keys).buffers())
@@ -184,7 +184,7 @@ def test_damage_is_found_by_the_checksums(tmp_path: Path):
 
 
 def test_a_dictionary_in_the_file_stays_one_for_a_category(tmp_path: Path, monkeypatch):
-    """Also where it has more values than the batch has rows, or none that is UTF-8."""
+    """It stays one even with more values than the batch has rows, or with invalid UTF-8."""
     values = [b"%d" % (i % 40) for i in range(400)]
     values[7] = values[320] = b"\xff"
     values[9] = None

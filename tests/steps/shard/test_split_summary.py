@@ -1,4 +1,4 @@
-"""What the shard job writes for the evaluation, so that it need not read the train split."""
+"""Tests of the train split's summary, which an evaluation reads instead of the split."""
 
 import json
 from pathlib import Path
@@ -110,5 +110,5 @@ def test_groups_are_named_too(tmp_path):
 
 
 def _rows(samples: dict[str, np.ndarray]) -> np.ndarray:
-    """One row of float64 a sample, over all its fields."""
+    """Return one row of float64 per sample, over all its fields."""
     return np.column_stack([samples[name] for name in sorted(samples)]).astype(np.float64)

@@ -11,7 +11,7 @@ from trainyard.common.errors import TrainingError
 
 
 class Ranks:
-    """What three ranks tell each other."""
+    """Stand-in for three ranks that exchange their parts."""
 
     def __init__(self, *every: Parts) -> None:
         self._every = list(every)

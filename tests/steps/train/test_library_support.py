@@ -43,7 +43,7 @@ def train(definition: CompiledPipeline) -> dict:
 
 
 def distributed(definition: CompiledPipeline) -> dict:
-    """What AWS's driver reads: how the ranks are started."""
+    """Return the settings by which AWS's driver starts the ranks."""
     [file] = [
         content
         for asset in definition.assets

@@ -1,4 +1,4 @@
-"""What a script's driver adds to a training: description, note, code; and the signal handed on."""
+"""Tests of a script's driver: description, note, code, and the signal that is handed on."""
 
 import json
 import os
@@ -243,4 +243,4 @@ def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
     assert process.wait(120) == 3
     assert not (job / "model").exists()
     said = (job / "output/failure").read_text()
-    assert said == "train.py ended with exit status 3; the log says more"
+    assert said == "train.py ended with exit status 3; see the log"

@@ -163,5 +163,5 @@ def test_start_from_a_step_refuses_what_cannot_be(aws: Cloud) -> None:
             start_again("Gates", pipeline="chain")
         with pytest.raises(RecipeError, match="is not an execution of pipeline other"):
             start_again("Gate", execution=failed, pipeline="other")
-        with pytest.raises(RecipeError, match="--execution: is what --from STEP reuses"):
+        with pytest.raises(RecipeError, match="--execution: needs --from STEP"):
             start_ours(pipeline="chain", execution=failed)

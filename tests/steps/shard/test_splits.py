@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.util import hash_array
 
-from steps.shard.read_object import split_numbers, split_of
 from steps.shard.record_hashes import LONG, column_hashes, record_hashes
 from steps.shard.shard_plan import SPLITS
+from steps.shard.splits import split_numbers, split_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 long_texts = st.integers(LONG - 3, LONG + 3).map(lambda size: "é" + "x" * (size - 2))
@@ -20,7 +20,9 @@ numbers = st.lists(st.none() | st.floats(), max_size=20)
 
 
 def test_known_values_keep_their_hashes():
-    """Of another version of pandas too: other hashes would be other splits of the same data."""
+    """They hold for other versions of pandas too: other hashes would change the splits of the same
+    data.
+    """
     found = column_hashes(pa.array(["", "a", "file-7.py", "é", "x" * 1000, None], pa.string()))
     assert [f"{value:016x}" for value in found] == [
         "186da64456263a46", "c1999a454057bfd0", "1379b42be83d13cd", "eaa82851ccf8e8e7",
