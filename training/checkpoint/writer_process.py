@@ -1,4 +1,4 @@
-"""The process that writes a rank's files of checkpoints. It imports the standard library alone.
+"""The process that writes a rank's checkpoint files. It imports the standard library only.
 
 python -m training.checkpoint.writer_process <image's descriptor> <its bytes> <the rank's pid>
 
@@ -30,10 +30,10 @@ class Orphaned(Exception):  # noqa: N818
 
 
 def write(path: Path, image: int, size: int, rank: int) -> str:
-    """Write the file and its hashes, which are taken on the way; returns the hash of the hashes.
+    """Write the file and its hashes, computed on the way; return the hash of the hashes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
         Orphaned: ``rank`` is not this process's parent any more.
     """
     content, found = bytearray(AT_ONCE), bytearray()
@@ -53,12 +53,12 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
 
 
 def say(**what: Any) -> None:
-    """One line to the rank."""
+    """Print one line of JSON for the rank."""
     print(json.dumps(what), flush=True)
 
 
 def lines(rank: int) -> Any:
-    """The rank's lines, until it is gone or has no more."""
+    """Yield the rank's lines until it is gone or sends no more."""
     while os.getppid() == rank:
         if select.select([sys.stdin], [], [], LOOK)[0]:
             line = sys.stdin.readline()

@@ -13,7 +13,7 @@ from training.contract_tests.trial import SAMPLES, SEED, Trial, losses, mode
 from training.microbatches import MicroBatches, by_batch
 
 CLOSE = 1e-4
-"""Relative: a sum in float32 in another order differs by less."""
+"""Relative tolerance: a float32 sum in another order differs by less."""
 
 
 @rule(
@@ -214,7 +214,7 @@ def _foreign() -> dict[str, str]:
 
 @rule("units fit the loss", "the units are what the loss looks at")
 def counted(trial: Trial) -> Iterator[Fault]:
-    """Which places of the outputs the loss looks at is seen by its gradient."""
+    """Compare the units with the outputs that the loss depends on, found by its gradient."""
     workload, model, batch = trial.one, trial.model(), trial.batch()
     outputs = losses(workload, model, batch)[0].detach().requires_grad_()
     gradient = torch.autograd.grad(workload.loss(outputs, batch), outputs)[0] != 0

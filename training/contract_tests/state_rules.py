@@ -1,4 +1,4 @@
-"""Rules of what a checkpoint holds: everything that a training goes on from."""
+"""Rules for what a checkpoint holds: everything that a training needs to resume."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,7 @@ def registered(trial: Trial) -> Iterator[Fault]:
 
 
 def _hidden(value: Any) -> Iterator[nn.Module | Tensor]:
-    """Weights and layers in a plain attribute."""
+    """Yield weights and layers that a plain attribute holds."""
     if isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad):
         yield value
     elif isinstance(value, Mapping):
@@ -89,7 +89,7 @@ def saved(trial: Trial) -> Iterator[Fault]:
 
 
 def _unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
-    """Attributes and buffers that ``state_dict`` has not, copied."""
+    """Return copies of attributes and buffers that ``state_dict`` does not contain."""
     found = {f"workload.{n}": v for n, v in vars(workload).items() if _plain(v)}
     for path, module in model.named_modules():
         kept = module._non_persistent_buffers_set

@@ -1,1 +1,1 @@
-"""What a workload need not write (``training.workloads.simple``): scores, operations, baseline."""
+"""Defaults that save a workload code (``training.workloads.simple``): scores, operations, baseline."""

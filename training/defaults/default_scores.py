@@ -1,4 +1,4 @@
-"""Scores of samples, from what a workload measures on each."""
+"""Scores of samples, computed from a workload's measurements of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -19,7 +19,7 @@ Measured = Mapping[str, Tensor | tuple[Tensor, Tensor]]
 
 
 class Measuring(Workload, Protocol):
-    """See ``training.workloads.simple.Simple``."""
+    """A workload that measures each sample; see ``training.workloads.simple.Simple``."""
 
     group: str | None
     at_once: int
@@ -35,7 +35,7 @@ def scores(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[Block]:
-    """Blocks of samples (``training.scores``), in the order of the split."""
+    """Yield blocks of samples (``training.scores``), in the order of the split."""
     batches = Batches(workload, next(model.parameters()).device)
     for samples, identity in rows(workload, test, slices, share):
         batch = batches.of(samples)
@@ -44,7 +44,7 @@ def scores(
 
 
 def columns(measured: Measured) -> Block:
-    """``<metric>.sum`` and ``<metric>.weight``, float64 (n,); 1 where no weight is given."""
+    """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); weight 1 if none is given."""
     found = {}
     for name, value in measured.items():
         total, weight = value if isinstance(value, tuple) else (value, torch.ones_like(value))
@@ -59,9 +59,10 @@ def rows(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[tuple[Samples, Block]]:
-    """(samples, their ``example`` and ``group``); without groups a sample is one of its own.
+    """Yield (samples, their ``example`` and ``group``); without groups each sample is its own
+    group.
 
-    ``slices``: what the input is called that a sample comes from, if it is asked for.
+    ``slices``: column for the name of a sample's input, if requested.
     """
     for passage in dataset.stream(workload.at_once, share):
         hashes = sample_hashes(passage.samples, dataset.fields)
