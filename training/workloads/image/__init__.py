@@ -1,1 +1,2 @@
-"""Classification of images: decoded and augmented in the loader's threads, a small ResNet."""
+"""Image classification: images are decoded and augmented in the loader's threads; a small ResNet.
+"""
