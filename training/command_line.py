@@ -43,7 +43,8 @@ def explained(world: int) -> Iterator[None]:
     """Context in which errors of ``TrainConfig`` become readable, one line per problem.
 
     Raises:
-        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work with these settings.
+        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work with these
+            settings.
     """
     try:
         yield

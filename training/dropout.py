@@ -25,8 +25,8 @@ class Dropout(nn.Dropout):
 
     The input's first dimension is the sample, (n, …), or a multiple of n. It has to be
     whole, or a DTensor (n, …), as torch's ``SequenceParallel`` makes it: tensor-parallel ranks with
-    plain parts would drop the same elements in each part. If ranks share each sequence, the input is
-    (n, t, …), and ``positions`` gives their t: (t,). A module that is called twice in a
+    plain parts would drop the same elements in each part. If ranks share each sequence, the input
+    is (n, t, …), and ``positions`` gives their t: (t,). A module that is called twice in a
     forward pass drops the same elements twice: use a separate module in each place.
 
     Outside a training it draws from torch's random state, as ``nn.Dropout``.

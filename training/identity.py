@@ -4,8 +4,9 @@ The definition names the checkpoints' folder in S3 by it; the job, which also kn
 torch version, names its training below that folder. Both ask ``material`` which code counts.
 
 It excludes world size, sharding, strategy, and whatever else changes only the last digits
-(``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes another training, since
-nobody can tell in general that it does not matter. Of installed packages only torch counts.
+(``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes another
+training, since nobody can tell in general that it does not matter. Of installed packages only torch
+counts.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """How much a training takes of each of several inputs, and from which step on. No torch here.
 
-A weight is a share of the samples. For the language model, whose samples all have the same number of
-tokens, it is also a share of the tokens.
+A weight is a share of the samples. For the language model, whose samples all have the same number
+of tokens, it is also a share of the tokens.
 """
 
 import math

@@ -334,8 +334,8 @@ def validated(
 ) -> dict[str, Sequence[int] | np.ndarray]:
     """Return input → global indices of its validation samples; "" for all inputs together.
 
-    A mixture takes equally many of each input (fewer if it has fewer), whatever the weights, so trainings
-    with other weights can be compared. An input may have no samples in this split.
+    A mixture takes equally many of each input (fewer if it has fewer), whatever the weights, so
+    trainings with other weights can be compared. An input may have no samples in this split.
 
     Raises:
         DataError: no input of the mixture has samples.

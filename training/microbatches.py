@@ -2,12 +2,12 @@
 
 torch's random numbers (``nn.Dropout``) are reseeded for each micro-batch, from (seed, position of
 its first sample, pipeline stage): the number of data-parallel ranks does not matter, the size of a
-micro-batch does, so for such a model it is part of the training's identity (``settings_by_batch``). The
-masks of ``training.dropout`` belong to the samples, so nothing else matters to them.
+micro-batch does, so for such a model it is part of the training's identity (``settings_by_batch``).
+The masks of ``training.dropout`` belong to the samples, so nothing else matters to them.
 
-Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from what the step
-before it left. Afterwards a floating-point buffer is the mean of what all micro-batches of the
-global batch made of it, any other buffer what the first made. A moving average is linear, so
+Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from what
+the step before it left. Afterwards a floating-point buffer is the mean of what all micro-batches of
+the global batch made of it, any other buffer what the first made. A moving average is linear, so
 this is the average moved once, by the mean of the statistics of all micro-batches.
 """
 

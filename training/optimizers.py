@@ -184,7 +184,8 @@ class Average:
     do too. So the average looks back over at most a tenth of the steps so far: of the initial
     weights 10^-5 are left after ten steps, whatever the decay.
 
-    Frozen weights are not averaged. It is sharded like the weights: each rank averages what it holds.
+    Frozen weights are not averaged. It is sharded like the weights: each rank averages what it
+    holds.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -62,7 +62,8 @@ def configured(world: int, accumulation: int, given: dict[str, Any]) -> TrainCon
     """Return the loop's settings, with a global batch of ``accumulation`` micro-batches.
 
     Raises:
-        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work with these settings.
+        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work with these
+            settings.
     """
     size = given.get("micro_batch", 1)
     known = {"max_steps": 2, "learning_rate": 1e-4, "micro_batch": size, "global_batch": size}
@@ -80,8 +81,8 @@ def simulate(
     """Return for each pipeline stage's first rank its peak by category and the reserved bytes.
 
     ``moments`` holds the live bytes after each event (``allocations.timeline``), ``cpu_seconds``
-    the cost of the simulation. Each rank has a process of its own, since torch keeps process groups'
-    names beyond their end.
+    the cost of the simulation. Each rank has a process of its own, since torch keeps process
+    groups' names beyond their end.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload([simulated.__module__])  # torch is imported once
@@ -205,8 +206,8 @@ def reserved(events: Sequence[Event], *, expandable: bool = True) -> int:
     """Return the bytes reserved at the end of the events; they only grow.
 
     Args:
-        expandable: as with ``PYTORCH_ALLOC_CONF=expandable_segments:True``, under which a pool is one
-            segment that grows, page by page.
+        expandable: as with ``PYTORCH_ALLOC_CONF=expandable_segments:True``, under which a pool is
+            one segment that grows, page by page.
     """
     pools = {kind: Pool(kind, expandable) for kind in PAGE}
     places: dict[int, tuple[Pool, int]] = {}

@@ -93,8 +93,8 @@ class Numbers:
     """Keeps the steps' numbers for one rank.
 
     Attributes:
-        finite: boolean, 0-dim, on the device: whether every step so far was finite, except those that
-            ``LossScale`` leaves out. The same on all ranks, like its inputs.
+        finite: boolean, 0-dim, on the device: whether every step so far was finite, except those
+            that ``LossScale`` leaves out. The same on all ranks, like its inputs.
     """
 
     def __init__(self, device: torch.device, share: int = 0) -> None:

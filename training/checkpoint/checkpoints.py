@@ -51,7 +51,8 @@ class Checkpoints:
         name: the training's identity; others' checkpoints are left alone.
         keep: how many complete checkpoints stay, beside the best one.
         timeout_seconds: how long a rank waits for the others while no rank makes progress.
-        lineage: this process's lineage; if given, only a checkpoint of the same identity is resumed.
+        lineage: this process's lineage; if given, only a checkpoint of the same identity is
+            resumed.
         start: checkpoint to begin with if none is found; a model to start from is not handled here.
 
     Attributes:
@@ -232,7 +233,9 @@ class Checkpoints:
     # writing
 
     def _shared(self, state: Mapping[str, Tensor]) -> Share:
-        """Return what this rank writes; agreed on again when the ranks' states have changed shape."""
+        """Return what this rank writes; agreed on again when the ranks' states have changed
+        shape.
+        """
         parts = save.parts_of(state)
         if self._share is None or self._share.parts != parts:
             self._release()

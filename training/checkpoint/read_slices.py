@@ -1,7 +1,7 @@
 """Read and verify this rank's slices of a checkpoint, then write them all into the tensors.
 
-Which parts of which files it needs is computed once for tensors with the same layout. What was read waits
-in memory, as much as this rank holds, until every rank has found its part intact: a torn file
+Which parts of which files it needs is computed once for tensors with the same layout. What was read
+waits in memory, as much as this rank holds, until every rank has found its part intact: a torn file
 leaves no trace in any rank's weights.
 """
 

@@ -1,11 +1,11 @@
 """Exchange between the ranks about a checkpoint, through the job's store, free of its timeout.
 
-A round: every rank says something, and rank 0 answers once. A rank asks the store some five times, and
-while it waits twice a second; rank 0 once more for each rank. Nobody gets what all others said.
+A round: every rank says something, and rank 0 answers once. A rank asks the store some five times,
+and while it waits twice a second; rank 0 once more for each rank. Nobody gets what all others said.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
-an hour: a rank that makes progress says so (``pulse``), and the others wait while any does. The patience
-counts from the last sign of any rank, so a hang is noticed once all other work is done.
+an hour: a rank that makes progress says so (``pulse``), and the others wait while any does. The
+patience counts from the last sign of any rank, so a hang is noticed once all other work is done.
 """
 
 import json
@@ -111,7 +111,9 @@ class Meeting:
         return self._heard(name, f"{name}/answer/{self.rank}")
 
     def offer(self, name: str, content: bytes) -> None:
-        """Store something for other ranks to read, unless it is there already; call before a round."""
+        """Store something for other ranks to read, unless it is there already; call before a
+        round.
+        """
         if not self._store.check([name]):
             self._store.set(name, content)
 

@@ -217,7 +217,9 @@ class Writer:
     """The writing process, from its start to ``close``."""
 
     def __init__(self, image: int, size: int) -> None:
-        """Start the process; ``image``: descriptor of the ``size`` bytes of memory that it writes."""
+        """Start the process; ``image``: descriptor of the ``size`` bytes of memory that it
+        writes.
+        """
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
         # What is started inherits it: a stop of the job must not tear what is being written.

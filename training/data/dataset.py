@@ -47,7 +47,9 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class _Memory:
-    """Describes memory to ``np.asarray``, which makes an array of it without copying or owning it."""
+    """Describes memory to ``np.asarray``, which makes an array of it without copying or owning
+    it.
+    """
 
     def __init__(self, address: int, count: int, dtype: np.dtype, stride: int) -> None:
         self.__array_interface__ = {
@@ -83,7 +85,9 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The ``index``-th of ``count`` shares of a split; together, in order, they make up the split."""
+    """The ``index``-th of ``count`` shares of a split; together, in order, they make up the
+    split.
+    """
 
     index: int
     count: int

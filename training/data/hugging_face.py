@@ -92,8 +92,8 @@ def global_batch(args: TrainingArguments) -> int:
 def newest_checkpoint(folder: Path | str) -> str | None:
     """Return the newest complete checkpoint below Trainer's output folder, if any.
 
-    ``transformers.trainer_utils.get_last_checkpoint`` returns the newest one, even if the process was
-    killed while writing it.
+    ``transformers.trainer_utils.get_last_checkpoint`` returns the newest one, even if the process
+    was killed while writing it.
     """
     found = {int(m[1]): path for path in Path(folder).glob("checkpoint-*") if (m := _number(path))}
     whole = (str(found[number]) for number in sorted(found, reverse=True) if _whole(found[number]))

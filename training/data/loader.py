@@ -193,9 +193,9 @@ class Loader:
         """Return the next chunk; after a failure, the next call tries the same one again."""
         began = time.perf_counter()
         first, size, coming = self._coming[0] if self._coming else (self._asked, self._next, None)
-        # A caller that waits for work not yet begun does it itself instead of waiting for the thread to
-        # wake up. Not if shards are read into memory: the thread knows what it will need. Nor
-        # if samples are prepared: the chunks after it would wait.
+        # A caller that waits for work not yet begun does it itself instead of waiting for the
+        # thread to wake up. Not if shards are read into memory: the thread knows what it will need.
+        # Nor if samples are prepared: the chunks after it would wait.
         if coming is None or (not self._chunks.busy and coming.cancel()):
             chunk = self._chunks.read(first, size)
         else:
@@ -214,8 +214,9 @@ class Loader:
     def _ahead(self, began: float) -> int:
         """Return how many chunks to read ahead; 0 if the consumer mostly waits for them.
 
-        Then there is no work to hide the reads behind, and two threads get in each other's way: measured
-        against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both busy).
+        Then there is no work to hide the reads behind, and two threads get in each other's way:
+        measured against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both
+        busy).
         """
         working = began - self._delivered
         return AHEAD if self._chunks.busy or working * 2 > self._chunks.seconds else 0

@@ -146,7 +146,9 @@ def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str
 
 
 def _joined(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
-    """Join the shards of all manifests into one table; ``source`` counts through all their sources."""
+    """Join the shards of all manifests into one table; ``source`` counts through all their
+    sources.
+    """
     befores = itertools.accumulate((len(part.sources["name"]) for part in parts), initial=0)
     columns = {
         "names": [part.files for part in parts],
@@ -167,7 +169,9 @@ def _chained(lists: Sequence[list]) -> list:
 
 
 def _digests(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash per shard, shape (shards,), V32; for several files, the hash of their hashes."""
+    """Return one hash per shard, shape (shards,), V32; for several files, the hash of their
+    hashes.
+    """
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     texts = ("\n".join(row.tobytes().hex() for row in rows).encode() for rows in hashes)

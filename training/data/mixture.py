@@ -177,9 +177,9 @@ def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
     Each number occurs as often as its share says. Among the first n places of any number of rounds
     its count differs by less than one from n × share / sum: R. Tijdeman 1980, "The chairman
-    assignment problem", shows that such an order exists. So each occurrence must fall between two places,
-    and of the candidates the one with the earliest deadline is taken, which finds an order if
-    one exists (earliest deadline first, for jobs of one unit: Horn 1974).
+    assignment problem", shows that such an order exists. So each occurrence must fall between two
+    places, and of the candidates the one with the earliest deadline is taken, which finds an order
+    if one exists (earliest deadline first, for jobs of one unit: Horn 1974).
     """
     found = np.array(_drawn(tuple(shares)), np.int64)
     before = np.empty(len(found), np.int64)

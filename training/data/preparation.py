@@ -3,8 +3,8 @@
 A workload's ``prepare`` is called with each sample in threads of the loader: decoding libraries
 release Python's lock, and nothing has to be copied between processes. What it draws follows from
 the seed that it is given, a hash of (the training's seed, the sample's position in the order of the
-training), which identifies the sample and the epoch. So pixels are the same whatever the ranks, threads
-and batches are, and after a resume; and each epoch sees a sample differently.
+training), which identifies the sample and the epoch. So pixels are the same whatever the ranks,
+threads and batches are, and after a resume; and each epoch sees a sample differently.
 """
 
 import hashlib

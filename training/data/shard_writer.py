@@ -35,7 +35,9 @@ def write_dataset(
     workload: Mapping[str, Any] | None = None,
     unit: str | None = None,
 ) -> Manifest:
-    """Write samples from memory as one unit's shards, with the manifest of the instance ``host``."""
+    """Write samples from memory as one unit's shards, with the manifest of the instance
+    ``host``.
+    """
     writer = ShardWriter(folder, host, fields, shard_bytes)
     writer.add(samples)
     shards = writer.close()
@@ -95,7 +97,9 @@ class ShardWriter:
                 self._cut()
 
     def finish(self) -> None:
-        """Begin to write what is left, so that several writers do so at once. Call ``add`` no more."""
+        """Begin to write what is left, so that several writers do so at once. Call ``add`` no
+        more.
+        """
         if self._parts:
             waiting, ends = self._take(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
@@ -281,7 +285,9 @@ def between(
 
 
 def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
-    """Return arrays, one after the other, in numpy's file format, version 1.0: header and content."""
+    """Return arrays, one after the other, in numpy's file format, version 1.0: header and
+    content.
+    """
     described = np.lib.format.header_data_from_array_1_0(arrays[0])
     described["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()

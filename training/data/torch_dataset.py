@@ -1,9 +1,10 @@
 """The shards as a ``torch.utils.data`` dataset in the training's order, for other frameworks'
 loops.
 
-Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the ``i``-th
-sample of the order from the training's position on, and nothing needs to know ranks or workers: a
-sampler that does not shuffle gives each optimizer step the samples that the native loop gives it.
+Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the
+``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
+workers: a sampler that does not shuffle gives each optimizer step the samples that the native loop
+gives it.
 """
 
 import os
@@ -69,8 +70,9 @@ class ShardDataset(TorchDataset[Sample]):
     Args:
         folder: a split's shards, such as ``os.environ["SM_CHANNEL_TRAIN"]``; or an S3 prefix.
         seed: seed of the order.
-        samples: how many samples a pass of a loader gives: ``max_steps`` × global batch, so that the
-            framework sees a single epoch and cuts no batch short. None: each of the split's samples once.
+        samples: how many samples a pass of a loader gives: ``max_steps`` × global batch, so that
+            the framework sees a single epoch and cuts no batch short. None: each of the split's
+            samples once.
         shuffle: uniform and windowed as ``train.loop.shuffle``; None: in the order of the shards,
             as for an evaluation.
         window_samples: as ``train.loop.window_samples``. Each worker process holds two windows.

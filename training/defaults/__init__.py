@@ -1,1 +1,3 @@
-"""Defaults that save a workload code (``training.workloads.simple``): scores, operations, baseline."""
+"""Defaults that save a workload code (``training.workloads.simple``): scores, operations,
+baseline.
+"""

@@ -4,7 +4,8 @@ model.safetensors   weights, under the names that Workload.export gives them; ab
                     trained adapters, unless they are merged. Large models have several files, and
                     model.safetensors.index.json (``training.export.sharded_export``)
 adapter/            adapters, in peft's format (``training.finetuning.lora``)
-config.json         what other libraries load the weights with; workload, settings, how it was trained
+config.json         what other libraries load the weights with; workload, settings, how it was
+                    trained
 history.jsonl       the metric lines of the training, since its beginning
 tokenizer.json      if the workload has one
 packages.txt        packages installed where it was trained, as ``name==version`` lines

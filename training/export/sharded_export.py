@@ -1,8 +1,8 @@
 """The trained weights as safetensors files, which many ranks write concurrently.
 
 Weights are gathered one by one. A whole weight is briefly on the ranks that it is gathered over,
-and only the rank that writes its file has it on the CPU: while it writes, the next is gathered. So a
-rank's memory grows with its largest weights, not with the model or a file.
+and only the rank that writes its file has it on the CPU: while it writes, the next is gathered. So
+a rank's memory grows with its largest weights, not with the model or a file.
 
 The layout depends on the weights alone, as with transformers' ``save_pretrained``: files of at most
 ``shard_bytes``, in the order of the model's state. One file is ``model.safetensors``;

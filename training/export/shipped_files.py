@@ -1,8 +1,8 @@
 """Which files are shipped into a step's container or an artifact, and which of them shape weights.
 
 The definition fills a step's folder by it, the artifact includes what inference imports by it,
-and the training's identity counts files by it. A file not named here is not shipped: changing it must not
-make a step miss its cache, or restart a training.
+and the training's identity counts files by it. A file not named here is not shipped: changing it
+must not make a step miss its cache, or restart a training.
 """
 
 from collections.abc import Iterable, Iterator

@@ -78,8 +78,8 @@ def read(
 ) -> dict[str, Tensor]:
     """Return the base's weights by exported names, perhaps to be written into ``model``.
 
-    For a model on meta, weights in files are read later, each rank its part; those in an archive now,
-    since it must be unpacked from its beginning.
+    For a model on meta, weights in files are read later, each rank its part; those in an archive
+    now, since it must be unpacked from its beginning.
 
     Raises:
         DataError: as ``fill``.

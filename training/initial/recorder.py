@@ -1,9 +1,9 @@
 """Records the initial values of a model's tensors while the model is built on meta.
 
-``Workload.model`` is written as for any other model. What would allocate memory for weights allocates none here,
-and every operation on them is recorded; what is real stays real (tables, statistics, files). Code
-that reads a number (``.item()``, ``.tolist()``, an ``if``) gets the right one: the steps that lead to it
-are computed then. What cannot be recorded raises.
+``Workload.model`` is written as for any other model. What would allocate memory for weights
+allocates none here, and every operation on them is recorded; what is real stays real (tables,
+statistics, files). Code that reads a number (``.item()``, ``.tolist()``, an ``if``) gets the right
+one: the steps that lead to it are computed then. What cannot be recorded raises.
 """
 
 import heapq

@@ -1,7 +1,8 @@
 """Simulated training steps on one rank of a world.
 
 Model, strategy, loss, clipping and optimizer are those of a real training; only the numbers do
-not exist. Two steps run: the second has the optimizer's state from its beginning, like all later ones.
+not exist. Two steps run: the second has the optimizer's state from its beginning, like all later
+ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -113,7 +114,8 @@ def simulated(
     with standing_for(rank, world) as ranks, told([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)
         if config.strategy == "ddp" and config.split == 1:
-            # DDP's reducer is not one of torch's operations; its buckets are the gradients, seen as one.
+            # DDP's reducer is not one of torch's operations; its buckets are the gradients, seen as
+            # one.
             strategy.wrap, strategy.accumulating = lambda model: model, nullcontext
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         run(strategy, config.micro_batches(world), storages, fake)
@@ -129,7 +131,8 @@ def run(
     """Prepare the strategy's model and run ``STEPS`` steps, with no numbers in any tensor.
 
     Args:
-        tensors: entered around everything that allocates memory: FakeTensorMode, or nothing for real memory.
+        tensors: entered around everything that allocates memory: FakeTensorMode, or nothing for
+            real memory.
     """
 
     @contextmanager
@@ -197,7 +200,8 @@ def _step(strategy: Strategy, batches: Sequence, number: int, storages: Storages
 def take_memory(model: nn.Module) -> None:
     """Give tensors on meta storages, which are counted.
 
-    A fake tensor cannot be swapped into a parameter as ``fill_memory.fill`` does; a DTensor of one can.
+    A fake tensor cannot be swapped into a parameter as ``fill_memory.fill`` does; a DTensor of one
+    can.
     """
     fill_memory.replace(model, lambda one: _empty(one) if isinstance(one, DTensor) else one)
     made: dict[int, nn.Parameter] = {}
@@ -260,7 +264,8 @@ def cuda_kernels(moved: Callable[[int], None] = lambda size: None) -> Iterator[N
     """Context in which operations keep the tensors that they keep on a CUDA device.
 
     Args:
-        moved: called with the bytes that such an operation reads and writes, which torch does not see.
+        moved: called with the bytes that such an operation reads and writes, which torch does not
+            see.
     """
 
     def rms_norm(

@@ -1,7 +1,7 @@
 """Transformations of a model's blocks: recomputation of activations, torch.compile.
 
-The choice of kept results is torchtitan's (``torchtitan/distributed/activation_checkpoint.py``): attention, what
-was reduced over ranks, and every second matrix product.
+The choice of kept results is torchtitan's (``torchtitan/distributed/activation_checkpoint.py``):
+attention, what was reduced over ranks, and every second matrix product.
 """
 
 from collections.abc import Callable, Sequence

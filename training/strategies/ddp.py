@@ -11,7 +11,8 @@ from training.strategies.ranks import Ranks
 from training.strategies.single import Single
 from training.workloads import Workload
 
-# The warning says that no parameter was unused; the search costs 0.3 to 4 % of a step (docs/training.md).
+# The warning says that no parameter was unused; the search costs 0.3 to 4 % of a step
+# (docs/training.md).
 warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
 # Its new name is not known to the torch of AWS's images with SMDDP.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)

@@ -1,8 +1,8 @@
 """FSDP2: weights, gradients and optimizer state sharded over ranks (Zhao et al. 2023).
 
 With ``precision: bfloat16`` or ``float16`` the weights and the optimizer state stay float32,
-sharded; a rank gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. The types
-of the computation are then:
+sharded; a rank gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. The
+types of the computation are then:
 
 - A model whose workload says ``follows_weights`` runs without autocast, in that type from its
   embedding to its logits, as torchtitan's Llama does. Its other inputs (rotary angles)

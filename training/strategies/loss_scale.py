@@ -4,8 +4,8 @@ A loss is multiplied before its backward pass and the gradient divided after it,
 two, which rounds nothing. The factor follows torch.amp.GradScaler: 2¹⁶ at first; halved, and
 the step left out, if the gradient is not finite; doubled after 2,000 successful steps in a row.
 GradScaler itself makes the host read values (``step``, ``state_dict``) and sees only what one rank
-holds. Here everything stays on the device, and a step is judged by the gradient's norm over all ranks, so
-that each of them leaves out the same steps.
+holds. Here everything stays on the device, and a step is judged by the gradient's norm over all
+ranks, so that each of them leaves out the same steps.
 """
 
 from collections.abc import Iterable, Sequence

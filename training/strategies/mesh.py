@@ -6,9 +6,9 @@ Ranks that share a matrix product are neighbours, so that they are in one node; 
 share a sequence. The data-parallel ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards
 over ``shard_degree`` of them (all: FSDP; some: hybrid), ``ddp`` over one, which replicates.
 
-Context ranks hold the same weights and compute gradients of parts of the same samples: for the weights
-they are like data-parallel ranks. So the mesh that holds the weights has them in ``shard`` (fsdp) or
-``replicate`` (ddp), and they have a separate mesh to share sequences.
+Context ranks hold the same weights and compute gradients of parts of the same samples: for the
+weights they are like data-parallel ranks. So the mesh that holds the weights has them in ``shard``
+(fsdp) or ``replicate`` (ddp), and they have a separate mesh to share sequences.
 """
 
 from collections.abc import Collection, Mapping, Sequence

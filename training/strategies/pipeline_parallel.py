@@ -5,8 +5,8 @@ PipeDream): as soon as a micro-batch is through the last stage, its backward pas
 keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
 
 In torch the stages describe to each other what they send by pickles. Here a first micro-batch goes
-through all of them, and each describes its output in numbers (``described``): no rank unpickles data
-from the network.
+through all of them, and each describes its output in numbers (``described``): no rank unpickles
+data from the network.
 """
 
 import copy

@@ -185,8 +185,8 @@ def _store(first: bool, timeout_seconds: int) -> dist.Store:
 def is_lost_peer(error: BaseException | None) -> bool:
     """Return whether ``error`` comes from a collective that failed; gloo raises a RuntimeError.
 
-    Some of gloo's messages contain its file name, but not that of a second collective, which the first one's
-    timeout ended (``Application timeout caused pair closure``).
+    Some of gloo's messages contain its file name, but not that of a second collective, which the
+    first one's timeout ended (``Application timeout caused pair closure``).
     """
     while error is not None:
         if isinstance(error, dist.DistError):

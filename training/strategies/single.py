@@ -36,8 +36,8 @@ class Single:
         optimizer: optimizer of these weights.
         data_rank, data_world: the part of the global batch that this rank takes: ranks that share a
             model (tensor, pipeline) or each sequence (context) take the same samples.
-        scores: whether this rank's losses and units count; true for one of the ranks that take the same
-            parts of the same samples.
+        scores: whether this rank's losses and units count; true for one of the ranks that take the
+            same parts of the same samples.
         clock: measures where the time of a step goes.
         loss_scale: set with ``precision: float16``.
         emulated: whether float8 products are emulated, because the device has none.
@@ -188,8 +188,9 @@ class Single:
     def factor(self, units: Tensor) -> Tensor:
         """Return the factor by which a loss is multiplied before its backward pass.
 
-        Ranks average their gradients; multiplied by their number, the average is the sum again. For a
-        scaled loss ``unscale`` does that, so that float16 rounding does not depend on that number.
+        Ranks average their gradients; multiplied by their number, the average is the sum again. For
+        a scaled loss ``unscale`` does that, so that float16 rounding does not depend on that
+        number.
         """
         return self.averaged / units if self.loss_scale is None else self.loss_scale.scale / units
 
@@ -201,8 +202,8 @@ class Single:
     def _note_waiting(self, gradient: Tensor) -> None:
         """Mark when this rank has computed its gradients; called at the start of a backward pass.
 
-        Autograd runs callbacks in the order of their registration at the end of a pass. DDP and FSDP2
-        register theirs, in which they wait for the other ranks, later in the pass.
+        Autograd runs callbacks in the order of their registration at the end of a pass. DDP and
+        FSDP2 register theirs, in which they wait for the other ranks, later in the pass.
         """
         engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(lambda: self.clock.mark("forward_backward"))

@@ -10,9 +10,9 @@ The rest of a step is the loop's own work (a metric line, the learning rate).
 
 Communication is what can be measured separately: the two sums over all ranks in a step (its
 units, its loss), and the wait at the end of the backward pass, from when this rank's own gradients
-are computed until those of all ranks are summed. With ddp and smddp that is all of it. The rest cannot
-be separated and stays in forward_backward: with fsdp the gathering of the weights, with tensor and
-pipeline parallel the exchange inside and between layers, with deepspeed and smp all but
+are computed until those of all ranks are summed. With ddp and smddp that is all of it. The rest
+cannot be separated and stays in forward_backward: with fsdp the gathering of the weights, with
+tensor and pipeline parallel the exchange inside and between layers, with deepspeed and smp all but
 the sums; the trace of ``profile_steps`` shows it. Waiting for a slower rank counts as
 communication, too.
 """
@@ -60,8 +60,8 @@ PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 class Clock:
     """Sums the time between marks, by part of the step.
 
-    On CUDA a mark is an event on the current stream, so the host does not wait for the device before
-    ``read``, at a metric line; elsewhere it is a clock reading.
+    On CUDA a mark is an event on the current stream, so the host does not wait for the device
+    before ``read``, at a metric line; elsewhere it is a clock reading.
     """
 
     def __init__(self, device: torch.device) -> None:

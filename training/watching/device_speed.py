@@ -34,7 +34,8 @@ def matmul(device: torch.device, size: int = SIZE, times: int = PRODUCTS) -> tup
     """Return (operations per second, sum of the product's bits) for random numbers, the same on
     each rank.
 
-    Numbers are random, since a GPU is faster with zeros or small integers: switching bits takes power.
+    Numbers are random, since a GPU is faster with zeros or small integers: switching bits takes
+    power.
     """
     numbers = torch.Generator(device).manual_seed(0)  # not the training's
     kind = precision(device)

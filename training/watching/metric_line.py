@@ -4,8 +4,8 @@ step=120 loss=2.3456 learning_rate=0.003 grad_norm=0.812 samples_per_second=41.2
 step=200 validation_loss=2.1234
 
 If several ranks do the same work, each one's own seconds in a step follow in the line, as
-own_seconds.rank0=0.12 own_seconds.rank1=0.14 ...: these are not metrics of CloudWatch, which allows at
-most 40, but the console draws each rank's curve from them.
+own_seconds.rank0=0.12 own_seconds.rank1=0.14 ...: these are not metrics of CloudWatch, which allows
+at most 40, but the console draws each rank's curve from them.
 """
 
 from collections.abc import Mapping

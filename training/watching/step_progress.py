@@ -74,7 +74,8 @@ def ratios(table: Table, stages: int = 1) -> list[float]:
     one is compared with the other, and half of the ranks can be slow.
 
     Args:
-        stages: number of pipeline stages; the ranks of one are consecutive (``training.strategies.mesh``).
+        stages: number of pipeline stages; the ranks of one are consecutive
+            (``training.strategies.mesh``).
     """
     own = own_seconds(table)
     middles = _medians(own, stages)
@@ -278,8 +279,8 @@ peaks, and does not travel into the container; the tests hold the two together.
 def peak(device: torch.device) -> float | None:
     """Return the peak floating-point operations per second; None for a device not in the table.
 
-    The peak of bfloat16 (float16 on older devices), whatever the training's precision: what a training in
-    float32 leaves unused counts as unused.
+    The peak of bfloat16 (float16 on older devices), whatever the training's precision: what a
+    training in float32 leaves unused counts as unused.
     """
     if device.type != "cuda":
         return None

@@ -1,9 +1,9 @@
 """Finds out which rank is missing when the ranks wait in vain.
 
-Every second each rank writes its progress into the process group's store. When a collective fails or
-takes too long, the others see there which rank is silent, and report it: NCCL and gloo only know that
-some rank did not come. After a restart in place the store, which torchrun's agent keeps, still has
-what the previous ranks wrote.
+Every second each rank writes its progress into the process group's store. When a collective fails
+or takes too long, the others see there which rank is silent, and report it: NCCL and gloo only know
+that some rank did not come. After a restart in place the store, which torchrun's agent keeps, still
+has what the previous ranks wrote.
 
     <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
     <attempt>/end-<n>    {"reason": "…", "lost": true}; null for a rank that lives, or was killed

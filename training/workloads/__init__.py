@@ -63,7 +63,8 @@ class Packing(Protocol):
     info: dict[str, Any]
     """Information needed to read the samples again; written into every manifest and model.
 
-    ``groups_ordered: true`` says that groups are numbered in an order in which neighbours are similar.
+    ``groups_ordered: true`` says that groups are numbered in an order in which neighbours are
+    similar.
     """
     assets: Path | None
     """Folder with further files (a tokenizer.json, or what ``fit`` learned)."""
@@ -189,8 +190,8 @@ class Workload(Protocol):
 
         The ranks of the one-dimensional mesh hold the same weights and samples. ``model``, whole or
         a stage, then takes the inputs of a ``part`` and gives its outputs; the model itself
-        handles what crosses parts (attention), forward and backward. Returns the positions of this rank's part
-        within the sequence, (t,).
+        handles what crosses parts (attention), forward and backward. Returns the positions of this
+        rank's part within the sequence, (t,).
 
         Raises:
             TrainingError: the model does not support it.
@@ -257,11 +258,11 @@ class Workload(Protocol):
         ``example``, ``group`` and slices depend on the split alone: ``model`` may be any other
         that takes the same samples. Runs on the model's device. ``slices`` are among the spec's.
 
-        With a ``share`` only the rows of that share of the split are yielded: those of all shares, one
-        after the other, are the rows of the whole, bit for bit; so the model sees the same batches
-        as for the whole (``Dataset.stream`` cuts shares between them), and an example of several
-        samples belongs to the share that it begins in. The argument is optional: with it the
-        evaluation scores on all GPUs at once, without it in one process.
+        With a ``share`` only the rows of that share of the split are yielded: those of all shares,
+        one after the other, are the rows of the whole, bit for bit; so the model sees the same
+        batches as for the whole (``Dataset.stream`` cuts shares between them), and an example of
+        several samples belongs to the share that it begins in. The argument is optional: with it
+        the evaluation scores on all GPUs at once, without it in one process.
         """
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
@@ -294,8 +295,8 @@ class Workload(Protocol):
         """Return baseline → its rows in place of the model's: the same rows as ``scores``, in the
         same order.
 
-        Optional: ``WorkloadSpec.baselines_scored`` says that it exists; it is then called instead of
-        ``baselines``.
+        Optional: ``WorkloadSpec.baselines_scored`` says that it exists; it is then called instead
+        of ``baselines``.
         """
 
     def answer(self, model: "torch.nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:

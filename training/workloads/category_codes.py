@@ -29,7 +29,8 @@ class Encoded:
 class Codes:
     """Hashes the values of a dictionary only once if it recurs with other rows.
 
-    It does recur: three splits share a batch's dictionary, as do the batches of a Parquet row group.
+    It does recur: three splits share a batch's dictionary, as do the batches of a Parquet row
+    group.
     """
 
     def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:

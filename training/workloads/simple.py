@@ -81,8 +81,8 @@ class Simple:
     def described(cls) -> WorkloadSpec:
         """Return the ``SPEC`` of a module that does not define one.
 
-        Samples depend on settings only if the module defines a packing: with columns alone, changing
-        settings does not shard again.
+        Samples depend on settings only if the module defines a packing: with columns alone,
+        changing settings does not shard again.
         """
         optional = not any(field.is_required() for field in cls.settings.model_fields.values())
         own = hasattr(sys.modules[cls.__module__], "Packing")

@@ -14,8 +14,8 @@ class DataBottleneck(RuleSettings):
     """The training spends its time waiting for the loader."""
 
     share: FiniteFloat = Field(default=0.5, gt=0, lt=1)
-    """Share of the recent lines' time in which rank 0 waits for the loader. (Debugger's threshold is
-    also 50 %.)"""
+    """Share of the recent lines' time in which rank 0 waits for the loader. (Debugger's threshold
+    is also 50 %.)"""
 
     lines: int = Field(default=20, ge=3)
     """Number of recent log lines examined."""

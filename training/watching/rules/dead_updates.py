@@ -1,7 +1,7 @@
 """Weights stop changing (Debugger: WeightUpdateRatio, UnchangedTensor).
 
-Measured as the optimizer's update over the weights, both as L2 norms, without weight decay, which shrinks
-weights even if they do not learn. Around 1e-3 is usual; below 6e-8 float32 rounds it away.
+Measured as the optimizer's update over the weights, both as L2 norms, without weight decay, which
+shrinks weights even if they do not learn. Around 1e-3 is usual; below 6e-8 float32 rounds it away.
 
 A schedule may go to 0 on purpose, so each line is judged as if its learning rate were the
 highest so far. And if the loss is practically 0, nothing is left to learn.

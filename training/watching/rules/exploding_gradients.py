@@ -1,9 +1,9 @@
 """The gradient is far larger than it was (Debugger: ExplodingTensor, which detected infinite ones).
 
-A norm that is not finite ends the training anyway; this rule sees what precedes it. Single spikes are
-clipped (``grad_clip``) and part of training, so several of the last lines have to be that large.
-For an almost perfect model the usual norm is tiny, and each hard sample a spike: so the norms have
-to be far larger than any before, or all be large for twice as long. And if the loss
+A norm that is not finite ends the training anyway; this rule sees what precedes it. Single spikes
+are clipped (``grad_clip``) and part of training, so several of the last lines have to be that
+large. For an almost perfect model the usual norm is tiny, and each hard sample a spike: so the
+norms have to be far larger than any before, or all be large for twice as long. And if the loss
 begins to fall at the same time, the training is leaving a plateau.
 """
 

@@ -5,8 +5,8 @@ hidden by the noise but one of ``share`` would not be: both by the standard erro
 difference of means. So the noisier the loss, the longer it takes. A slow training is not taken
 for a dead one: a trend that falls, however slowly, is a fall, and nothing is reported before the
 weights have moved so far that the loss should show it, unless they do not move at all. A
-plateau is not a fault: a training that has learned something may end on one, and a fine-tuning begin
-on one, so for it only a rise is reported. For a loss that is not meant to fall (of a
+plateau is not a fault: a training that has learned something may end on one, and a fine-tuning
+begin on one, so for it only a rise is reported. For a loss that is not meant to fall (of a
 generator and its critic, of a policy) switch this rule off: ``action: off``.
 """
 

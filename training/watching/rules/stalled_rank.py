@@ -1,7 +1,7 @@
 """One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
 
-A rank that does not come at all ends the job (``training.watching.watchdog``); which rank is slow, in
-what, and what to check there is in a line of ``training.watching.step_progress`` beside
+A rank that does not come at all ends the job (``training.watching.watchdog``); which rank is slow,
+in what, and what to check there is in a line of ``training.watching.step_progress`` beside
 this one.
 """
 

@@ -5,7 +5,8 @@ deviation. Here the limit is a multiple of the median, and the cost counts, too:
 nothing are not worth reporting. Outliers in consecutive lines are one moment, in which the
 machine was busy with something else; a fault of the training or machine recurs, so
 moments are counted, and must occur in each part of the window. Saving a checkpoint is not
-counted, and a step of longer samples may take longer in proportion: the usual time is for its units.
+counted, and a step of longer samples may take longer in proportion: the usual time is for its
+units.
 """
 
 from itertools import pairwise

@@ -1,7 +1,7 @@
 """A layer's gradient has practically vanished (Debugger: VanishingGradient).
 
-The optimizer determines what is too small. AdamW's step is m / (√v + ε): the gradient's size drops out
-if it is far above ε = 1e-8, and below it the step is less than half of what it would be, and
+The optimizer determines what is too small. AdamW's step is m / (√v + ε): the gradient's size drops
+out if it is far above ε = 1e-8, and below it the step is less than half of what it would be, and
 falls with the gradient (Wortsman et al. 2023, "Small-scale proxies for large-scale Transformer
 training instabilities", section 3.4). LAMB scales each matrix's step to its weights, so no gradient
 is too small for it; ``dead_updates`` detects one of exactly 0.

@@ -29,8 +29,8 @@ class Packing:
     """See ``training.workloads.Packing``; a sample is an image.
 
     Images are stored encoded, so a dataset is as large as its files, and a crop is cut
-    out of all pixels. Equal images are duplicates whatever their labels. An image that cannot be decoded
-    completely is quarantined.
+    out of all pixels. Equal images are duplicates whatever their labels. An image that cannot be
+    decoded completely is quarantined.
     """
 
     def __init__(self, config: ImageConfig, assets: Path | None) -> None:
@@ -44,7 +44,8 @@ class Packing:
             "image": Field(dtype="uint8", shape=None),
             "label": Field(dtype="int64"),
         }
-        # Without the columns' names: the same images are the same dataset, whatever the columns' names.
+        # Without the columns' names: the same images are the same dataset, whatever the columns'
+        # names.
         self.info: dict[str, Any] = {}
 
     def files(self) -> Mapping[str, bytes]:

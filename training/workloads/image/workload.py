@@ -228,8 +228,8 @@ GROUP = 16  # channels that are normalised together (Wu & He 2018, table 3)
 class Norm(nn.GroupNorm):
     """Group normalisation that can be trained even if everything before it is frozen.
 
-    torch 2.13's own crashes with a segmentation fault there: on a CPU, in the backward pass, if channels
-    come last in the input and it needs no gradient, in any type.
+    torch 2.13's own crashes with a segmentation fault there: on a CPU, in the backward pass, if
+    channels come last in the input and it needs no gradient, in any type.
     """
 
     def forward(self, input: Tensor) -> Tensor:

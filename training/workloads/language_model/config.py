@@ -44,7 +44,8 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
     All but ``tokenizer``; ``context_length`` is the longest that the model supports.
 
     Raises:
-        TrainingError: it is another kind of model; names the field, its value and the supported ones.
+        TrainingError: it is another kind of model; names the field, its value and the supported
+            ones.
     """
     family = description.get("model_type")
     _one_of("model_type", family, FAMILIES)

@@ -1,9 +1,9 @@
 """Context parallel: each rank has a part of every sequence, and the keys and values of all of it.
 
 As in Llama 3 (Grattafiori et al. 2024, section 3.3.2): the sequence is cut into 2 × ranks chunks,
-and rank i takes chunk i from the front and chunk i from the back, so that under a causal mask all ranks
-have the same work; before attention the ranks gather keys and values, which are small relative to
-the rest if heads share them, and any mask works with the same algorithm.
+and rank i takes chunk i from the front and chunk i from the back, so that under a causal mask all
+ranks have the same work; before attention the ranks gather keys and values, which are small
+relative to the rest if heads share them, and any mask works with the same algorithm.
 """
 
 from dataclasses import dataclass

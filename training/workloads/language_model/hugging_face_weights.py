@@ -1,8 +1,8 @@
 """The transformer's weights under Hugging Face's names for Llama and Qwen.
 
 The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
-keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and other software that
-reads that format, without our code; and their models load here.
+keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and other software
+that reads that format, without our code; and their models load here.
 """
 
 from collections.abc import Iterator, Mapping

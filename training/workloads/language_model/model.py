@@ -176,7 +176,8 @@ class Transformer(nn.Module):
 
     A pipeline stage of it (see ``parallel.stage``) takes the stream (batch, t, dim) unless it is
     the first, and returns it unless it is the last; with sequence parallelism its part of it. If
-    ranks share each sequence (see ``context_parallel``), all of that is the rank's own part, t / ranks.
+    ranks share each sequence (see ``context_parallel``), all of that is the rank's own part, t /
+    ranks.
 
     With ``documents`` nothing attends across documents, and positions restart in each.
     """

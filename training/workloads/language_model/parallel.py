@@ -29,8 +29,8 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     """Give each rank of the mesh its heads, its hidden units and its part of the vocabulary.
 
     Shoeybi et al. 2019 (Megatron-LM), section 3: the first product of a layer by columns, the
-    second by rows, one all-reduce for both. The stream and its norms are complete on every rank; the
-    logits stay on the rank that computes them.
+    second by rows, one all-reduce for both. The stream and its norms are complete on every rank;
+    the logits stay on the rank that computes them.
     """
     _split(model, mesh, Replicate())
 

@@ -113,8 +113,8 @@ def documents(
     ``measure``: samples (n, width) → values to sum over a document's targets,
     (n, width - 1, columns).
 
-    For a share, the documents that begin in it; batches behind it are measured until the last of them
-    ends, by whole batches, as in their own share.
+    For a share, the documents that begin in it; batches behind it are measured until the last of
+    them ends, by whole batches, as in their own share.
     """
     cutter: _Cutter | None = None
     for passage in dataset.stream(size, share, beyond=True):

@@ -214,8 +214,8 @@ def held_out(samples: Samples) -> np.ndarray | None:
     """Return which rows to hold out, bool (n,); None if a side has a single label, as with few
     rows.
 
-    A fifth is held out: of the groups, if rows have them, else of BLOCKS blocks of neighbouring rows,
-    since neighbours are often similar.
+    A fifth is held out: of the groups, if rows have them, else of BLOCKS blocks of neighbouring
+    rows, since neighbours are often similar.
     """
     labels = samples["label"]
     block = np.arange(len(labels)) * BLOCKS // len(labels)

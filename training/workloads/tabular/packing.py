@@ -26,9 +26,9 @@ READ = 4096  # samples at a time where no model sees them
 class Packing:
     """See ``training.workloads.Packing``; a sample is a row.
 
-    The set of values is not known before all rows have been read, so a sample holds a value's hash and
-    not its number in a vocabulary. Two equal rows may be two events, so there are no duplicates unless
-    the recipe names the columns that decide (``shard.unique``).
+    The set of values is not known before all rows have been read, so a sample holds a value's hash
+    and not its number in a vocabulary. Two equal rows may be two events, so there are no duplicates
+    unless the recipe names the columns that decide (``shard.unique``).
     """
 
     identity = ()
