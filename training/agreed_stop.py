@@ -27,8 +27,7 @@ log = logging.getLogger(__name__)
 
 POLL = 1.0
 """Seconds between two looks for a stop request. A look costs the store 20 µs: 1,000 ranks take 2 %
-of one core of the machine that hosts it.
-"""
+of one core of the machine that hosts it."""
 
 HURRY = 0.2
 """Seconds between two looks after a stop was requested."""
@@ -67,8 +66,7 @@ class Agreement:
         """Set it to request a stop; it is a plain flag, so a signal handler may set it."""
         self.reason = SIGTERM
         """Reason of the stop: this rank's own when it asks; once settled, that of the rank that
-        asked.
-        """
+        asked."""
 
     @property
     def seen(self) -> bool:

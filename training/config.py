@@ -62,8 +62,7 @@ class TrainConfig(Layout):
 
     schedule: Literal["cosine", "wsd"] = "cosine"
     """Learning rate after the warm-up. cosine: half a cosine. wsd: constant, then a linear decay
-    (warm-up, stable, decay: Hu et al. 2024, MiniCPM).
-    """
+    (warm-up, stable, decay: Hu et al. 2024, MiniCPM)."""
 
     decay_share: FiniteFloat = Field(default=0.1, gt=0, le=1)
     """Share of max_steps at the end over which the learning rate falls; only with wsd."""
@@ -89,8 +88,7 @@ class TrainConfig(Layout):
     ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
     """Decay per step of a moving average of the weights, which is validated and exported in their
     place; 0: none. In step n it is at most n / (9 + n), so that a short training does not export
-    its initial weights.
-    """
+    its initial weights."""
 
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
@@ -109,8 +107,8 @@ class TrainConfig(Layout):
     ``precision``. Scales follow from a micro-batch, which so shapes the weights."""
 
     deterministic: bool = False
-    """Use only deterministic kernels, even if slower; an operation that has none raises an error.
-    """
+    """Use only deterministic kernels, even if slower; an operation that has none raises an
+    error."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of the initial weights and of the order of the samples."""
@@ -125,8 +123,7 @@ class TrainConfig(Layout):
 
     loader_threads: int = Field(default=0, ge=0)
     """Threads per rank that decode and augment, if the workload does so (images). 0: one per core
-    of the rank.
-    """
+    of the rank."""
 
     log_interval: int = Field(default=10, ge=1)
     """Optimizer steps between two metric lines."""
@@ -142,8 +139,7 @@ class TrainConfig(Layout):
 
     keep_checkpoints: int = Field(default=2, ge=1)
     """Newest complete checkpoints to keep; older ones are deleted, except the one with the best
-    validation loss.
-    """
+    validation loss."""
 
     tensorboard: bool = False
     """Write TensorBoard's event files, which SageMaker copies to S3 while the job runs. Off by
@@ -152,13 +148,11 @@ class TrainConfig(Layout):
     mlflow_tracking_uri: str = Field(default="environment", pattern=r"^\S+$")
     """Where MLflow keeps the metrics: a URI, or the ARN of a managed tracking server. local: a file
     in the job's output. environment: as MLFLOW_TRACKING_URI says, nowhere without it. off:
-    nowhere.
-    """
+    nowhere."""
 
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """Port on which rank 0 serves /metrics in Prometheus' text format: on loopback, on Kubernetes
-    on the pod's address. 0: none; nobody can reach it in a SageMaker job.
-    """
+    on the pod's address. 0: none; nobody can reach it in a SageMaker job."""
 
     profile_steps: int = Field(default=0, ge=0, le=100)
     """Optimizer steps that rank 0 records in a torch.profiler trace; 0: none."""

@@ -49,7 +49,8 @@ class Dropout(nn.Dropout):
         return self._dropped(x, sizes, [range(size) for size in sizes])
 
     def _of_part(self, x: Any) -> Tensor:
-        """Apply dropout to a DTensor: each rank drops in its part what it would drop in the whole.
+        """Apply dropout to a DTensor: each rank drops in its part what it would drop in the
+        whole.
         """
         local, sizes = x.to_local(), x.shape[1:]
         mine = [range(size) for size in x.shape]
@@ -99,7 +100,8 @@ def name_places(model: nn.Module) -> list[Dropout]:
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
-    """Return random words of the samples at positions ``first`` … of a training, (count, 2) int32.
+    """Return random words of the samples at positions ``first`` … of a training, (count, 2)
+    int32.
     """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")
     positions = np.arange(first, first + count, dtype=np.uint64)

@@ -52,13 +52,11 @@ class Parts(BaseModel):
 
     start: dict[str, Any] | None = None
     """Model or checkpoint that the weights start from (``training.starting_weights``); None for
-    fresh weights.
-    """
+    fresh weights."""
 
     mixture: list[dict[str, Any]] | None = None
     """Each input's share, and the step from which it holds (``training.input_shares.told``); None
-    for data of one input.
-    """
+    for data of one input."""
 
     inputs: dict[str, str] | None = None
     """Input of the mixture → fingerprint; None if not yet known."""
@@ -74,9 +72,9 @@ class Parts(BaseModel):
     @property
     def told(self) -> dict[str, Any]:
         """The JSON object whose hash is the identity."""
-        told = self.model_dump(mode="json")
-        unsaid = {name for name in ADDED if told[name] is None}
-        return {name: value for name, value in told.items() if name not in unsaid}
+        content = self.model_dump(mode="json")
+        unsaid = {name for name in ADDED if content[name] is None}
+        return {name: value for name, value in content.items() if name not in unsaid}
 
     @property
     def code_sha256(self) -> str:
@@ -166,7 +164,7 @@ def _counts(name: str, workload: str) -> bool:
         return False
     own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not own:
-        return name.startswith(f"training/workloads/{workload}/")  # a shipped workload imports no other one
+        return name.startswith(f"training/workloads/{workload}/")  # shipped ones import no other
     if name.startswith("training/") or name == JOB:
         return True
     return own and not name.startswith(shipped_files.OURS)

@@ -53,8 +53,8 @@ class Mixture(BaseModel):
         """Phases: (first optimizer step, counted from 0; input → whole-number share of the
         samples).
         """
-        told = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
-        return [(step, parts(weights)) for step, weights in told]
+        starts = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
+        return [(step, parts(weights)) for step, weights in starts]
 
     @property
     def names(self) -> list[str]:

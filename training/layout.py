@@ -37,13 +37,11 @@ class Layout(BaseModel):
     strategy: Strategy = "ddp"
     """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
     fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. smddp, smp: by
-    these libraries, if the container has them.
-    """
+    these libraries, if the container has them."""
 
     shard_degree: int = Field(default=0, ge=0)
     """Ranks that share one copy of the weights (fsdp and smp); 0 for all data-parallel ranks. A
-    smaller number is hybrid: sharded inside a group (a node), replicated between the groups.
-    """
+    smaller number is hybrid: sharded inside a group (a node), replicated between the groups."""
 
     tensor_parallel: int = Field(default=1, ge=1)
     """Ranks that share each matrix product (ddp and fsdp); best within one node."""
@@ -51,23 +49,20 @@ class Layout(BaseModel):
     sequence_parallel: bool = True
     """Share the tensors between the split layers along the sequence as well (Korthikanti et al.
     2022), with tensor_parallel and if the workload can: the same traffic, a share of the
-    activations' memory.
-    """
+    activations' memory."""
 
     context_parallel: int = Field(default=1, ge=1)
     """Ranks that share each sequence (ddp and fsdp), for contexts whose activations exceed one
-    rank's memory. They hold the same weights, which fsdp shards over them too.
-    """
+    rank's memory. They hold the same weights, which fsdp shards over them too."""
 
     pipeline_parallel: int = Field(default=1, ge=1)
     """Ranks that share the model's blocks, one after another (ddp and fsdp)."""
 
     pipeline_schedule: Schedule = "1f1b"
     """Order in which a rank's stages take micro-batches, forward and backward: torch's schedules.
-    1f1b (Narayanan et al. 2019) and gpipe: one stage per rank. interleaved_1f1b (Narayanan et
-    al. 2021) and looped_bfs (Lamy-Poirier 2023): several; the larger pipeline_stages_per_rank,
-    the less a rank waits, and the more is sent.
-    """
+    1f1b (Narayanan et al. 2019) and gpipe: one stage per rank. interleaved_1f1b (Narayanan et al.
+    2021) and looped_bfs (Lamy-Poirier 2023): several; the larger pipeline_stages_per_rank, the less
+    a rank waits, and the more is sent."""
 
     pipeline_stages_per_rank: int = Field(default=0, ge=0)
     """Stages of the model on each rank; 0 for the schedule's usual number."""
@@ -77,69 +72,58 @@ class Layout(BaseModel):
 
     param_dtype: Literal["default", "bfloat16", "float32"] = "default"
     """Type in which weights are gathered and used, for fsdp with precision bfloat16 or float16.
-    default: that precision. float32: for a model whose own code cannot take 16-bit weights;
-    doubles the traffic.
-    """
+    default: that precision. float32: for a model whose own code cannot take 16-bit weights; doubles
+    the traffic."""
 
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type in which gradients are summed over the ranks, for fsdp with precision bfloat16 or
-    float16. bfloat16 halves the traffic, and rounds; gradients are kept in float32 either way.
-    """
+    float16. bfloat16 halves the traffic, and rounds; gradients are kept in float32 either way."""
 
     reshard_after_forward: Literal["default", "always", "never"] | int = "default"
     """Units that free their gathered weights after the forward pass and gather them again in the
-    backward pass (fsdp). default: all but the last, and none under pipeline_parallel, which
-    would gather for each micro-batch. A number keeps them sharded over so many ranks (those of a
-    node) in between: more memory than always, but the second gather stays in the node.
-    """
+    backward pass (fsdp). default: all but the last, and none under pipeline_parallel, which would
+    gather for each micro-batch. A number keeps them sharded over so many ranks (those of a node) in
+    between: more memory than always, but the second gather stays in the node."""
 
     forward_prefetch: int = Field(default=0, ge=0)
     """Units whose weights a unit requests before it computes, in the forward pass (fsdp). 0: each
-    requests its own; on a GPU, whose host runs ahead, that is already one early.
-    """
+    requests its own; on a GPU, whose host runs ahead, that is already one early."""
 
     backward_prefetch: int = Field(default=0, ge=0)
     """Units whose weights a unit requests in advance in the backward pass (fsdp). 0: torch's own
-    choice, one.
-    """
+    choice, one."""
 
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer state in host memory, where the optimizer also runs
-    (fsdp); weights are copied to the GPU before they are gathered. Slow.
-    """
+    (fsdp); weights are copied to the GPU before they are gathered. Slow."""
 
     gradient_accumulation: Literal["sharded", "unsharded"] = "sharded"
     """How gradients accumulate over several micro-batches per step (fsdp). sharded: gradients are
     reduce-scattered after each, and a rank keeps its part. unsharded: only after the last one; a
-    micro-batch's share of the traffic, but a rank keeps whole float32 gradients of the model
-    until then.
-    """
+    micro-batch's share of the traffic, but a rank keeps whole float32 gradients of the model until
+    then."""
 
     float8_all_gather: bool = False
     """Cast weights to 8 bits before they are gathered (fsdp with float8 tensorwise): half the
     traffic of 16 bits; the scales, of the whole tensors, are computed once per step for all of
-    them. If false, weights are gathered in ``param_dtype`` and each rank casts them.
-    """
+    them. If false, weights are gathered in ``param_dtype`` and each rank casts them."""
 
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Activations recomputed in the backward pass, block by block, instead of kept. full: all but
     the block's input. selective: all but attention, every second matrix product and sums over
-    ranks, which cost most. true and false of older recipes mean full and none.
-    """
+    ranks, which cost most. true and false of older recipes mean full and none."""
 
     compile: bool = False
     """Apply torch.compile to each block: minutes at the start, faster steps."""
 
     export_shard_mb: int = Field(default=5000, ge=1)
     """Largest size of a file of the trained model, in MB of 10⁶ bytes; a larger model is split into
-    several files with Hugging Face's index, which many ranks write concurrently.
-    """
+    several files with Hugging Face's index, which many ranks write concurrently."""
 
     health_check: Literal["off", "warn", "stop"] = "warn"
     """Check at the start, for some seconds, in which GPUs multiply and exchange concurrently, and
-    EFA's settings are inspected (docs/scale.md). warn: the log names what is slow or wrong.
-    stop: ends the job then. Nothing is measured on a CPU. Experimental: no GPU has run it.
-    """
+    EFA's settings are inspected (docs/scale.md). warn: the log names what is slow or wrong. stop:
+    ends the job then. Nothing is measured on a CPU. Experimental: no GPU has run it."""
 
     @field_validator("activation_checkpointing", mode="before")
     @classmethod

@@ -28,7 +28,9 @@ from trainyard.common.errors import TrainingError
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
     """Return settings that shape this model's weights, but not every model's."""
-    if not by_batch(workload, model) and config.float8 == "none":  # float8 scales depend on the batch
+    if (
+        not by_batch(workload, model) and config.float8 == "none"
+    ):  # whose scales depend on the batch
         return {}
     found = config.model_dump(mode="json", include=BY_BATCH)
     if config.stages != config.pipeline_parallel:  # otherwise a training keeps its old name
@@ -37,7 +39,8 @@ def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module)
 
 
 def by_batch(workload: Workload, model: nn.Module) -> bool:
-    """Return whether draws or normalisation depend on the micro-batch; a workload may declare that.
+    """Return whether draws or normalisation depend on the micro-batch; a workload may declare
+    that.
     """
     return getattr(workload, "by_batch", False) or any(map(_by_batch, model.modules()))
 
@@ -257,13 +260,15 @@ class Again:
         self._buffers = Buffers(block)
 
     def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
-        """Return the contexts of the first pass and of its repetition; call it at the first pass.
+        """Return the contexts of the first pass and of its repetition; call it at the first
+        pass.
         """
         return nullcontext(), _Pass(self._dropouts, self._buffers)
 
 
 class _Pass:
-    """Context of a repeated pass; a class, not a generator, since it may be entered more than once.
+    """Context of a repeated pass; a class, not a generator, since it may be entered more than
+    once.
     """
 
     def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:

@@ -52,7 +52,7 @@ BLOCKS = 5
 
 def main(
     ranks: Annotated[int, typer.Option(min=0, help="0: one per GPU, else two.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, help="Threads per rank; 0: its share of cores.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Of a rank; 0: its share of cores.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File to write instead of the terminal.")] = None,
 ) -> None:
     """Measure, and print JSON."""
@@ -136,7 +136,8 @@ def _moved(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def _all_reduce(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Measure a rank's all-reduces: on a CPU the seconds that it computes, not those that it waits.
+    """Measure a rank's all-reduces: on a CPU the seconds that it computes, not those that it
+    waits.
     """
     for size in MESSAGES[device.type]:
         whole = torch.zeros(size // 4, device=device)

@@ -79,7 +79,7 @@ def main(
     warm_up: Annotated[int, typer.Option(min=1, help="Steps before them.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Runs with each number of ranks.")] = 3,
     threads: Annotated[
-        int, typer.Option(min=1, help="CPU threads per rank: one rank must not use what four share.")
+        int, typer.Option(min=1, help="CPU threads per rank; one must not use what four share.")
     ] = 1,
     workload: Annotated[str, typer.Option(help="Workload, as in a recipe.")] = "language_model",
     workload_config: Annotated[str, typer.Option(help="The workload's settings as JSON.")] = SMALL,

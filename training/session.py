@@ -287,7 +287,8 @@ def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
 
 
 def check_alike(parts: Parts, ranks: Ranks) -> None:
-    """Raises: TrainingError: a rank trains something other than rank 0; all must run one training.
+    """Raises: TrainingError: a rank trains something other than rank 0; all must run one
+    training.
     """
     every = ranks.gather(parts)
     for rank, other in enumerate(every):

@@ -117,7 +117,8 @@ def _name(number: int, count: int) -> str:
 
 
 def _kept(alone: Traced, shared: Traced | None, number: int, tokens: int) -> dict[str, float]:
-    """Return the bytes that two ranks keep whole, and those that they share; one rank keeps both.
+    """Return the bytes that two ranks keep whole, and those that they share; one rank keeps
+    both.
     """
     one = alone.parts[number].kept
     two = shared.parts[number].kept if shared else one

@@ -36,8 +36,8 @@ def main(
     workload_config: Annotated[str, typer.Option(help="The workload's settings as JSON.")] = "{}",
     settings: Settings = None,
     accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches per step and rank.")] = 1,
-    json_: Annotated[bool, typer.Option("--json", help="Print bytes as JSON, one line per rank.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Plot the steps of the rank with the most memory here.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Bytes as JSON, a line per rank.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Plot the fullest rank's steps here.")] = None,
 ) -> None:
     """Print the peak memory of a rank of each pipeline stage, by category."""
     config = configured(world, accumulation, assigned(settings))

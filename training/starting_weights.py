@@ -25,8 +25,7 @@ from trainyard.common.errors import DataError, TrainingError
 CHANNEL = "start"
 BASE, BASE_MODEL = "base", "base_model"
 """Input channels of the evaluation: the model that a training started from, and the baseline model
-made of it.
-"""
+made of it."""
 DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
              *TrainConfig.model_fields}  # fmt: skip
 """Values that ``may_differ`` may contain."""
@@ -41,15 +40,13 @@ class StartFrom(BaseModel):
     checkpoint: str | None = Field(default=None, pattern=URI + r"/?$")
     """S3 URI of another training's checkpoint (…/checkpoints/<key>/<identity>/step-00000500), or of
     its folder, of which the newest is used. The training goes on at its step, with weights,
-    optimizer state and averages, by the schedule that the settings give now.
-    """
+    optimizer state and averages, by the schedule that the settings give now."""
 
     may_differ: tuple[str, ...] = ()
     """Parts in which this training may differ from the checkpoint's: code, data, torch, tuning (the
     setting train.freeze), workload, workload_config, mixture, or a setting of the loop such as
-    max_steps; any other difference is an error. Weights of data.inputs that change only after
-    the checkpoint's step do not count as a difference.
-    """
+    max_steps; any other difference is an error. Weights of data.inputs that change only after the
+    checkpoint's step do not count as a difference."""
 
     model_package: str | None = Field(
         default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
@@ -59,8 +56,7 @@ class StartFrom(BaseModel):
 
     model: str | None = Field(default=None, pattern=URI + r"/?$")
     """S3 URI of the model's model.tar.gz, or of the folder with its files, if the registry need not
-    be asked or does not hold the model.
-    """
+    be asked or does not hold the model."""
 
     hugging_face: str | None = Field(default=None, pattern=URI + r"/?$")
     """S3 URI of a folder in Hugging Face's layout: config.json, safetensors (with their index),
@@ -68,8 +64,7 @@ class StartFrom(BaseModel):
 
     model_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of that file, or of that folder (the job's log prints it); a different one is an
-    error. None: not checked.
-    """
+    error. None: not checked."""
 
     @property
     def uri(self) -> str | None:
@@ -253,7 +248,8 @@ def check_step(start: Start, config: TrainConfig) -> None:
 
 
 def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
-    """Return how much of each input was read in the first ``step`` steps; None without a mixture.
+    """Return how much of each input was read in the first ``step`` steps; None without a
+    mixture.
     """
     if parts.mixture is None:
         return None

@@ -12,8 +12,7 @@ from typing import Any
 
 OLDEST_TORCH = "2.8.0"
 """Oldest torch under which the training's tests pass (make test-torch). Under 2.6 FSDP2, context
-and pipeline parallelism fail.
-"""
+and pipeline parallelism fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +20,8 @@ class StrategyEntry:
     """Properties of one strategy."""
 
     place: str
-    """``module.Class`` in ``training.strategies``; imported on demand, because some take seconds.
-    """
+    """``module.Class`` in ``training.strategies``; imported on demand, because some take
+    seconds."""
 
     least_torch: str = OLDEST_TORCH
     """Oldest torch that it supports."""
@@ -135,11 +134,12 @@ class ScheduleEntry:
     """Largest number of stages per rank; None: any number."""
 
     rounds: bool = False
-    """True if micro-batches run in rounds of at least as many as there are ranks, all rounds equal.
-    """
+    """True if micro-batches run in rounds of at least as many as there are ranks, all rounds
+    equal."""
 
     def refuse(self, micro_batches: int, ranks: int, stages: int) -> str | None:
-        """Return why so many micro-batches cannot be shared, with the arithmetic; None if they can.
+        """Return why so many micro-batches cannot be shared, with the arithmetic; None if they
+        can.
         """
         if micro_batches < ranks:
             return f"{ranks} ranks need as many micro-batches to be busy"
@@ -160,12 +160,11 @@ SCHEDULES = {
     "looped_bfs": ScheduleEntry(usual=2),
 }
 """Schedule in a recipe → entry; names are torch.distributed.pipelining.schedules', ignoring case
-and underscores.
-"""
+and underscores."""
 
 SIMULATION_TORCH = "2.13.0"
-"""Oldest torch for ``training.simulation``; no image runs it: it is for the checkout's own torch.
-"""
+"""Oldest torch for ``training.simulation``; no image runs it: it is for the checkout's own
+torch."""
 
 
 def release(version: str) -> tuple[int, int, int]:

@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 
 NUMBERS = itertools.count()
 """Numbers of the ``Checkpoints`` objects in this process; every rank creates them in the same
-order.
-"""
+order."""
 
 
 class Checkpoints:

@@ -180,16 +180,16 @@ class Found:
 
 def survey(folder: Path) -> list[tuple[int, str, str]]:
     """Return (step, digest of the marker, damage) of each checkpoint on this machine."""
-    told = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
+    found = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
             marker.unfinished(folder)]  # fmt: skip
     for step in marker.steps(folder):
         try:
             marker.examined(marker.folder_of(folder, step))
             content = (marker.folder_of(folder, step) / marker.NAME).read_bytes()
-            told.append((step, hashlib.sha256(content).hexdigest(), ""))
+            found.append((step, hashlib.sha256(content).hexdigest(), ""))
         except (Damaged, OSError) as error:
-            told.append((step, "", str(error)))
-    return told
+            found.append((step, "", str(error)))
+    return found
 
 
 def candidates(meeting: Meeting | Alone, mine: list[tuple[int, str, str]]) -> list[Found]:
@@ -202,10 +202,10 @@ def candidates(meeting: Meeting | Alone, mine: list[tuple[int, str, str]]) -> li
     return [Found(*one) for one in meeting.decide(mine, _merged)]
 
 
-def _merged(told: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, str, str]]:
+def _merged(surveys: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, str, str]]:
     holders: dict[tuple[int, str], int] = {}
     damages: dict[int, str] = {}
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(surveys):
         for step, digest, damage in one:
             if digest:
                 holders.setdefault((step, digest), rank)
@@ -286,7 +286,7 @@ def located(
     """
     leads = meeting.rank == lead
     mine = _codes(folder, said, advance) if leads else None
-    answer = meeting.decide(mine, lambda told: _placed(said, told))
+    answer = meeting.decide(mine, lambda answers: _placed(said, answers))
     if "torn" in answer:
         raise Torn(answer["torn"])
     codes = {int(rank): one for rank, one in answer["codes"].items()}
@@ -298,7 +298,7 @@ def located(
             files.server = Server(folder, names, answer["word"])
         address = files.server.address if files.server else None
         try:
-            every = meeting.decide(address, lambda told: told)
+            every = meeting.decide(address, lambda answers: answers)
         except TrainingError:
             files.close()
             raise
@@ -321,10 +321,10 @@ def _missing(name: str) -> str:
     return f"{name} is missing"
 
 
-def _placed(said: Marker, told: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    codes = {rank: one["codes"] for rank, one in enumerate(told) if one}
+def _placed(said: Marker, answers: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    codes = {rank: one["codes"] for rank, one in enumerate(answers) if one}
     for number, name in enumerate(said.names):
         if all(one[number] == ABSENT for one in codes.values()):
-            why = (one["why"].get(str(number)) for one in told if one)
+            why = (one["why"].get(str(number)) for one in answers if one)
             return {"torn": next(filter(None, why), _missing(name))}
     return {"codes": codes, "word": word()}

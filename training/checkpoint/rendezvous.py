@@ -22,8 +22,7 @@ from trainyard.common.errors import LostRankError, TrainingError
 LOOK = 5.0  # seconds between two looks at whether anybody gets on
 SOON, LATER = 0.005, 0.5
 """Seconds between two looks for an answer: at first, and when it takes long. The store's own wait
-would log two lines on every rank each time it runs out.
-"""
+would log two lines on every rank each time it runs out."""
 WELL, FAILED = b"+", b"-"
 NAMED = 8  # ranks, in a message
 
@@ -189,15 +188,15 @@ class Meeting:
         """Return which ranks do not come; the first rank that asks finds out, and informs the
         others.
         """
-        told = f"{name}/missing"
+        key = f"{name}/missing"
         if self._store.add(f"{name}/asked", 1) > 1:
             end = time.monotonic() + self._look
             while time.monotonic() < end:
-                if self._store.check([told]):
-                    return self._store.get(told).decode()
+                if self._store.check([key]):
+                    return self._store.get(key).decode()
                 time.sleep(SOON)
         found = self._named(name)
-        self._store.set(told, found)
+        self._store.set(key, found)
         return found
 
     def _named(self, name: str) -> str:

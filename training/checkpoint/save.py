@@ -71,8 +71,8 @@ def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str
 
     The table is on rank 0 only; it is empty elsewhere.
     """
-    told, table = Told.of(parts), Table(layouts=(), tensors={})
-    meeting.offer(f"names/{told.digest}", told.names)
+    report, table = Told.of(parts), Table(layouts=(), tensors={})
+    meeting.offer(f"names/{report.digest}", report.names)
 
     def shared(said: Sequence[Any]) -> list[list[str]]:
         nonlocal table
@@ -81,7 +81,7 @@ def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str
         table = shares.table
         return [sorted(shares.not_written[rank]) for rank in range(len(said))]
 
-    return set(meeting.deal((told.digest, told.layouts), shared)), table
+    return set(meeting.deal((report.digest, report.layouts), shared)), table
 
 
 def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:

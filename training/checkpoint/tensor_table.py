@@ -208,8 +208,7 @@ def _check_whole(name: str, shape: Numbers, spread: Spread) -> None:
 
 OFFSETS = "DCP_SHARDING_INFO"
 """Metadata key from which torch's HuggingFaceStorageReader takes a part's offsets; it can read our
-files.
-"""
+files."""
 LONGEST = 2**30  # bytes; more than any file of tensors begins with
 
 

@@ -33,8 +33,7 @@ SETTINGS: dict[str, Any] = {
 }
 CLOSE = 1e-4
 """Relative difference of float32 losses that counts as rounding: 1.8e-7 was measured over 100 steps
-of a transformer; sums in another order in a larger model may differ more.
-"""
+of a transformer; sums in another order in a larger model may differ more."""
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp"},

@@ -78,9 +78,9 @@ def _first_dimension(
 def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
     where = place(trial.one, "loss")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
-        told = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
+        shown = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
         yield Fault(
-            f"loss() gives {told}, expected one floating-point number, 0-dim",
+            f"loss() gives {shown}, expected one floating-point number, 0-dim",
             where,
             "sum over all samples and units: reduction='sum', or .sum()",
         )

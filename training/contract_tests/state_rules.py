@@ -93,9 +93,9 @@ def _unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
     found = {f"workload.{n}": v for n, v in vars(workload).items() if _plain(v)}
     for path, module in model.named_modules():
         kept = module._non_persistent_buffers_set
-        told = {name: module._buffers[name] for name in kept}
-        told |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _plain(v)}
-        found |= {f"model.{path}.{n}".replace("..", "."): v for n, v in told.items()}
+        attributes = {name: module._buffers[name] for name in kept}
+        attributes |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _plain(v)}
+        found |= {f"model.{path}.{n}".replace("..", "."): v for n, v in attributes.items()}
     return {n: v.detach().clone() if isinstance(v, Tensor) else v for n, v in found.items()}
 
 
@@ -131,8 +131,8 @@ def exported(trial: Trial) -> Iterator[Fault]:
 
 def _reopened(trial: Trial, model: nn.Module, state: dict[str, Tensor]) -> Iterator[Fault]:
     with tempfile.TemporaryDirectory() as name:
-        told = {"workload": trial.name, "workload_config": dict(trial.settings)}
-        artifact.save(Path(name), Held(state), trial.one, told, [])
+        description = {"workload": trial.name, "workload_config": dict(trial.settings)}
+        artifact.save(Path(name), Held(state), trial.one, description, [])
         workload, opened, _ = artifact.open_artifact(Path(name))
     with mode(model, training=False), torch.no_grad():
         before, _ = losses(trial.one, model, trial.batch())

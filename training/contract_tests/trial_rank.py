@@ -47,8 +47,8 @@ class Plan:
     data: str
     cases: list[Case]
     out: str
-    """JSON file that a rank writes (the rank's number is appended to the name): ``Result`` by case.
-    """
+    """JSON file that a rank writes (the rank's number is appended to the name): ``Result`` by
+    case."""
 
 
 @dataclass

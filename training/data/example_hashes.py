@@ -49,8 +49,8 @@ def _words(rows: np.ndarray) -> np.ndarray:
 
 
 ODD = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 / golden ratio; its multiples spread neighbours far apart (SplitMix64; Steele et al. 2014).
-"""
+"""2^64 / golden ratio; its multiples spread neighbours far apart (SplitMix64; Steele et al.
+2014)."""
 
 MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 

@@ -99,8 +99,8 @@ AHEAD = 3
 """Number of chunks read before they are requested."""
 
 INDICES = 1 << 14
-"""Samples whose place in the order is computed at once: costs less than 20 ns each instead of 2 µs.
-"""
+"""Samples whose place in the order is computed at once: costs less than 20 ns each instead of 2
+µs."""
 
 
 class Loader:

@@ -31,8 +31,7 @@ HASH = re.compile("[0-9a-f]{64}")
 Samples = dict[str, np.ndarray]
 """n samples by field, shape (n, *shape). A variable-width field has its values one after the other,
 and under ``<field>_offsets`` n + 1 int64 numbers: sample i is ``values[offsets[i]:offsets[i +
-1]]``.
-"""
+1]]``."""
 
 Count = Annotated[int, Constraint(ge=0)]
 FieldName = Annotated[str, Constraint(pattern=r"^[^/\\]+$")]
@@ -74,8 +73,7 @@ class Source(Frozen):
 
     name: str
     """``<number>-of-<count>``, preceded by a raw folder's name if records were kept apart by
-    folder.
-    """
+    folder."""
     records: Count
     """Number of records that went into this split."""
     samples: Count

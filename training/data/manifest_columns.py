@@ -48,8 +48,8 @@ class Columns:
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
-    """Hashes of each shard's files, shape (shards, 1 + variable-width fields), 32 bytes each (V32).
-    """
+    """Hashes of each shard's files, shape (shards, 1 + variable-width fields), 32 bytes each
+    (V32)."""
 
 
 class _Wrong(ValueError):

@@ -36,8 +36,8 @@ class MergedManifests:
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
-    """Hashes of each shard's files, shape (shards, 1 + variable-width fields), 32 bytes each (V32).
-    """
+    """Hashes of each shard's files, shape (shards, 1 + variable-width fields), 32 bytes each
+    (V32)."""
     fingerprint: str
     """SHA-256 over the form of a sample and the hashes of all shards: identifies the dataset."""
     told: Mapping[str, Sequence]
@@ -76,10 +76,12 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         names = ", ".join(manifests)
         raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
     parts = list(manifests.values())
-    told = {name: _chained([part.sources[name] for part in parts]) for name in Source.model_fields}
-    _check_sources(place, told)
+    sources = {
+        name: _chained([part.sources[name] for part in parts]) for name in Source.model_fields
+    }
+    _check_sources(place, sources)
     _check_raw(place, parts)
-    _check_complete(place, parts, told["name"])
+    _check_complete(place, parts, sources["name"])
     table = _joined(parts)
     table["digest"] = _digests(table["sha256"])
     rows = _order(table)
@@ -97,7 +99,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         bytes=table["bytes"],
         sha256=table["sha256"],
         fingerprint=_fingerprint(*kinds, table["digest"]),
-        told=told,
+        told=sources,
         raw=parts[0].raw,
     )
 
@@ -111,14 +113,14 @@ def _kind(manifest: Columns) -> str:
     return f"{FORMAT} {manifest.split} {fields!r} {workload!r}"
 
 
-def _check_sources(place: object, told: Mapping[str, Sequence]) -> None:
-    names = told["name"]
+def _check_sources(place: object, sources: Mapping[str, Sequence]) -> None:
+    names = sources["name"]
     if len(set(names)) == len(names):
         return
     found: dict[str, int] = {}
     for row, name in enumerate(names):
         first = found.setdefault(name, row)
-        if any(column[row] != column[first] for column in told.values()):
+        if any(column[row] != column[first] for column in sources.values()):
             raise DataError(
                 f"{place}: two manifests tell different things of {name}, so they are "
                 "of two different runs; empty the folder and shard the data again"

@@ -20,8 +20,7 @@ from trainyard.common.errors import DataError
 
 MAPS = 16_384
 """Largest number of files mapped at once: Linux allows a process 65,530 maps (vm.max_map_count).
-Fewer if the process may not open twice as many files: Python's mmap keeps the file open.
-"""
+Fewer if the process may not open twice as many files: Python's mmap keeps the file open."""
 
 MEMORY = 1 << 30
 """Bytes of shards in memory at once, unless ``Tables.hold`` said which ones are needed."""

@@ -97,11 +97,11 @@ def _room(array: np.ndarray, count: int, pinned: bool) -> Tensor:
 
 
 def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
-    told = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
+    given = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
     expected = {name: (view.shape[1:], view.dtype) for name, view in views.items()}
-    if told != expected:
+    if given != expected:
         raise TrainingError(
-            f"the workload's prepare gave {told} for one sample and {expected} for another of the "
+            f"the workload's prepare gave {given} for one sample and {expected} for another of the "
             "same batch; give every sample the same fields, shapes and types"
         )
     for name, value in sample.items():

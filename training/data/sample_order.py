@@ -28,21 +28,18 @@ Permutation = Callable[[np.ndarray], np.ndarray]
 TABLE = 4096
 """Largest permutation kept as a table (32 KB). A Feistel network over a tiny set needs far more
 rounds: over the 120 permutations of 5 numbers its chi-square is still 13 times its degrees of
-freedom after 12 rounds (400,000 keys).
-"""
+freedom after 12 rounds (400,000 keys)."""
 
 ROUNDS = 8
 """Rounds of the Feistel network. Measured against true permutations over 4,097 to 1,000,000
-numbers, in 6 to 500 permutations at once: with 4 rounds neighbours at distance 1 are too many by
-up to 24 standard deviations, with 5 by 21, with 6 no deviation is seen. Over 1,000 numbers
-(2,000 permutations) differences between neighbours betray 6 rounds (p = 7e-7), and not 8. A pair
-of rounds makes what is seen rarer by √n.
-"""
+numbers, in 6 to 500 permutations at once: with 4 rounds neighbours at distance 1 are too many by up
+to 24 standard deviations, with 5 by 21, with 6 no deviation is seen. Over 1,000 numbers (2,000
+permutations) differences between neighbours betray 6 rounds (p = 7e-7), and not 8. A pair of rounds
+makes what is seen rarer by √n."""
 
 BLOCK = 1 << 14
 """Positions computed at once: their few arrays of 128 KB stay in a core's cache (20 ns each, not
-33).
-"""
+33)."""
 
 _HALF = np.uint64(32)
 

@@ -60,10 +60,10 @@ def save(
         TrainingError: a rank could not write its files.
     """
     base = description.get("base")
-    told = sharded_export.export(folder, weights, workload, adapters, base, shard_bytes)
+    exported = sharded_export.export(folder, weights, workload, adapters, base, shard_bytes)
     if weights.ranks.rank != 0:
         return
-    config, ties = told
+    config, ties = exported
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in workload.files().items():
         atomic_file.write(folder / name, content)

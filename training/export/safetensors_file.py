@@ -80,17 +80,17 @@ def header(looks: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """Return (the file's header, name → offset in the file at which its tensor begins)."""
     places = {kind: place for place, kind in enumerate(TYPES)}
     order = sorted(looks, key=lambda name: (places[_kind(looks[name])], name.encode()))
-    told: dict[str, object] = {"__metadata__": METADATA}
+    entries: dict[str, object] = {"__metadata__": METADATA}
     begins, end = {}, 0
     for name in order:
         look = looks[name]
         begins[name], end = end, end + size(look)
-        told[name] = {
+        entries[name] = {
             "dtype": TYPES[_kind(look)],
             "shape": list(look.shape),
             "data_offsets": [begins[name], end],
         }
-    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text, {n: 8 + len(text) + b for n, b in begins.items()}
 

@@ -118,7 +118,8 @@ def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _depth(workload: Workload, method: str) -> int:
-    """Return how far up the class hierarchy the method is defined; 0 for the workload's own class.
+    """Return how far up the class hierarchy the method is defined; 0 for the workload's own
+    class.
     """
     homes = [workload, *type(workload).__mro__]
     return next((at for at, home in enumerate(homes) if method in vars(home)), len(homes))
@@ -232,7 +233,8 @@ class Writing:
     """
 
     def __init__(self, folder: Path, files: Files, mine: Collection[str]) -> None:
-        """Open the files; ``files``: of all ranks; ``mine``: names of those that this rank writes.
+        """Open the files; ``files``: of all ranks; ``mine``: names of those that this rank
+        writes.
         """
         self._folder, self._files, self._failure = folder, files, ""
         self._pool, self._pending = ThreadPoolExecutor(1), Future[None]()
@@ -293,8 +295,8 @@ def index(files: Files) -> str:
         "total_size": sum(map(size, looks)),
     }
     places = {name: file for file, weights in files.items() for name in weights}
-    told = {"metadata": sums, "weight_map": places}
-    return json.dumps(told, indent=2, sort_keys=True) + "\n"
+    content = {"metadata": sums, "weight_map": places}
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
 def _files(looks: Mapping[str, Tensor], most: int) -> Files:

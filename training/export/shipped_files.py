@@ -58,8 +58,7 @@ STAYING = frozenset(
     }
 )
 """Files of the rooms that are not shipped: they declare a step to the pipeline, or people run them.
-A room ends with a slash.
-"""
+A room ends with a slash."""
 
 OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 """Parts of a training's folder that belong to Trainyard, not to the user."""
@@ -73,8 +72,7 @@ WITHOUT_EFFECT = frozenset(
     )
 ) | {"training/contract_tests/", "training/simulation/", "training/watching/"}
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
-them. Everything else in training/ counts, so a new file counts until it is listed here.
-"""
+them. Everything else in training/ counts, so a new file counts until it is listed here."""
 
 ONCE_WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"

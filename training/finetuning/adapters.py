@@ -35,19 +35,16 @@ class Adapters(BaseModel):
 
     dropout: FiniteFloat = Field(default=0.0, ge=0, lt=1)
     """Share of an adapter's inputs that are dropped in training; the mask depends on the sample
-    only.
-    """
+    only."""
 
     targets: tuple[str, ...] = ()
     """Linear layers that get an adapter, by the end of their names (qkv, feed_forward.up). Empty:
-    every linear layer of the workload's blocks.
-    """
+    every linear layer of the workload's blocks."""
 
     merge: bool = False
     """Add the adapters to the model, so that model.tar.gz holds all of it, as an endpoint needs. If
     false, the archive holds only the adapters, and evaluate adds them to the base that
-    ``start_from`` names.
-    """
+    ``start_from`` names."""
 
     @property
     def scale(self) -> float:

@@ -24,8 +24,7 @@ from trainyard.common.errors import DataError, TrainingError
 
 IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
 """Weights a folder may hold that are not read: a tied embedding's copy, and values derived from the
-config.
-"""
+config."""
 
 
 def sha256(folder: Path) -> str:

@@ -96,8 +96,8 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
     for end in ends or ("",):
         if not any(_ends(name, end) for name in linear):
             raise TrainingError(
-                f"train.adapters.targets: {end!r} is not a linear layer of the model's blocks, whose "
-                f"are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
+                f"train.adapters.targets: {end!r} is not a linear layer of the model's blocks; "
+                f"theirs are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
             )
     return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
 
@@ -145,14 +145,15 @@ def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Te
 def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
-    """Write both files; ``adapters`` as ``exported`` named them, ``base`` says where the base is.
+    """Write both files; ``adapters`` as ``exported`` named them, ``base`` says where the base
+    is.
     """
     (folder / WEIGHTS).parent.mkdir(parents=True, exist_ok=True)
     whole = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
     draft = atomic_file.Draft(folder / WEIGHTS)
     with draft:
         save_file(whole, draft.temporary, {"format": "pt"})
-    told = {
+    content = {
         "peft_type": "LORA",
         "base_model_name_or_path": base.get("uri"),
         "revision": base.get("sha256"),
@@ -164,7 +165,7 @@ def write(
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    atomic_file.write(folder / SETTINGS, json.dumps(told, indent=1))
+    atomic_file.write(folder / SETTINGS, json.dumps(content, indent=1))
 
 
 def read(folder: Path) -> tuple[dict[str, Tensor], float]:
@@ -176,10 +177,10 @@ def read(folder: Path) -> tuple[dict[str, Tensor], float]:
     for name in (WEIGHTS, SETTINGS):
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: is missing; the training did not finish its model")
-    told = json.loads((folder / SETTINGS).read_bytes())
+    content = json.loads((folder / SETTINGS).read_bytes())
     found = load_file(folder / WEIGHTS)
     names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in found}
-    return {names[n]: tensor for n, tensor in found.items()}, told["lora_alpha"] / told["r"]
+    return {names[n]: tensor for n, tensor in found.items()}, content["lora_alpha"] / content["r"]
 
 
 def _ends(name: str, end: str) -> bool:

@@ -197,7 +197,8 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
 
 
 def told(known: Mapping[str, Value]) -> str | None:
-    """Describe the weights that cannot be drawn element by element, and so cost memory temporarily.
+    """Describe the weights that cannot be drawn element by element, and so cost memory
+    temporarily.
     """
     costs = {id(one): (name, one) for name, one in reversed(known.items())}
     whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]

@@ -115,7 +115,7 @@ class ByElement:
         for chunk in runs_of(self._view.size, part).chunks():
             until = done + chunk.count
             given = {n: _padded(t[done:until] if t.dim() else t, chunk) for n, t in leaves.items()}
-            made = self._made(chunk, given).expand(chunk.padded)  # computed from numbers alone it is a single number
+            made = self._made(chunk, given).expand(chunk.padded)  # numbers alone give one number
             flat[done:until] = made[: chunk.count]
             done = until
         if not into.is_contiguous():
@@ -136,7 +136,7 @@ class ByElement:
     def _made(self, chunk: Runs, pieces: dict[int, Tensor]) -> Tensor:
         for step in self._steps:
             target = (step.writes or step.makes)[0]
-            assert target is not None  # noqa: S101 (``needed`` returns only steps that write or make it)
+            assert target is not None  # noqa: S101 (``needed`` keeps steps that write it)
             before = pieces.get(target.storage)
             if before is None:
                 before = torch.zeros(chunk.padded, dtype=target.dtype)

@@ -29,8 +29,8 @@ def fill(
     for name in places.values():
         if name not in values:
             raise TrainingError(
-                f"{name} of the split model is not a weight or buffer of the whole one, so nothing is "
-                "known to begin with: let Workload.stage and Workload.tensor_parallel keep names"
+                f"{name} of the split model is not a weight or buffer of the whole one, so nothing "
+                "is known of its value: let Workload.stage and Workload.tensor_parallel keep names"
             )
 
     def made(tensor: Tensor) -> Tensor:

@@ -17,12 +17,10 @@ from torch import Tensor
 LANES = 4  # 64-bit words per value of Philox's counter
 CHUNK = 16384
 """Elements computed at once: below 32768, from which on torch uses several threads, whose pieces
-would depend on the number of threads.
-"""
+would depend on the number of threads."""
 PADDING = 256
 """Chunk lengths are multiples of this: processors compute the rest after whole vectors with other
-instructions, and an element's number must not depend on its place in a chunk.
-"""
+instructions, and an element's number must not depend on its place in a chunk."""
 SHORT = 256
 """Run length below which bits are cut from one draw over the chunk's whole range."""
 
@@ -124,5 +122,4 @@ DRAWN: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
     aten.rand_like.default: _uniform,
 }
 """Operation → function from its arguments by name to a function from 64 bits per element to its
-numbers.
-"""
+numbers."""

@@ -42,8 +42,7 @@ class EachCall(TorchDispatchMode):
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "gathered", "temporary")
 """Categories of memory. gathered: whole weights of a unit that FSDP has put together, and what it
 sends and receives for it. activations: made in a forward pass and still alive in a backward one.
-temporary: everything else.
-"""
+temporary: everything else."""
 
 GATHERS = ("all_gather", "chunk_cat", "split_with_sizes_copy", "reduce_scatter")
 """Parts of the names of operations by which FSDP gathers weights and reduces gradients."""
@@ -110,14 +109,16 @@ class Storages(EachCall):
         self._resize = resize = torch.UntypedStorage.resize_
         self._shadow = shadow = ShardingPropagator._propagate_tensor_meta_non_cached
 
-        def unseen(*schema: Any) -> Any:  # whole tensors, from which DTensor infers a result's shape
+        def unseen(*schema: Any) -> Any:  # whole tensors: DTensor infers a shape
             self._blind += 1
             try:
                 return shadow(*schema)
             finally:
                 self._blind -= 1
 
-        def resized(storage: torch.UntypedStorage, size: int) -> None:  # FSDP2 frees and allocates in this way
+        def resized(
+            storage: torch.UntypedStorage, size: int
+        ) -> None:  # as FSDP2 frees and allocates
             self._end(storage._cdata)
             resize(storage, size)
             self._see(storage, "gathered")
@@ -169,8 +170,7 @@ class Storages(EachCall):
 
 ROUND = 512
 """Multiple of bytes to which torch's caching allocator rounds allocations up (kMinBlockSize in
-c10/cuda/CUDACachingAllocator.cpp).
-"""
+c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 @dataclass(frozen=True, slots=True)

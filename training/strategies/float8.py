@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 CAPABILITY = (8, 9)
 """Compute capability of the first GPUs with float8: Ada (NVIDIA Ada GPU Architecture, 2022)."""
 MULTIPLE = 16
-"""Number that rows, columns and inner width of a product must be multiples of (torch._scaled_mm).
-"""
+"""Number that rows, columns and inner width of a product must be multiples of
+(torch._scaled_mm)."""
 
 
 class Linear(Float8Linear):

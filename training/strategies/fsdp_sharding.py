@@ -87,7 +87,8 @@ def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:
 
 
 def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
-    """Return whether the model computes in the type its weights are gathered in, without autocast.
+    """Return whether the model computes in the type its weights are gathered in, without
+    autocast.
     """
     return bool(_policy(config).param_dtype) and getattr(workload, "follows_weights", False)
 
@@ -123,7 +124,8 @@ def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
 
 
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
-    """Shard the norms inside that are in no unit yet, as one unit gathered and computed in float32.
+    """Shard the norms inside that are in no unit yet, as one unit gathered and computed in
+    float32.
     """
     inside = [m for m in _outside_units(module) if isinstance(m, NORMS)]
     if found := [m for m in inside if [*m.parameters(recurse=False)]]:

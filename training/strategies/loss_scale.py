@@ -17,7 +17,8 @@ from training.initial.initial_values import local
 
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
-    """Multiply in place by a 0-dim tensor, in each tensor's own type and device (``cpu_offload``).
+    """Multiply in place by a 0-dim tensor, in each tensor's own type and device
+    (``cpu_offload``).
     """
     alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
@@ -32,8 +33,7 @@ INITIAL, GROWTH, BACKOFF, INTERVAL = 2.0**16, 2.0, 0.5, 2000
 LEAST = 1.0
 """Smallest scale: a gradient that is not finite at this scale is so without scaling, and the
 training ends. The same minimum as in Megatron-LM (``--min-loss-scale``) and DeepSpeed
-(``min_loss_scale``).
-"""
+(``min_loss_scale``)."""
 
 TOLD = 3
 """Number of values that ``LossScale.told`` returns."""

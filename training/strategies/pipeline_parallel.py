@@ -165,7 +165,8 @@ class Pipeline:
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
     def copies(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, name of the same parameter in the last of this rank's stages that has it).
+        """Yield (name, name of the same parameter in the last of this rank's stages that has
+        it).
         """
         for names, _ in self._shared:
             yield from ((name, names[-1]) for name in names[:-1])

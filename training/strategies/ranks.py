@@ -34,8 +34,7 @@ class Ranks:
     device: torch.device
     subgroups: bool = True
     """True if further process groups can be created beside the one of all ranks (needed by health
-    checks).
-    """
+    checks)."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sum over all ranks, computed in place."""

@@ -58,7 +58,8 @@ class Single:
 
     @staticmethod
     def backend() -> str | None:
-        """Return the process group's backend, registered; None for gloo, or nccl if there are GPUs.
+        """Return the process group's backend, registered; None for gloo, or nccl if there are
+        GPUs.
         """
         return None
 

@@ -25,8 +25,8 @@ from training.watching.watcher import Watcher, read_watching
 METRIC = re.compile(
     rf"(?:^|[\s,{{])['\"]?([A-Za-z_][\w.]*)['\"]?\s*[=:]\s*['\"]?{NUMBER}(?=['\"\s,}}]|$)"
 )
-"""A name and its number, each with or without quotes: Transformers prints both in quotes since 5.
-"""
+"""A name and its number, each with or without quotes: Transformers prints both in quotes since
+5."""
 
 SAME = {"eval_loss": "validation_loss", "val_loss": "validation_loss", "global_step": "step",
         "train_loss": "loss"}  # fmt: skip
@@ -39,7 +39,8 @@ def main(
     max_steps: Annotated[int, typer.Option(help="Steps of the whole training.")] = 0,
     warmup_steps: Annotated[int, typer.Option(help="Steps in which the learning rate rises.")] = 0,
     fine_tuning: Annotated[
-        bool, typer.Option("--fine-tuning", help="The training starts from a model, perhaps at its lowest loss.")
+        bool,
+        typer.Option("--fine-tuning", help="It starts from a model, maybe at its lowest loss."),
     ] = False,
 ) -> None:
     plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)

@@ -23,8 +23,7 @@ from trainyard.common import atomic_file
 
 COLLECTIVES = 2000
 """Collectives that the recorder keeps per rank: torch's default, several steps of a model of 80
-blocks.
-"""
+blocks."""
 
 KEPT = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PLACE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")

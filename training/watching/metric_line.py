@@ -61,8 +61,7 @@ METRICS: tuple[tuple[str, str], ...] = tuple(
     (name, rf"(?:^|\s){key}={NUMBER}") for name, key in NAMES.items()
 )
 """SageMaker's MetricDefinitions as (name, regular expression with the value as its group). At most
-40.
-"""
+40."""
 
 
 def metric_line(metrics: Mapping[str, float]) -> str:

@@ -83,7 +83,8 @@ class Reports:
 
 
 def read_history(path: Path, step: int) -> list[dict[str, float]]:
-    """Return the metric lines up to a step; none, with a warning, if they are missing or damaged.
+    """Return the metric lines up to a step; none, with a warning, if they are missing or
+    damaged.
     """
     if not step:
         return []

@@ -25,13 +25,11 @@ log = logging.getLogger(__name__)
 OF_OTHERS = 0.85
 """Lowest acceptable speed relative to the median of the job's GPUs of the same kind. Healthy ones
 differ by up to 8 % (Sinha et al. 2022, "Not All GPUs Are Created Equal", SGEMM on V100 and
-A100).
-"""
+A100)."""
 
 OF_MACHINES = 0.7
 """Lowest acceptable all-reduce speed within a machine, relative to the median of the job's
-machines.
-"""
+machines."""
 
 REPLACE = "start the job again: a restart within the job returns to this machine"
 

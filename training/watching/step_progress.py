@@ -32,8 +32,7 @@ from training.watching.rules.stalled_rank import LINES, OF, RATIO
 
 OWN = ("data", "forward_backward", "optimizer")
 """Parts of a step that are a rank's own work, see ``training.watching.clock``. All ranks have met
-before clipping, so little of the optimizer's part is waiting; not every step saves a checkpoint.
-"""
+before clipping, so little of the optimizer's part is waiting; not every step saves a checkpoint."""
 
 LOOK = {
     "data": "its loader is late: look at that machine's disk, network and cores, and at "
@@ -141,8 +140,7 @@ log = logging.getLogger(__name__)
 
 RANKS = 64
 """Largest number of ranks, the first ones, whose own seconds are in a line. The slowest of all is
-in the ``straggler_ratio``, and in the log by name.
-"""
+in the ``straggler_ratio``, and in the log by name."""
 
 
 class Progress:
@@ -219,8 +217,8 @@ class Progress:
         """Return the gradient's norm and the updates that it caused (none if the step was left
         out); with float16 also the loss scale and the number of steps left out so far.
         """
-        told = [row[-weight_updates.COUNT :] for row in numbers.told]
-        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(told)}
+        measured = [row[-weight_updates.COUNT :] for row in numbers.told]
+        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(measured)}
         scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
         return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
 
@@ -241,7 +239,8 @@ class Progress:
 
 
 def _seen(order: Order | None, position: int) -> dict[str, float]:
-    """Return the samples taken so far of each input of a mixture, and the epochs that this makes.
+    """Return the samples taken so far of each input of a mixture, and the epochs that this
+    makes.
     """
     if not isinstance(order, MixtureOrder):
         return {}

@@ -225,7 +225,7 @@ class MLflow:
         Raises:
             TrainingError: the server does not answer, or refuses.
         """
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent to third parties
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # sends nothing to third parties
         if self._uri.startswith("sqlite:///"):
             Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
 

@@ -20,8 +20,7 @@ class RuleSettings(BaseModel):
 
     action: Action = "warn"
     """warn: a line in the log and a metric. stop: also stop all ranks after the same step; a
-    checkpoint is kept, and the job fails with the reason. off: the rule is not run.
-    """
+    checkpoint is kept, and the job fails with the reason. off: the rule is not run."""
 
 
 @dataclass(frozen=True, slots=True)

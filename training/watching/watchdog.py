@@ -199,7 +199,8 @@ class Watch:
         return late
 
     def _beats(self) -> dict[int, float]:
-        """Return rank → time of its last sign of life, for ranks that have not reported their end.
+        """Return rank → time of its last sign of life, for ranks that have not reported their
+        end.
         """
         number = self._attempt.number
         said = zip(self._read("rank", number), self._read("end", number), strict=True)
@@ -301,7 +302,8 @@ class Watch:
         return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
 
     def _dump(self) -> str:
-        """Save the flight recorder's last collectives; return their path as the end of a message.
+        """Save the flight recorder's last collectives; return their path as the end of a
+        message.
         """
         kept = flight_recorder.dump(self._folder, self._ranks.rank)
         return f"; this rank's last collectives: {kept}" if kept else ""

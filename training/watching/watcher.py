@@ -51,13 +51,11 @@ GONE = 20
 
 REPLAYED = 200
 """Lines of a resumed training from which earlier findings are reconstructed: twice the longest
-window of a rule.
-"""
+window of a rule."""
 
 TIMED = ("_seconds", "data_stall", "straggler_ratio")
 """Suffixes of metrics that are unusual in a process's first line, when it starts threads, compiles
-kernels and fills its loader.
-"""
+kernels and fills its loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +69,16 @@ class Event:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The event as a line of the history: ``{"step": 120, "watch.exploding_gradients": 53.2}``.
+        """The event as a line of the history: ``{"step": 120, "watch.exploding_gradients":
+        53.2}``.
         """
         return {"step": self.step, f"watch.{self.rule}": float(self.found.value)}
 
     @property
     def line(self) -> str:
         """The event as a log line: a metric line, followed by its meaning and a fix."""
-        told = metric_line({**self.metrics, "threshold": float(self.found.threshold)})
-        return f"{told} action={self.action}: {self.found.says}; {self.found.fix}"
+        text = metric_line({**self.metrics, "threshold": float(self.found.threshold)})
+        return f"{text} action={self.action}: {self.found.says}; {self.found.fix}"
 
     @property
     def reason(self) -> str:

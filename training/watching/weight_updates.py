@@ -21,15 +21,13 @@ COUNT = 3
 
 SAMPLED = 2**14
 """Approximate number of sampled elements of a matrix. Root mean squares of so many agree with those
-of all to a few hundredths, while a rule's thresholds are powers of ten; all elements took as
-long as four of AdamW's steps.
-"""
+of all to a few hundredths, while a rule's thresholds are powers of ten; all elements took as long
+as four of AdamW's steps."""
 
 BESIDE = 16
 """Sampled elements that are adjacent: a processor's cache line. So they come from a thousand rows;
 whole rows would be four of a large vocabulary's embedding, where those of rare words have no
-gradient for hundreds of steps.
-"""
+gradient for hundreds of steps."""
 
 
 @torch.no_grad()
@@ -88,10 +86,10 @@ def _sample(tensor: Tensor) -> Tensor:
     return flat[: len(flat) // BESIDE * BESIDE].view(-1, BESIDE)[::apart]
 
 
-def metrics(told: Sequence[Sequence[float]]) -> dict[str, float]:
+def metrics(measured: Sequence[Sequence[float]]) -> dict[str, float]:
     """Return the line's metrics from every rank's measurements, without those that no rank has."""
     usual, least, gradients = (
-        [one for one in column if isfinite(one)] for column in zip(*told, strict=True)
+        [one for one in column if isfinite(one)] for column in zip(*measured, strict=True)
     )
     found: dict[str, float] = {}
     if usual:

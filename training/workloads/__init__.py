@@ -97,23 +97,20 @@ class Workload(Protocol):
 
     by_batch: bool
     """True if the model draws torch's random numbers by other means than torch's modules
-    (``functional.dropout``), so that another micro_batch makes another training; optional,
-    default False.
-    """
+    (``functional.dropout``), so that another micro_batch makes another training; optional, default
+    False."""
 
     loss_parallel: bool
     """True if ``loss`` accepts outputs that are a DTensor, sharded over the classes, and computes
     their loss by ``functional.cross_entropy`` (or log_softmax and nll_loss): no rank holds whole
-    logits then. Optional; by default ``loss`` gets outputs that ``tensor_parallel`` left sharded
-    as whole tensors.
-    """
+    logits then. Optional; by default ``loss`` gets outputs that ``tensor_parallel`` left sharded as
+    whole tensors."""
 
     follows_weights: bool
     """True if the model computes in the type of its weights, from the embedding to the outputs.
     With precision bfloat16 under fsdp it then runs without autocast, in bfloat16 throughout; any
     other model's operations take the types that autocast chooses. Inputs are not cast. Optional,
-    default False.
-    """
+    default False."""
 
     def __init__(self, packing: Packing) -> None: ...
 
@@ -158,7 +155,8 @@ class Workload(Protocol):
         """
 
     def flops(self, model: "torch.nn.Module") -> float:
-        """Return the floating-point operations per unit, forward and backward, of the whole model.
+        """Return the floating-point operations per unit, forward and backward, of the whole
+        model.
         """
 
     def blocks(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
@@ -286,7 +284,8 @@ class Workload(Protocol):
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Return baseline → metric → value on the test split, fitted on ``limit`` units of train.
+        """Return baseline → metric → value on the test split, fitted on ``limit`` units of
+        train.
         """
 
     def baseline_scores(

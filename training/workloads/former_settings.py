@@ -10,8 +10,8 @@ FORMER = {
     "active_experts": None,
     "balance_rate": None,
 }
-"""Setting → the value with which it had no effect; None: any value, if the others have no effect.
-"""
+"""Setting → the value with which it had no effect; None: any value, if the others have no
+effect."""
 
 
 def without(given: Any) -> Any:

@@ -64,8 +64,7 @@ class Simple:
 
     fitted: tuple[Literal["constant"], ...] = ()
     """Baselines to fit. ``constant``: the same outputs for every sample, those of the least loss on
-    the training split; for a cross-entropy the class shares, for a squared error the mean.
-    """
+    the training split; for a cross-entropy the class shares, for a squared error the mean."""
 
     group: str | None = None
     """Category column whose equal values mark examples that depend on each other."""
@@ -100,8 +99,8 @@ class Simple:
     @cache
     def packed(cls) -> type[column_packing.Packing]:
         """Return the ``Packing`` of a module that does not define one, derived from the columns."""
-        told = {"columns": cls.columns, "__module__": cls.__module__}
-        return type("Packing", (column_packing.Packing,), told)
+        members = {"columns": cls.columns, "__module__": cls.__module__}
+        return type("Packing", (column_packing.Packing,), members)
 
     def __init__(self, packing: "Packing") -> None:
         self.packing, self.config = packing, packing.config

@@ -19,8 +19,7 @@ class Column:
     """Kind of the values. ``text``: a string. ``category``: a string, integer or boolean, given as
     a string, in a ``pa.DictionaryArray``. ``number``: given as float64. ``bytes``: an image, a
     sound, given as ``pa.binary()``. ``list``: finite numbers, given as a list of float64.
-    ``timestamp``: a moment, given as int64: microseconds since 1970 in UTC.
-    """
+    ``timestamp``: a moment, given as int64: microseconds since 1970 in UTC."""
 
     required: bool = True
     """True if a record without a value is bad, and quarantined."""
@@ -33,8 +32,7 @@ class Column:
 
     refuse: Callable[[bytes], str | None] | None = None
     """For ``bytes``: function that returns why a value is unusable (``is cut off``), or None; an
-    unusable value makes its record bad, quarantined before training.
-    """
+    unusable value makes its record bad, quarantined before training."""
 
     dtype: Literal[
         "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float32", "float64"
@@ -60,14 +58,12 @@ class WorkloadSpec:
 
     baselines_scored: bool = False
     """True if the workload has the baselines' scores of single examples
-    (``Workload.baseline_scores``), so that the gate can say how far the model is from each of
-    them, with its uncertainty.
-    """
+    (``Workload.baseline_scores``), so that the gate can say how far the model is from each of them,
+    with its uncertainty."""
 
     packed_with: tuple[str, ...] | None = None
     """Settings that the samples depend on; changing another one does not shard again. They must
-    form a valid configuration by themselves. None: all settings.
-    """
+    form a valid configuration by themselves. None: all settings."""
 
     refuse_split: Callable[[Any, int, int], str | None] = lambda config, tensor, pipeline: (
         "its model is made for no split: set tensor_parallel and pipeline_parallel to 1"
@@ -75,8 +71,7 @@ class WorkloadSpec:
         else None
     )
     """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split over them,
-    or None.
-    """
+    or None."""
 
     refuse_layout: Callable[[Any, "Layout"], str | None] = lambda config, layout: (
         "its sequences are not shared by ranks: set context_parallel to 1"
@@ -84,13 +79,11 @@ class WorkloadSpec:
         else None
     )
     """(settings, layout of the ranks) → why the model cannot be laid out in this way, or None; for
-    checks that need more than the two numbers of ``refuse_split``.
-    """
+    checks that need more than the two numbers of ``refuse_split``."""
 
     compared_in: tuple[str, ...] | None = None
     """Metrics that are ratios of sums over examples, so that the scores contain them and a champion
-    can be compared in them. None: all metrics.
-    """
+    can be compared in them. None: all metrics."""
 
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Function from settings to the slices of the examples (``evaluate.slices``)."""
@@ -100,24 +93,20 @@ class WorkloadSpec:
 
     summarised: bool = False
     """True if its packing has ``examples``. The shard step then writes a summary of the train split
-    (its examples' hashes and at most 2 GiB of its samples), and the evaluation finds leaks and
-    fits baselines from that instead of reading the split.
-    """
+    (its examples' hashes and at most 2 GiB of its samples), and the evaluation finds leaks and fits
+    baselines from that instead of reading the split."""
 
     base_differences: Callable[[Any, Mapping[str, Any]], list[str]] | None = None
     """(settings, a Hugging Face config.json) → their differences in words; empty if the training
-    can start from its weights. None: the workload takes no such model.
-    """
+    can start from its weights. None: the workload takes no such model."""
 
     packages: tuple[str, ...] = ()
     """Packages that its code imports beyond ``steps/requirements.txt``: names in
-    ``locks/packages.txt``. The steps that run it install them.
-    """
+    ``locks/packages.txt``. The steps that run it install them."""
 
     folder_slice: str | None = None
     """The slice that is an example's input (``data.inputs``), or the first folder of the raw data;
-    ``shard.by_folder`` keeps folders apart.
-    """
+    ``shard.by_folder`` keeps folders apart."""
 
     def sliced_by_input(self, config: Any) -> str | None:
         """Return ``folder_slice``; None if that name means something else, such as a column."""

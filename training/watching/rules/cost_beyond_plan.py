@@ -19,8 +19,7 @@ class CostBeyondPlan(RuleSettings):
 
     minutes: FiniteFloat | None = Field(default=None, gt=0)
     """Planned minutes of training for this job; if left out, a recipe's max_runtime_minutes, after
-    which SageMaker stops it.
-    """
+    which SageMaker stops it."""
 
     usd: FiniteFloat | None = Field(default=None, gt=0)
     """Planned cost in US dollars, with usd_an_hour; the lower of the two limits counts."""

@@ -22,8 +22,7 @@ class DeadUpdates(RuleSettings):
 
     least: FiniteFloat = Field(default=1e-8, gt=0)
     """Smallest normal ‖update‖ / ‖weights‖ of any matrix. (Debugger's small_threshold is also
-    1e-8.)
-    """
+    1e-8.)"""
 
     lines: int = Field(default=5, ge=2)
     """Consecutive lines, after the warm-up, in which it must be smaller."""
@@ -55,7 +54,8 @@ def _meant(history: History, settings: DeadUpdates) -> bool:
 
 
 def _at(line: Line, peak: float) -> float:
-    """Return a line's smallest update scaled to the peak learning rate; infinite if its rate is 0.
+    """Return a line's smallest update scaled to the peak learning rate; infinite if its rate is
+    0.
     """
     if not peak:
         return line["update_ratio_least"]

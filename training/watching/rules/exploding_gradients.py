@@ -32,8 +32,7 @@ class ExplodingGradients(RuleSettings):
 
     lines: int = Field(default=3, ge=1)
     """Lines, of the last twice as many, in which the norm exceeds it and twice any earlier norm; or
-    it exceeds it in all of the last four times as many.
-    """
+    it exceeds it in all of the last four times as many."""
 
 
 def check(history: History, settings: ExplodingGradients, plan: Plan) -> Finding | None:

@@ -26,8 +26,7 @@ EARLY, LATE = 60, 400
 
 SURE = 3.0
 """Standard errors above which a fall is seen, and up to which one is possible: the test is repeated
-at every line, and two errors happen by chance.
-"""
+at every line, and two errors happen by chance."""
 
 STILL = 6e-8
 """‖update‖ / ‖weights‖ that float32 rounds away: below it there is nothing to wait for."""
@@ -42,8 +41,7 @@ RISING = (
 
 SURE_OF_RISE = 6.0
 """Standard errors that count as a rise: tested many times, and from the lowest block. From the
-first line they are standard deviations, since that is a single value.
-"""
+first line they are standard deviations, since that is a single value."""
 
 
 class LossNotFalling(RuleSettings):
@@ -51,8 +49,7 @@ class LossNotFalling(RuleSettings):
 
     lines: int = Field(default=20, ge=5)
     """Metric lines examined as a block; nothing is reported before there are twice as many, or
-    during the warm-up of the learning rate.
-    """
+    during the warm-up of the learning rate."""
 
     share: FiniteFloat = Field(default=0.02, gt=0, lt=1)
     """Share of its first value by which the loss should have fallen."""
@@ -60,19 +57,16 @@ class LossNotFalling(RuleSettings):
     moved: FiniteFloat = Field(default=0.1, ge=0)
     """Sum of ‖update‖ / ‖weights‖ over the steps, of the median matrix, before which a loss that
     does not fall is not reported: a hundred steps at the usual 1e-3. Used if the lines contain
-    it.
-    """
+    it."""
 
     rise: FiniteFloat = Field(default=0.05, gt=0)
     """Share by which the loss may be above its first value before each of the recent lines
     exceeding it, by more than its noise, is reported. (Debugger's increase_threshold_percent is
-    also 5 %.)
-    """
+    also 5 %.)"""
 
     regained: FiniteFloat = Field(default=0.5, gt=0)
     """Share of the loss's fall by which it may rise again, if that rise is at least ``share``
-    itself.
-    """
+    itself."""
 
 
 def check(history: History, settings: LossNotFalling, plan: Plan) -> Finding | None:

@@ -32,8 +32,7 @@ class Overfitting(RuleSettings):
 
     rise: FiniteFloat = Field(default=0.05, gt=0)
     """Share by which the validation loss may exceed its lowest value, or its fluctuation between
-    validations if that is more.
-    """
+    validations if that is more."""
 
     looks: int = Field(default=3, ge=1)
     """Consecutive validations in which it must be exceeded."""

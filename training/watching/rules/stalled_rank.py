@@ -14,21 +14,18 @@ from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSetti
 
 RATIO = 1.25
 """A rank is slow if its own work takes this multiple of the median. Means over a line's steps of
-equal ranks differ by at most 10 % (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so one
-of two ranks is above it by chance in 6 % of the lines, one of many in 1.3 %.
-"""
+equal ranks differ by at most 10 % (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so one of
+two ranks is above it by chance in 6 % of the lines, one of many in 1.3 %."""
 
 LINES, OF = 6, 8
 """A rank is named if it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines
 of two ranks (28 × 2 × 0.057⁶), more rarely among more. A single long step (a checkpoint, a page
-that was swapped out, a batch of long samples) is not reported.
-"""
+that was swapped out, a batch of long samples) is not reported."""
 
 
 WINDOW = 100
 """Lines whose waiting is summed: on a busy machine some rank is slow for some lines, and on a
-laptop all ranks share one.
-"""
+laptop all ranks share one."""
 
 
 class StalledRank(RuleSettings):
@@ -45,7 +42,8 @@ class StalledRank(RuleSettings):
 
 
 def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None:
-    """Return a finding with the slowest rank's lowest ratio in the lines in which it is too large.
+    """Return a finding with the slowest rank's lowest ratio in the lines in which it is too
+    large.
     """
     slow = [
         (int(line["straggler_rank"]), line["straggler_ratio"])
@@ -72,7 +70,8 @@ def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None
 
 
 def _waited(history: History, rank: int, ratio: float) -> float:
-    """Return the seconds of the last lines in which the others waited, if a step is all own work.
+    """Return the seconds of the last lines in which the others waited, if a step is all own
+    work.
     """
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):

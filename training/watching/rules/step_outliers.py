@@ -31,13 +31,11 @@ class StepOutliers(RuleSettings):
 
     times: FiniteFloat = Field(default=3.0, gt=1)
     """Multiple of the median step time of the last 100 lines above which a line is an outlier; for
-    steps with more units than usual it is scaled up accordingly.
-    """
+    steps with more units than usual it is scaled up accordingly."""
 
     count: int = Field(default=10, ge=1)
     """Outliers among the last 100 lines; consecutive ones count once. (Debugger's n_outliers is
-    also 10.)
-    """
+    also 10.)"""
 
     share: FiniteFloat = Field(default=0.2, gt=0, lt=1)
     """Share of the total time that they cost."""

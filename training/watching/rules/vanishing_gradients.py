@@ -37,8 +37,7 @@ class VanishingGradients(RuleSettings):
 
     least: FiniteFloat | None = Field(default=None, gt=0)
     """Smallest normal root mean square of a gradient's elements, of any matrix. Left out: the
-    optimizer's epsilon, 1e-8 for adamw; with lamb nothing is too small.
-    """
+    optimizer's epsilon, 1e-8 for adamw; with lamb nothing is too small."""
 
     lines: int = Field(default=5, ge=2)
     """Consecutive lines, after the warm-up, in which it must be smaller."""

@@ -1,2 +1,3 @@
-"""Image classification: images are decoded and augmented in the loader's threads; a small ResNet.
+"""Image classification: images are decoded and augmented in the loader's threads; a small
+ResNet.
 """

@@ -76,7 +76,8 @@ class Classes:
         return np.array(self.counts) / sum(self.counts)
 
     def check(self, parts: Iterable[Mapping[str, Any]]) -> None:
-        """Check a split's labels. Raises: DataError: it has labels that the model cannot predict.
+        """Check a split's labels. Raises: DataError: it has labels that the model cannot
+        predict.
         """
         if unknown := sorted(labels(parts).keys() - set(self.names)):
             raise DataError(

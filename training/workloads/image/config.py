@@ -16,13 +16,12 @@ class ImageConfig(BaseModel):
 
     image: str = "bytes"
     """Column of the encoded images: JPEG, PNG, WebP and other formats that Pillow reads. bytes: the
-    files of a folder; jpg;png: members of WebDataset's archives; otherwise a column of Parquet
-    or JSON Lines.
-    """
+    files of a folder; jpg;png: members of WebDataset's archives; otherwise a column of Parquet or
+    JSON Lines."""
 
     label: str = "label"
-    """Column of the class. label: the first folder in a file's path; cls: a member of an archive.
-    """
+    """Column of the class. label: the first folder in a file's path; cls: a member of an
+    archive."""
 
     size: int = Field(default=224, ge=8, le=1024)
     """Width and height, in pixels, at which the model sees an image."""
@@ -32,8 +31,7 @@ class ImageConfig(BaseModel):
 
     crop_area: tuple[Share, Share] = (0.08, 1.0)
     """Range of the share of an image's area that is cut out and scaled to size in training (Szegedy
-    et al. 2015). (1, 1): the largest part with the drawn ratio.
-    """
+    et al. 2015). (1, 1): the largest part with the drawn ratio."""
 
     crop_ratio: Annotated[FiniteFloat, Field(ge=1, le=4)] = 4 / 3
     """Largest ratio of the longer to the shorter side of that part."""
@@ -46,16 +44,14 @@ class ImageConfig(BaseModel):
 
     depths: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(2, 2, 2, 2), min_length=1)
     """Residual blocks of each stage; each further stage halves width and height. (2, 2, 2, 2) is
-    ResNet-18.
-    """
+    ResNet-18."""
 
     width: int = Field(default=64, ge=16, multiple_of=16)
     """Channels of the first stage; each further stage has twice as many."""
 
     stem: Literal["large", "small"] = "large"
     """large: images shrink to a quarter before the first stage (ResNet's own). small: they do not;
-    for images of up to about 64 pixels.
-    """
+    for images of up to about 64 pixels."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

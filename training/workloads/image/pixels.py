@@ -67,7 +67,8 @@ def middle(whole: tuple[int, int], config: ImageConfig) -> Box:
 
 
 def part(whole: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
-    """Draw a crop of random area and ratio (Szegedy et al. 2015, "Going deeper with convolutions").
+    """Draw a crop of random area and ratio (Szegedy et al. 2015, "Going deeper with
+    convolutions").
     """
     width, height = whole
     ratios = -math.log(config.crop_ratio), math.log(config.crop_ratio)

@@ -163,7 +163,7 @@ class Workload(Simple):
             for name, blocks in self.baseline_scores(train, test, limit).items()
         }
         return {
-            name: {metric: told["value"] for metric, told in metrics.items()}
+            name: {metric: entry["value"] for metric, entry in metrics.items()}
             for name, metrics in found.items()
         }
 
@@ -249,7 +249,7 @@ class Residual(nn.Module):
         self.second_norm = Norm(outside // GROUP, outside)
         same = inside == outside and stride == 1
         self.shortcut = None if same else nn.Conv2d(inside, outside, 1, stride, bias=False)
-        nn.init.zeros_(self.second_norm.weight)  # initially the block equals its shortcut (Goyal et al. 2017)
+        nn.init.zeros_(self.second_norm.weight)  # begins as its shortcut (Goyal et al. 2017)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.first_norm(self.first(x)))

@@ -84,7 +84,8 @@ def evaluate(
 
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:
-    """Return whole samples from the front of the dataset: at least one, at most ``limit`` tokens.
+    """Return whole samples from the front of the dataset: at least one, at most ``limit``
+    tokens.
     """
     [width] = dataset.fields["tokens"].shape
     count = min(len(dataset), max(1, limit // width))

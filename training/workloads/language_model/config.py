@@ -153,8 +153,7 @@ class RopeScaling(BaseModel):
 
     rope_type: Literal["linear", "llama3"]
     """linear: every frequency divided by factor (Chen et al. 2023). llama3: only those whose
-    wavelength is long relative to the original context, with a smooth transition (Llama 3.1).
-    """
+    wavelength is long relative to the original context, with a smooth transition (Llama 3.1)."""
 
     factor: FiniteFloat = Field(ge=1)
     """Factor by which the context became longer."""
@@ -204,15 +203,12 @@ class LanguageModelConfig(BaseModel):
 
     records: Literal["documents", "completions"] = "documents"
     """Kind of raw record. documents: ``text``, of which every token is predicted; samples are
-    windows of the texts. completions: ``prompt`` and ``completion``, of which only the
-    completion is predicted; each record is a sample, or, with attend document, as many as fit
-    share one.
-    """
+    windows of the texts. completions: ``prompt`` and ``completion``, of which only the completion
+    is predicted; each record is a sample, or, with attend document, as many as fit share one."""
 
     attend: Literal["window", "document"] = "window"
     """How far attention reaches back. window: to the window's beginning, over all documents in it.
-    document: to the beginning of the token's own document, where positions restart, too.
-    """
+    document: to the beginning of the token's own document, where positions restart, too."""
 
     layers: int = Field(default=4, ge=1)
     """Transformer blocks."""
@@ -247,12 +243,11 @@ class LanguageModelConfig(BaseModel):
 
     norm_eps: FiniteFloat | None = Field(default=None, gt=0)
     """Value that RMSNorm adds to the mean square. None: the type's machine epsilon, 1.2e-7 in
-    float32.
-    """
+    float32."""
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
-    """Biases of the attention. qkv: of queries, keys and values (Qwen2). all: also of the output.
-    """
+    """Biases of the attention. qkv: of queries, keys and values (Qwen2). all: also of the
+    output."""
 
     qk_norm: bool = False
     """Normalise each head's query and key before the rotation (Qwen3)."""

@@ -195,7 +195,7 @@ class Transformer(nn.Module):
         self.parts = 1  # parts into which tensor-parallel ranks split the stream's positions
         self.embedding = nn.Embedding(vocabulary, config.dim)
         blocks = {str(n): Block(config) for n in range(config.layers)}
-        self.blocks = nn.ModuleDict(blocks)  # a dictionary, so that a stage's blocks keep the model's names
+        self.blocks = nn.ModuleDict(blocks)  # keyed, so that a stage keeps the names
         self.norm = nn.RMSNorm(config.dim, config.norm_eps)
         tied = config.tie_embeddings
         self.unembedding = None if tied else nn.Linear(config.dim, vocabulary, bias=False)

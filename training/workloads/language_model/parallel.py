@@ -87,7 +87,8 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
 
 
 def narrowed(x: Tensor) -> Tensor:
-    """Convert to autocast's type, so that tensors and their gradients travel between ranks in it.
+    """Convert to autocast's type, so that tensors and their gradients travel between ranks in
+    it.
     """
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

@@ -21,8 +21,7 @@ from trainyard.common.errors import DataError
 
 Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Maps samples (n, width) to −ln p of every target and whether it was the likeliest, (n, width -
-1).
-"""
+1)."""
 
 
 def padding(samples: Any, end: int) -> Any:

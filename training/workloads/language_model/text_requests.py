@@ -81,7 +81,9 @@ def _packed(packing: Packing, texts: Mapping[str, str]) -> Samples:
         record = pa.record_batch({n: pa.array([text], pa.string()) for n, text in texts.items()})
     except UnicodeEncodeError:
         names = ", ".join(texts)
-        raise DataError(f"{names}: holds half of a surrogate pair, which is not a character") from None
+        raise DataError(
+            f"{names}: holds half of a surrogate pair, which is not a character"
+        ) from None
     added, left = packer.add(record), packer.flush()
     return {name: np.concatenate([added[name], left[name]]) for name in added}
 

@@ -122,7 +122,7 @@ class Workload:
         return [model.embedding] if untied and model.first else []
 
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
-        from training.workloads.language_model import parallel  # imported only if needed: takes 0.7 s
+        from training.workloads.language_model import parallel  # takes 0.7 s: only if needed
 
         parallel.tensor_parallel(self._own(model, "tensor_parallel"), mesh)
 

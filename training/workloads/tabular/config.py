@@ -28,19 +28,16 @@ class TabularConfig(BaseModel):
 
     group: str | None = None
     """Column whose equal values mark related rows (flights of one day): standard errors and the
-    choice of the baselines' settings count groups, not rows. None: each row on its own.
-    """
+    choice of the baselines' settings count groups, not rows. None: each row on its own."""
 
     group_ordered: bool = False
     """Set it if successive groups are similar, as days are: the gate then compares models as if
     there were fewer groups. The values must be whole numbers, dates or times (ISO 8601, one
-    zone).
-    """
+    zone)."""
 
     min_count: int = Field(default=10, ge=1)
     """Category values in fewer rows of the training split than this share one embedding with unseen
-    ones.
-    """
+    ones."""
 
     embedding: int = Field(default=8, ge=1)
     """Width of each category's embedding."""

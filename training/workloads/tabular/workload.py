@@ -75,7 +75,8 @@ class Workload(Simple):
         return self._features
 
     def fit(self, train: Dataset) -> None:
-        """Learn means, standard deviations and vocabularies from the manifests' statistics alone.
+        """Learn means, standard deviations and vocabularies from the manifests' statistics
+        alone.
         """
         self._features = Features.of(self.config, train.statistics)
 
@@ -101,7 +102,7 @@ class Workload(Simple):
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """Yield a block row per table row; slices are category columns, with the data's own values.
+        """Yield a row per table row; slices are category columns, with the data's own values.
 
         A value that is too rare to have an embedding is ``other``, a missing one ``missing``. Slice
         ``source``, unless a column has that name: the input or raw folder of the row.
