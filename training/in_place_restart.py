@@ -1,7 +1,7 @@
 """Restarts in place: torchrun's agent restarts all ranks when one has ended. No torch here.
 
 The agent restarts after any exit status but 0, ``PET_MAX_RESTARTS`` times. An error that would
-recur (a wrong setting, a loss that is not finite, a stop that was asked for) is in the failure file
+recur (a wrong setting, a loss that is not finite, a requested stop) is in the failure file
 by then, and a restarted rank that finds it there ends at once with the same message.
 """
 

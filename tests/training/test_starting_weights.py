@@ -174,7 +174,7 @@ def of_another_form(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [(torn, "is not as it was written: bytes 0 to "),
-     (stray, "other.safetensors is no file of this checkpoint; remove it"),
+     (stray, "other.safetensors does not belong to this checkpoint; remove it"),
      (without_lineage, "does not say what it was trained with; begin with"),
      (of_another_form, "complete.json is of form 1; this version reads 2"),
      (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
@@ -232,7 +232,7 @@ def other_shape(model: Path) -> None:
     ("change", "said"),
     [(other_workload, "is a model of workload 'tabular'; this training is of 'toys.ragged'"),
      (other_shape, "are not those of this training's model: Error(s) in loading state_dict"),
-     (lambda model: (model / "config.json").unlink(), "holds no config.json; it is no model of"),
+     (lambda model: (model / "config.json").unlink(), "holds no config.json; it is not a model of"),
      (lambda model: (model / "model.safetensors").write_bytes(b"{"), "are not those of this")],
 )  # fmt: skip
 def test_a_model_that_is_none_of_this_trainings_is_an_error(short, train, own, change, said):
@@ -264,7 +264,7 @@ def test_every_part_of_a_training_may_be_named():
     ("fields", "said"),
     [({}, "set one of the two"),
      ({"checkpoint": BUCKET, "model": "s3://bucket/m"}, "set one of the two"),
-     ({"checkpoint": BUCKET, "may_differ": ["colour"]}, "colour is no part of a training"),
+     ({"checkpoint": BUCKET, "may_differ": ["colour"]}, "colour is not a part of a training"),
      ({"model": "s3://bucket/m", "may_differ": ["code"]}, "may_differ code is for checkpoint"),
      ({"checkpoint": BUCKET, "model_sha256": "0" * 64}, "model_sha256 is for model"),
      ({"checkpoint": "checkpoints/here"}, "start_from.checkpoint"),

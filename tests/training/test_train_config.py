@@ -43,7 +43,10 @@ def test_recomputation_reads_what_older_recipes_say(written, policy):
             {"precision": "fp8"},
             "hyperparameter precision: is 'fp8'; .*'float64', 'float32', 'bfloat16' or 'float16'",
         ),
-        ({"micro_batch": "3"}, "^hyperparameters: global_batch 8 is no multiple of micro_batch 3"),
+        (
+            {"micro_batch": "3"},
+            "^hyperparameters: global_batch 8 is not a multiple of micro_batch 3",
+        ),
         ({"learning_rate": None}, "hyperparameter learning_rate: is missing; add --learning_rate"),
     ],
 )

@@ -121,8 +121,9 @@ def _stored(packing: Packing, name: str, numbers: np.ndarray) -> np.ndarray:
     if dtype.kind in "iu" and (wrong := np.flatnonzero(stored != numbers)).size:
         kind = packing.columns[name].kind
         raise DataError(
-            f"column {name}: {numbers[wrong[0]]:g} is not a valid {dtype} (nan: a missing value); mend "
-            f"the data, or give the column another dtype, as {name}: Column('{kind}', dtype='float32')"
+            f"column {name}: {numbers[wrong[0]]:g} is not a valid {dtype} (nan: a missing value); "
+            "mend the data, or give the column another dtype, as "
+            f"{name}: Column('{kind}', dtype='float32')"
         )
     return stored
 

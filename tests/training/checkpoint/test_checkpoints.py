@@ -165,7 +165,7 @@ TEARS = {
     ),
     "part is a folder": (
         lambda f: replace(part(f), Path.mkdir),
-        rf"{SHARD}\.safetensors is no file",
+        rf"{SHARD}\.safetensors is not a file",
     ),
     "marker of another step": (
         lambda f: edit(f / "complete.json", step=4),
@@ -173,7 +173,7 @@ TEARS = {
     ),
     "marker that points elsewhere": (
         lambda f: edit(f / "complete.json", files={"../x.safetensors": {"bytes": 0, "sha256": ""}}),
-        "complete.json names a file that is no shard",
+        "complete.json names a file that is not a shard",
     ),
 }
 """What befell the newest checkpoint, and what the log says of it."""

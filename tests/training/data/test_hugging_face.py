@@ -114,7 +114,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path):
         ({"ignore_data_skip": False}, "ignore_data_skip: is False"),
         (
             {"gradient_accumulation_steps": 5},
-            r"samples=7\): is no multiple .* batch, 10",
+            r"samples=7\): is not a multiple .* batch, 10",
         ),
     ],
 )

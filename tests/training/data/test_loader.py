@@ -249,7 +249,7 @@ def test_an_error_of_the_thread_is_raised_each_time_that_its_batch_is_asked_for(
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused(dataset):
-    with pytest.raises(ValueError, match="global_batch=10 is no multiple of micro"):
+    with pytest.raises(ValueError, match="global_batch=10 is not a multiple of micro"):
         Loader(dataset, make_order(dataset, "uniform"), global_batch=10, micro_batch=4)
 
 

@@ -218,7 +218,10 @@ def test_a_folder_that_is_no_base_is_refused_by_name(base, tmp_path, damage, exp
 @pytest.mark.parametrize(
     ("tuning", "expected"),
     [
-        ({"adapters": {"targets": ["q_proj"]}}, "'q_proj' is no linear layer of the model's block"),
+        (
+            {"adapters": {"targets": ["q_proj"]}},
+            "'q_proj' is not a linear layer of the model's block",
+        ),
         ({"adapters": {"rank": 0}}, "tuning.adapters.rank: Input should be greater than"),
         ({"freeze": ["layers.*"]}, "train.freeze: 'layers.*' matches none of the model's weights"),
         ({"freeze": ["*"]}, "all weights of the model are frozen"),

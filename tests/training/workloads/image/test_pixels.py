@@ -88,7 +88,7 @@ def test_an_image_that_was_cut_off_is_refused_wherever(format_):
 
 
 def test_what_is_no_image_is_told_in_the_same_words_each_time():
-    assert refuse(b"<html>not found</html>") == "is no image: its first bytes are b'<html>no'"
+    assert refuse(b"<html>not found</html>") == "is not an image: its first bytes are b'<html>no'"
     assert refuse(b"<html>not found</html>") == refuse(b"<html>not found</html>")
 
 

@@ -249,7 +249,7 @@ def test_requests_are_answered_with_a_class_and_its_probability(workload, model)
         ({"picture": ""}, "expected .*image"),
         ({"image": 5}, "expected .*image"),
         ({"image": "QUI"}, "image: is 'QUI', expected base64"),
-        ({"image": "QUI="}, "image: is no image: its first bytes are b'AB'"),
+        ({"image": "QUI="}, "image: is not an image: its first bytes are b'AB'"),
     ],
 )
 def test_a_request_without_an_image_is_refused(workload, model, request_, message):
