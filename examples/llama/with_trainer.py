@@ -16,7 +16,7 @@ from training.data.torch_dataset import ShardDataset, collate
 @dataclass
 class Model:
     base: str = ""
-    """Folder of a model to begin with; none: fresh weights."""
+    """Folder of a model to start from; empty: fresh weights."""
     layers: int = 2
     dim: int = 128
     heads: int = 4

@@ -1,7 +1,8 @@
 """XGBoost's workers find each other: Rabit's tracker, started from what the launcher tells.
 
-torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others are told where
-           it is by torch's store, which the launcher has open already
+torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others learn its
+           address
+           from torch's store, which the launcher has open already
 none       one process a node, in an image that need not have torch: SM_HOSTS; the first host starts
            the tracker at a port that all know
 """
@@ -24,7 +25,7 @@ PATIENCE = 120.0  # seconds until the tracker must listen
 
 @contextmanager
 def joined() -> Iterator[tuple[int, int]]:
-    """(rank, world size) within a communicator of all processes."""
+    """Context with a communicator of all processes; yields (rank, world size)."""
     if "RANK" in os.environ:
         from torch.distributed import rendezvous
 
@@ -40,7 +41,7 @@ def joined() -> Iterator[tuple[int, int]]:
 
 
 Told = dict[str, str | int]
-"""What a worker must know of the tracker."""
+"""Settings with which a worker connects to the tracker."""
 
 
 def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, Told]:
@@ -61,7 +62,9 @@ def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
 
 
 def _started(world: int, address: str, port: int) -> RabitTracker:
-    """Task ids decide the ranks: the first process has the first part of the rows each time."""
+    """Start the tracker. Task ids decide the ranks: the first process always has the first part of
+    the rows.
+    """
     tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
     tracker.start()
     return tracker
@@ -69,7 +72,9 @@ def _started(world: int, address: str, port: int) -> RabitTracker:
 
 @contextmanager
 def _connected(told: Told) -> Iterator[None]:
-    """A refused connection is tried again: the first host may not listen yet."""
+    """Join the communicator; refused connections are retried, as the first host may not listen
+    yet.
+    """
     end = time.monotonic() + PATIENCE
     context = CommunicatorContext(dmlc_communicator="rabit", **told)
     while True:

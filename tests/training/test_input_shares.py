@@ -1,4 +1,4 @@
-"""The weights of a mixture: what they may be, and which whole numbers they stand for."""
+"""The weights of a mixture: allowed values, and the whole numbers that they become."""
 
 import math
 

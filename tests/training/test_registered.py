@@ -1,4 +1,4 @@
-"""What a recipe can name is there, and what is there can be named."""
+"""Everything that a recipe can name exists, and everything that exists can be named."""
 
 import ast
 from pathlib import Path
@@ -16,7 +16,9 @@ from training.workloads import spec
 
 
 def classes(path: Path) -> list[str]:
-    """Classes of a module that can be started: those derived from another strategy, and Single."""
+    """Return a module's classes that can be started: those derived from another strategy, and
+    Single.
+    """
     nodes = [n for n in ast.parse(path.read_text(encoding="utf-8")).body]
     known = {place.partition(".")[2] for place in places()}
     found = [n for n in nodes if isinstance(n, ast.ClassDef)]

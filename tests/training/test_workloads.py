@@ -1,4 +1,4 @@
-"""Finding a workload by name, and what is said when that goes wrong."""
+"""Finding a workload by name, and the errors if it fails."""
 
 from pathlib import Path
 

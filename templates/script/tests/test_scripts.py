@@ -1,4 +1,4 @@
-"""The three scripts fit each other: a short training, its evaluation, an answer."""
+"""Check that the three scripts fit together: a short training, its evaluation, a request."""
 
 import json
 import os
@@ -11,7 +11,7 @@ CODE = PROJECT / "code"
 
 
 def run(script, folder, *arguments):
-    """A script as SageMaker runs it, in folders below ``folder``."""
+    """Run a script as SageMaker does, in folders below ``folder``."""
     environment = {
         "SM_MODEL_DIR": str(folder / "model"),
         "SM_OUTPUT_DATA_DIR": str(folder / "output"),

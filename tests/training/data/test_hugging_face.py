@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer takes up the data where its checkpoint left them."""
+"""Hugging Face's Trainer resumes the data at its checkpoint's position."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class StopsAfter(TrainerCallback):
 
 
 def train(folder: Path, args: TrainingArguments, *callbacks: TrainerCallback) -> ShardDataset:
-    """As a process that is started, or started again, does; its weights are in output_dir."""
+    """Train as a process does that is started or restarted; its weights are in output_dir."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(

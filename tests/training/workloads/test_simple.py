@@ -1,4 +1,4 @@
-"""A workload of four methods: what it gets for nothing."""
+"""A workload of four methods, and the defaults that it gets."""
 
 import json
 import subprocess
@@ -173,7 +173,7 @@ def test_what_is_not_written_is_named():
 
 
 class Everything(Simple):
-    """A column of each kind; the model looks at what a test says."""
+    """A column of each kind; the model uses those that a test names."""
 
     columns = {
         "list": Column("list", length=2, dtype="int16"),

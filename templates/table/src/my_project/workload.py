@@ -1,4 +1,4 @@
-"""House prices from a table: the columns, what the network takes of them, and the loss.
+"""House prices from a table: the columns, the network's inputs, and the loss.
 
 The shard step imports this module without torch; so torch is imported where it is used.
 """
@@ -10,7 +10,7 @@ DISTRICTS = 64  # a district's hash falls into one of so many embeddings
 
 
 class Workload(Simple):
-    """See training/workloads/simple.py for all that can be overridden."""
+    """See training/workloads/simple.py for everything that can be overridden."""
 
     columns = {
         "area": Column("number"),

@@ -1,4 +1,4 @@
-"""Decoding and augmentation: what a seed decides, and what cannot be decoded."""
+"""Decoding and augmentation: the seed's effect, and files that cannot be decoded."""
 
 import io
 import random
@@ -69,7 +69,7 @@ def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
 
 
 def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
-    """So a small part of the processor's time; as much as scaling differs by."""
+    """That takes a small part of the CPU time; the limit is the difference between scalings."""
     smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
     files = {}
     for format_ in ("JPEG", "PNG"):
