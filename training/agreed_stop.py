@@ -50,8 +50,7 @@ class Store(Protocol):
 
 
 class Agreement:
-    """One rank's part in the agreement; ``look`` and ``may_begin`` may be called from different
-    threads.
+    """One rank's part in the agreement; ``look`` and ``may_begin`` may run in different threads.
 
     Args:
         begun: the last step that this rank has begun or finished.
@@ -133,8 +132,7 @@ class Agreement:
 
 
 class Stop:
-    """Context in which SIGTERM is remembered instead of obeyed: the training ends between two
-    steps.
+    """Context in which SIGTERM is remembered, not obeyed: the training ends between two steps.
 
     AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so
     it is a courtesy to whoever does; what a lost node costs is bounded by checkpoint_interval.

@@ -39,8 +39,8 @@ BY_BATCH = {
 
 
 class TrainConfig(Layout):
-    """Settings of the training loop: each field is a hyperparameter of the job and an argument of
-    its script.
+    """Settings of the training loop: each is a hyperparameter of the job and its script's
+    argument.
     """
 
     max_steps: int = Field(ge=1)
@@ -200,8 +200,7 @@ class TrainConfig(Layout):
         return count
 
     def steps_per_epoch(self, samples: int) -> int:
-        """Return the optimizer steps in which ``samples`` samples are seen once, the last step
-        whole.
+        """Return the optimizer steps in which ``samples`` samples are seen once, rounded up.
 
         An epoch's end inside a global batch goes on with the next epoch's samples.
         """

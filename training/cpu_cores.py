@@ -13,7 +13,7 @@ TASKS = Path("/proc/self/task")
 
 
 def cores(quota: Path = QUOTA) -> int:
-    """Return how many cores this process may use, by its affinity and a container's quota (cgroup
+    """Return how many cores this process may use: its affinity, and a container's quota (cgroup
     v2).
     """
     known = hasattr(os, "sched_getaffinity")

@@ -49,9 +49,7 @@ class Dropout(nn.Dropout):
         return self._dropped(x, sizes, [range(size) for size in sizes])
 
     def _of_part(self, x: Any) -> Tensor:
-        """Apply dropout to a DTensor: each rank drops in its part what it would drop in the
-        whole.
-        """
+        """Apply dropout to a DTensor: each rank drops what it would drop in the whole."""
         local, sizes = x.to_local(), x.shape[1:]
         mine = [range(size) for size in x.shape]
         for ranks, placement in enumerate(x.placements):
@@ -67,8 +65,8 @@ class Dropout(nn.Dropout):
         return type(x).from_local(dropped, x.device_mesh, x.placements, **layout)
 
     def _dropped(self, x: Tensor, sizes: Sequence[int], mine: Sequence[range]) -> Tensor:
-        """Drop elements of ``x``; ``mine``: its index ranges in the dimensions, of ``sizes``, of a
-        sample.
+        """Drop elements of ``x``; ``mine``: its index ranges in a sample's dimensions, of
+        ``sizes``.
         """
         element = torch.zeros((), dtype=torch.int32, device=x.device)
         for number, (size, part) in enumerate(zip(sizes, mine, strict=True)):
@@ -100,7 +98,7 @@ def name_places(model: nn.Module) -> list[Dropout]:
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
-    """Return random words of the samples at positions ``first`` … of a training, (count, 2)
+    """Return random words of ``count`` samples of a training from ``first`` on, (count, 2)
     int32.
     """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")

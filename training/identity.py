@@ -82,8 +82,8 @@ class Parts(BaseModel):
         return json_sha256(self.code)
 
     def differences(self, before: "Parts") -> dict[str, str]:
-        """Return part → how it differs from another training's, in words; each setting is a
-        separate part.
+        """Return part → how it differs from another training's, in words; settings are listed
+        singly.
         """
         mine, theirs = self._flat(), before._flat()
         found = {

@@ -50,9 +50,7 @@ class Mixture(BaseModel):
 
     @property
     def phases(self) -> list[tuple[int, dict[str, int]]]:
-        """Phases: (first optimizer step, counted from 0; input → whole-number share of the
-        samples).
-        """
+        """Phases: (first optimizer step, from 0; input → whole-number share of the samples)."""
         starts = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
         return [(step, parts(weights)) for step, weights in starts]
 
@@ -116,7 +114,7 @@ def read_mixture(text: str) -> Mixture | None:
     """Parse the hyperparameter ``mixture``, JSON; empty for a training on one input.
 
     Raises:
-        TrainingError: it is malformed; names what.
+        TrainingError: it is malformed; names the field.
     """
     if not text:
         return None
@@ -129,7 +127,7 @@ def read_mixture(text: str) -> Mixture | None:
 
 
 def told(mixture: Mixture | None) -> list[dict[str, Any]] | None:
-    """What of it belongs to the training's identity: shares, however the weights were written."""
+    """Return the mixture's part of the training's identity: shares, not the weights as written."""
     if mixture is None:
         return None
     return [{"step": step, "shares": shares} for step, shares in mixture.phases]

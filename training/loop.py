@@ -37,9 +37,7 @@ Report = Callable[[dict[str, float]], None]
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
-    """Return the model on meta with its initial values, the same on every rank; see
-    training.initial.
-    """
+    """Return the model on meta with initial values, the same on every rank (training.initial)."""
     torch.use_deterministic_algorithms(config.deterministic)
     return built(workload.model, config.seed)
 
@@ -211,9 +209,7 @@ class Loop:
 
     @torch.no_grad()
     def _validate(self, validation: Dataset) -> tuple[float, dict[str, float]]:
-        """Return the mean loss over the validated samples, shared by the ranks, and that of each
-        input.
-        """
+        """Return the mean loss of the validated samples, over all ranks, and that of each input."""
         strategy = self.strategy
         looked_at = validated(self.config, validation, self._mixture)
         modes = {module: module.training for module in strategy.model.modules()}
@@ -294,8 +290,7 @@ class Loop:
 
 
 def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -> Order:
-    """Return the order that ``config.shuffle`` asks for; inputs are mixed by weight if there are
-    any.
+    """Return the order that ``config.shuffle`` asks for; several inputs are mixed by weight.
 
     Raises:
         DataError: an input of the mixture has no samples.

@@ -39,9 +39,7 @@ def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module)
 
 
 def by_batch(workload: Workload, model: nn.Module) -> bool:
-    """Return whether draws or normalisation depend on the micro-batch; a workload may declare
-    that.
-    """
+    """Return whether the micro-batch affects draws or normalisation; a workload may declare it."""
     return getattr(workload, "by_batch", False) or any(map(_by_batch, model.modules()))
 
 
@@ -105,8 +103,7 @@ class MicroBatches:
     def end(
         self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, checked: bool = False
     ) -> None:
-        """Finish the step after all backward passes; ``groups`` together span the data-parallel
-        ranks.
+        """Finish the step after all backward passes; ``groups`` span the data-parallel ranks.
 
         Args:
             finite: boolean, 0-dim, on the device; if false, buffers stay unchanged.
@@ -119,8 +116,7 @@ class MicroBatches:
         self._buffers.end(groups, finite)
 
     def _check_undrawn(self) -> None:
-        """Check after the first step that no numbers were drawn that the identity does not account
-        for.
+        """Check after the first step that the identity accounts for all numbers drawn.
 
         Raises:
             TrainingError: the model drew such numbers.
@@ -191,9 +187,7 @@ class Buffers:
         return [module._buffers[name] for module, name in self._places]
 
     def put(self, tensors: Sequence[Tensor]) -> None:
-        """Put other tensors in the buffers' places; what autograd has kept of the old ones is
-        unchanged.
-        """
+        """Replace the buffers' tensors; those that autograd has kept are unchanged."""
         for (module, name), tensor in zip(self._places, tensors, strict=True):
             module._buffers[name] = tensor
 
@@ -260,16 +254,12 @@ class Again:
         self._buffers = Buffers(block)
 
     def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
-        """Return the contexts of the first pass and of its repetition; call it at the first
-        pass.
-        """
+        """Return the contexts of the first pass and of its repetition; call at the first pass."""
         return nullcontext(), _Pass(self._dropouts, self._buffers)
 
 
 class _Pass:
-    """Context of a repeated pass; a class, not a generator, since it may be entered more than
-    once.
-    """
+    """Context of a repeated pass; a class, since a generator could not be entered twice."""
 
     def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers

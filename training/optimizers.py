@@ -38,9 +38,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def decayed(model: nn.Module) -> set[str]:
-    """Return the names of the weights that are decayed: not norms and biases, which have one
-    dimension.
-    """
+    """Return the names of the decayed weights: not norms and biases, which have one dimension."""
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
 
 
@@ -196,8 +194,8 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int, finite: Tensor) -> None:
-        """Update the average after optimizer step ``step`` (from 0): average ← d × average + (1 −
-        d) × weights.
+        """Update the average after step ``step`` (from 0): average ← d × average + (1 − d) ×
+        weights.
 
         Args:
             finite: boolean, 0-dim, on the weights' device; if false, nothing changes.

@@ -136,9 +136,7 @@ def _moved(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def _all_reduce(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Measure a rank's all-reduces: on a CPU the seconds that it computes, not those that it
-    waits.
-    """
+    """Measure a rank's all-reduces: on a CPU the seconds of computing, not of waiting."""
     for size in MESSAGES[device.type]:
         whole = torch.zeros(size // 4, device=device)
         dist.barrier()
@@ -209,9 +207,7 @@ def rate(row: Mapping[str, Any]) -> float:
 
 
 def _link(found: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes per second that leave a rank in a ring in the largest all-reduce; 0 for one
-    rank.
-    """
+    """Return the bytes per second leaving a rank in the largest ring all-reduce; 0 for one rank."""
     n, rows = len(found), [row for one in found for row in one.get("all_reduce", ())]
     if not rows:
         return 0.0

@@ -232,9 +232,7 @@ def measured(
 def summarised(
     lines: Mapping[int, Sequence[Mapping[str, float]]], batches: Mapping[int, int]
 ) -> list[Point]:
-    """Summarise world size → metric lines of its steps as points, relative to the smallest world
-    size.
-    """
+    """Summarise world size → its steps' metric lines as points, relative to the smallest world."""
     points: list[Point] = []
     for world, found in sorted(lines.items()):
         rates = [line["units_per_second"] for line in found]

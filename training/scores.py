@@ -65,9 +65,7 @@ def ratios(blocks: Iterable[Block]) -> Metrics:
 
 
 def standard_error(pulls: np.ndarray) -> float:
-    """Return the standard error from how far each group pulls the metric from its value; NaN for
-    one group.
-    """
+    """Return the standard error from each group's pull on the metric; NaN for one group."""
     count = len(pulls)
     return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
 

@@ -224,8 +224,7 @@ def _trackers(asked: Asked, built: Built) -> Any:
 
 
 def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
-    """Log what the training starts from, and copy its earlier metric lines if given; run on one
-    rank.
+    """Log what the training starts from, and copy its earlier metric lines; run on one rank.
 
     Args:
         differs: result of ``check_differences``.
@@ -287,9 +286,7 @@ def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
 
 
 def check_alike(parts: Parts, ranks: Ranks) -> None:
-    """Raises: TrainingError: a rank trains something other than rank 0; all must run one
-    training.
-    """
+    """Check that all ranks run one training. Raises: TrainingError: a rank differs from rank 0."""
     every = ranks.gather(parts)
     for rank, other in enumerate(every):
         if differs := other.differences(every[0]):

@@ -6,7 +6,7 @@ python -m training.shapes --workload my_package.my_workload --workload-config '{
 The model is traced without numbers, on one rank and on two that share its products, under each
 policy of recomputation; no weight takes memory. A workload that learns from its data (columns,
 classes), prepares its samples or has ragged ones needs a folder of its shards: ``--samples`` of
-them are the batch. Figures are those of a token: of a unit of the workload, where a sample has
+them are the batch. Figures are per token: per unit of the workload, if a sample has
 several.
 """
 
@@ -117,9 +117,7 @@ def _name(number: int, count: int) -> str:
 
 
 def _kept(alone: Traced, shared: Traced | None, number: int, tokens: int) -> dict[str, float]:
-    """Return the bytes that two ranks keep whole, and those that they share; one rank keeps
-    both.
-    """
+    """Return the bytes that two ranks keep whole, and those shared; one rank keeps both."""
     one = alone.parts[number].kept
     two = shared.parts[number].kept if shared else one
     split = min(max(0, 2 * (one - two)), one)

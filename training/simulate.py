@@ -127,7 +127,7 @@ ROUND_LARGE = 2 * MIB  # kRoundLarge
 
 @dataclass
 class Pool:
-    """Blocks of one kind.
+    """Free and reserved blocks of one kind.
 
     Attributes:
         free: (size, address) of free blocks, smallest first.
@@ -142,8 +142,8 @@ class Pool:
     top: int = 0  # end of the addresses given out so far
 
     def take(self, size: int) -> int:
-        """Return the address of ``size`` bytes: in the smallest free block that holds them, or in
-        new memory.
+        """Return the address of ``size`` bytes, in the smallest sufficient free block or new
+        memory.
         """
         place = bisect_left(self.free, (size, -1))
         if place == len(self.free):

@@ -209,9 +209,7 @@ def _folder_sha256(asked: StartFrom, channel: Path) -> str:
 
 
 def _newest(asked: StartFrom, channel: Path) -> Start:
-    """Return the checkpoint itself, or the newest in a training's folder; its files are hashed
-    later.
-    """
+    """Return the checkpoint, or the newest in a training's folder; its files are hashed later."""
     if (channel / marker.NAME).is_file():
         folders = [channel]
     else:
@@ -248,9 +246,7 @@ def check_step(start: Start, config: TrainConfig) -> None:
 
 
 def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
-    """Return how much of each input was read in the first ``step`` steps; None without a
-    mixture.
-    """
+    """Return the mixture's phases in the first ``step`` steps; None without a mixture."""
     if parts.mixture is None:
         return None
     return [phase for phase in parts.mixture if phase["step"] < step]

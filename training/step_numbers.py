@@ -69,9 +69,7 @@ class Step:
             )
 
     def _positions(self, ranks: Sequence[int], global_batch: int) -> str:
-        """Return the positions in the order that these ranks took; if empty, those that all ranks
-        took.
-        """
+        """Return the positions in the order that these ranks took; all ranks' if empty."""
         first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
         every = {*self.shares}
         mine = {self.shares[rank] for rank in ranks} or every
@@ -98,8 +96,8 @@ class Numbers:
     """
 
     def __init__(self, device: torch.device, share: int = 0) -> None:
-        """Start without steps; ``share``: index (from 0) of the part of the global batch that this
-        rank takes.
+        """Start without steps; ``share``: index (from 0) of this rank's part of the global
+        batch.
         """
         self._share = share
         self.finite = torch.ones((), dtype=torch.bool, device=device)

@@ -138,9 +138,7 @@ class ScheduleEntry:
     equal."""
 
     def refuse(self, micro_batches: int, ranks: int, stages: int) -> str | None:
-        """Return why so many micro-batches cannot be shared, with the arithmetic; None if they
-        can.
-        """
+        """Return why so many micro-batches cannot be shared, with the arithmetic, or None."""
         if micro_batches < ranks:
             return f"{ranks} ranks need as many micro-batches to be busy"
         rounds = micro_batches // ranks

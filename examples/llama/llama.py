@@ -1,6 +1,4 @@
-"""The model of the three training loops: a small Llama over bytes, created from a config,
-offline.
-"""
+"""The model of the three training loops: a small Llama over bytes, from a config, offline."""
 
 from typing import TYPE_CHECKING
 

@@ -62,9 +62,7 @@ def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
 
 
 def _started(world: int, address: str, port: int) -> RabitTracker:
-    """Start the tracker. Task ids decide the ranks: the first process always has the first part of
-    the rows.
-    """
+    """Start the tracker; task ids decide the ranks, so the first process has the first rows."""
     tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
     tracker.start()
     return tracker
@@ -72,9 +70,7 @@ def _started(world: int, address: str, port: int) -> RabitTracker:
 
 @contextmanager
 def _connected(told: Told) -> Iterator[None]:
-    """Join the communicator; refused connections are retried, as the first host may not listen
-    yet.
-    """
+    """Join the communicator; retries, since the first host may not listen yet."""
     end = time.monotonic() + PATIENCE
     context = CommunicatorContext(dmlc_communicator="rabit", **told)
     while True:

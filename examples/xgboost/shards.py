@@ -26,7 +26,7 @@ class Split:
         self.columns: Columns = workload["categories"], workload["numbers"]
 
     def rows(self, part: int = 0, parts: int = 1) -> np.ndarray:
-        """Return every ``parts``-th sample from the ``part``-th on as a structured array,
+        """Return a structured array of every ``parts``-th sample from the ``part``-th on,
         copied.
         """
         arrays = [np.load(path, mmap_mode="r") for path in self._paths]
@@ -35,9 +35,7 @@ class Split:
         return np.concatenate([array[(part - start) % parts :: parts] for array, start in pairs])
 
     def values(self) -> list[dict[str, int]]:
-        """Return for each category: value → hash, for all values in the split; the manifests list
-        them.
-        """
+        """Return value → hash for each category, over all values in the split's manifests."""
         found: list[dict[str, int]] = [{} for _ in self.columns[0]]
         for manifest in self.manifests:
             for statistics in manifest["sources"]["statistics"]:

@@ -89,7 +89,7 @@ class Placement(TorchFunctionMode):
 
 
 def inside_torch() -> bool:
-    """Return whether a torch strategy is the caller: FSDP's own tensors are on its mesh's device,
+    """Return whether a torch strategy calls: FSDP's own tensors are on its mesh's device,
     ``cpu``.
     """
     frame = sys._getframe(1)
@@ -130,9 +130,7 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def simulate() -> Placement:
-    """Simulate an accelerator in this process from now on: ranks use it, tensors from files do
-    not.
-    """
+    """Simulate an accelerator in this process: ranks use it, tensors from files do not."""
     from training.initial import fill_memory
     from training.strategies.single import Single
 

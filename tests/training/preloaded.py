@@ -1,6 +1,4 @@
-"""Modules that the ranks' fork server imports once; none of the ranks has to collect them as
-garbage.
-"""
+"""Modules that the ranks' fork server imports once; no rank has to collect them as garbage."""
 
 import importlib
 

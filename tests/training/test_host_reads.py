@@ -1,6 +1,4 @@
-"""Places where the host would wait for a GPU are found without one; a training's steps have
-none.
-"""
+"""Places where the host would wait for a GPU are found without one; our steps have none."""
 
 import json
 

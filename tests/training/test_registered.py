@@ -16,9 +16,7 @@ from training.workloads import spec
 
 
 def classes(path: Path) -> list[str]:
-    """Return a module's classes that can be started: those derived from another strategy, and
-    Single.
-    """
+    """Return a module's classes that can be started: Single, and those derived from a strategy."""
     nodes = [n for n in ast.parse(path.read_text(encoding="utf-8")).body]
     known = {place.partition(".")[2] for place in places()}
     found = [n for n in nodes if isinstance(n, ast.ClassDef)]

@@ -1,6 +1,4 @@
-"""A training on a mixture: the same curve on any ranks, killed, resumed and continued
-differently.
-"""
+"""A training on a mixture: the same curve on any ranks, killed, resumed and continued."""
 
 import json
 import shutil
@@ -176,9 +174,7 @@ def test_a_training_that_is_resumed_is_bitwise_the_undisturbed_one(root, train, 
 
 
 def test_with_weights_that_change_later_a_checkpoint_goes_on_as_if_it_had_been_so(root, train):
-    """A change after the checkpoint's step need not be declared; the outcome is that of one
-    training.
-    """
+    """A change after the checkpoint's step need not be declared, and does not alter the outcome."""
     short = train(root, mixture=mixture(), max_steps=5, **LATER)
     whole = train(copy_inputs(root, "whole"), mixture=mixture(step5=CHANGED), **LATER)
     settings = {"mixture": mixture(step5=CHANGED), "start_from": going_on("max_steps"), **LATER}

@@ -68,9 +68,7 @@ def test_a_block_keeps_what_the_formula_says_and_what_this_model_copies():
 
 
 def test_elementwise_work_is_as_eager_kernels_move_it():
-    """The formula counts rotated queries and keys as one pass in 16 bits; ours rotates in
-    float32.
-    """
+    """The formula counts the rotation of queries and keys in 16 bits; ours rotates in float32."""
     found, expected = language_model().units[1], by_formula().units[1]
     assert expected.elementwise_bytes < found.elementwise_bytes < 2.5 * expected.elementwise_bytes
 

@@ -280,8 +280,8 @@ def test_a_setting_that_makes_no_sense_says_why(fields, said):
 
 
 def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path, train):
-    """recorded/3052fb24.tar.xz has the data and the checkpoint of step 4, as that commit wrote
-    them.
+    """recorded/3052fb24.tar.xz has the data and the checkpoint of step 4, written by that
+    commit.
     """
     with tarfile.open(Path(__file__).parent / "recorded/3052fb24.tar.xz") as recorded:
         unpack(recorded, tmp_path)

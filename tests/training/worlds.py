@@ -147,9 +147,7 @@ def train_and_resume(
 
 
 def run_apart(*given) -> None:
-    """Run ``run_rank`` in a process forked from this one: some libraries keep state of earlier
-    trainings.
-    """
+    """Run ``run_rank`` in a forked process: some libraries keep state of earlier trainings."""
     process = multiprocessing.get_context("fork").Process(target=run_rank, args=given)
     process.start()
     process.join()

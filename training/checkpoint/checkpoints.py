@@ -135,9 +135,7 @@ class Checkpoints:
             ) from failure
 
     def progress(self, step: int) -> dict[str, float]:
-        """Return fields for a metric line: steps in no complete checkpoint, and whether a save
-        failed.
-        """
+        """Return fields for a metric line: unsaved steps, and whether a save failed."""
         return {
             "unsaved_steps": step - self._whole,
             "checkpoint_failures": int(self._failure is not None),
@@ -232,9 +230,7 @@ class Checkpoints:
     # writing
 
     def _shared(self, state: Mapping[str, Tensor]) -> Share:
-        """Return what this rank writes; agreed on again when the ranks' states have changed
-        shape.
-        """
+        """Return what this rank writes; agreed on again if the ranks' states have changed shape."""
         parts = save.parts_of(state)
         if self._share is None or self._share.parts != parts:
             self._release()

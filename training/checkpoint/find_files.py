@@ -193,8 +193,7 @@ def survey(folder: Path) -> list[tuple[int, str, str]]:
 
 
 def candidates(meeting: Meeting | Alone, mine: list[tuple[int, str, str]]) -> list[Found]:
-    """Return all machines' checkpoints, newest first; a copy complete on one machine hides damage
-    on others.
+    """Return all machines' checkpoints, newest first; a complete copy hides a damaged one.
 
     Args:
         mine: ``survey`` of this machine, from one rank of each machine; empty from the others.

@@ -49,9 +49,7 @@ class Lineage(BaseModel):
         return cls(parts=parts, stretches=(stretch,))
 
     def after(self, step: int, before: "Lineage") -> "Lineage":
-        """Return the lineage of this training when it resumes at ``step`` from a checkpoint with
-        lineage ``before``.
-        """
+        """Return this training's lineage when it resumes at ``step`` from lineage ``before``."""
         mine = self.stretches[-1].model_copy(update={"since": step})
         kept = tuple(stretch for stretch in before.stretches if stretch.since < step)
         if kept and kept[-1].model_copy(update={"since": step}) == mine:

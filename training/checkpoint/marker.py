@@ -84,15 +84,13 @@ def folder_of(folder: Path, step: int) -> Path:
 
 
 def steps(folder: Path, name: str = NAME) -> list[int]:
-    """Return the steps of the checkpoints in ``folder`` that have a marker, in order; strays are
-    left out.
-    """
+    """Return the steps of ``folder``'s checkpoints with a marker, in order, without strays."""
     found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
     return [step for step in found if (folder_of(folder, step) / name).is_file()]
 
 
 def unfinished(folder: Path) -> list[int]:
-    """Return the steps of the checkpoints in ``folder`` that have shards, or parts of them, but no
+    """Return the steps of the checkpoints in ``folder`` that have shards, even partial, but no
     marker.
     """
     found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))

@@ -155,9 +155,7 @@ class File:
             into.copy_(part)
 
     def _cuts(self, one: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
-        """Yield (begin and end in the file, begin in the slice, lengths) of each piece read at
-        once.
-        """
+        """Yield (begin and end in the file, begin in the slice, lengths) of each piece to read."""
         said = self._header.get(one.name)
         if said is None or tuple(said["shape"]) != one.sizes:
             raise Torn(f"{self._name} does not hold what the marker says of {one.name}")

@@ -96,7 +96,7 @@ class Meeting:
         return self._heard(name, f"{name}/answer" if wanted else None)
 
     def deal(self, mine: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
-        """Return this rank's share of what rank 0 chooses from all answers; otherwise like
+        """Return this rank's share of what rank 0 chooses from all answers; else like
         ``decide``.
         """
         name = self._said(mine)
@@ -110,9 +110,7 @@ class Meeting:
         return self._heard(name, f"{name}/answer/{self.rank}")
 
     def offer(self, name: str, content: bytes) -> None:
-        """Store something for other ranks to read, unless it is there already; call before a
-        round.
-        """
+        """Store something for other ranks to read, unless it exists; call before a round."""
         if not self._store.check([name]):
             self._store.set(name, content)
 
@@ -185,9 +183,7 @@ class Meeting:
                 )
 
     def _missing(self, name: str) -> str:
-        """Return which ranks do not come; the first rank that asks finds out, and informs the
-        others.
-        """
+        """Return which ranks do not come; the first rank that asks finds out for the others."""
         key = f"{name}/missing"
         if self._store.add(f"{name}/asked", 1) > 1:
             end = time.monotonic() + self._look

@@ -66,8 +66,8 @@ class Share:
 
 
 def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
-    """Agree on who writes what: (names held here that another rank writes, table). All ranks call
-    it.
+    """Agree on who writes what: (names held here that another rank writes, table). Run on all
+    ranks.
 
     The table is on rank 0 only; it is empty elsewhere.
     """
@@ -137,11 +137,10 @@ def _together(
     choose: Callable[[list[Any]], Any],
     wanted: bool = False,
 ) -> Any:
-    """Run ``act`` on every rank, and let rank 0 choose by the results; fails on all ranks if on
-    one.
+    """Run ``act`` on every rank; rank 0 chooses by the results. Fails on all ranks if on one.
 
     Args:
-        wanted: whether this rank wants to know what is chosen.
+        wanted: whether this rank needs the choice.
     """
     try:
         mine = {"is": act()}
@@ -217,9 +216,7 @@ class Writer:
     """The writing process, from its start to ``close``."""
 
     def __init__(self, image: int, size: int) -> None:
-        """Start the process; ``image``: descriptor of the ``size`` bytes of memory that it
-        writes.
-        """
+        """Start the process; ``image``: descriptor of the ``size`` bytes that it writes."""
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
         # What is started inherits it: a stop of the job must not tear what is being written.

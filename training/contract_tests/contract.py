@@ -87,9 +87,7 @@ def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
 
 
 def place(workload: Any, *methods: str) -> str:
-    """Return where a method of the workload is defined: the first of the user's own, if there is
-    one.
-    """
+    """Return where a method of the workload is defined: the first of the user's own, if any."""
     own = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
     method = (own or methods)[0]
     try:

@@ -101,8 +101,8 @@ def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, 
 
 @contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Context in which the model trains or evaluates; afterwards every module is in its former
-    mode.
+    """Context in which the model trains or evaluates; every module's mode is restored
+    afterwards.
     """
     before = {module: module.training for module in model.modules()}
     if not training:

@@ -47,9 +47,7 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class _Memory:
-    """Describes memory to ``np.asarray``, which makes an array of it without copying or owning
-    it.
-    """
+    """Describes memory to ``np.asarray``, which makes an array of it without copying or owning."""
 
     def __init__(self, address: int, count: int, dtype: np.dtype, stride: int) -> None:
         self.__array_interface__ = {
@@ -62,9 +60,7 @@ class _Memory:
 
 
 def _memory(address: int, count: int, dtype: np.dtype, *, stride: int) -> np.ndarray:
-    """Return an array of ``count`` elements from ``address`` on, each ``stride`` bytes after the
-    last.
-    """
+    """Return an array of ``count`` elements from ``address`` on, ``stride`` bytes apart."""
     return np.asarray(_Memory(address, count, dtype, stride)).view(dtype)
 
 
@@ -85,9 +81,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The ``index``-th of ``count`` shares of a split; together, in order, they make up the
-    split.
-    """
+    """The ``index``-th of ``count`` consecutive shares that together make up a split."""
 
     index: int
     count: int
@@ -213,9 +207,7 @@ class Dataset:
                 self._tables.close()
 
     def source_name(self, source: int) -> str:
-        """Return the unit's name, which begins with a raw folder's name if records were kept apart
-        by folder.
-        """
+        """Return the unit's name; it begins with a raw folder's name if records were kept apart."""
         return self.merged.told["name"][source]
 
     def folders(self, sources: np.ndarray) -> np.ndarray:

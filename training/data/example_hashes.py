@@ -1,6 +1,4 @@
-"""Hashes that identify an example by its content: 64 bits, the same on every machine and in every
-run.
-"""
+"""Hashes that identify examples by content: 64 bits, the same on every machine, in every run."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -56,16 +54,12 @@ MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Return a bijection of uint64 in which every bit depends on every other (Steele et al.
-    2014).
-    """
+    """Return a bijection of uint64; every bit depends on every other (Steele et al. 2014)."""
     for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
         values = (values ^ (values >> np.uint64(shift))) * multiplier
     return values ^ (values >> np.uint64(31))
 
 
 def chained(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return the hashes of sequences extended by one word each, uint64 (n,), from those without
-    it.
-    """
+    """Return hashes of sequences extended by one word, uint64 (n,), from those of the sequences."""
     return mixed(hashes ^ words) + ODD

@@ -105,8 +105,8 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
 
 
 def _kind(manifest: Columns) -> str:
-    """Describe in one line what a sample is; the order of fields matters, that of other keys does
-    not.
+    """Describe in one line what a sample is; only the order of fields matters, not of other
+    keys.
     """
     fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
     workload = sorted(manifest.workload.items())
@@ -148,9 +148,7 @@ def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str
 
 
 def _joined(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
-    """Join the shards of all manifests into one table; ``source`` counts through all their
-    sources.
-    """
+    """Join the shards of all manifests into one table; ``source`` counts through all sources."""
     befores = itertools.accumulate((len(part.sources["name"]) for part in parts), initial=0)
     columns = {
         "names": [part.files for part in parts],
@@ -171,9 +169,7 @@ def _chained(lists: Sequence[list]) -> list:
 
 
 def _digests(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash per shard, shape (shards,), V32; for several files, the hash of their
-    hashes.
-    """
+    """Return one hash per shard, shape (shards,), V32; for several files, one of their hashes."""
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     texts = ("\n".join(row.tobytes().hex() for row in rows).encode() for rows in hashes)
@@ -214,9 +210,7 @@ def _distinct(keys: np.ndarray) -> bool:
 
 
 def _mixed(names: np.ndarray) -> np.ndarray:
-    """Return 64 bits for each name, uint64: equal for equal names, almost always different
-    otherwise.
-    """
+    """Return 64 bits for each name, uint64: equal for equal names, else almost always different."""
     if names.itemsize < 8:
         names = names.astype("S8")
     mixed = np.zeros(len(names), np.uint64)

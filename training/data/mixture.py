@@ -78,7 +78,7 @@ def chosen(found: Mapping[str, Input], names: Iterable[str], where: object) -> l
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Positions from ``start`` on with the same weights."""
+    """Consecutive positions, from ``start`` on, with the same weights."""
 
     start: int
     shares: np.ndarray
@@ -172,8 +172,7 @@ class MixtureOrder(Order):
 
 
 def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (input's number, earlier places with the same number) of each place of a round, both
-    int64.
+    """Return (input's number, earlier places with that number) of each place of a round, int64.
 
     Each number occurs as often as its share says. Among the first n places of any number of rounds
     its count differs by less than one from n × share / sum: R. Tijdeman 1980, "The chairman

@@ -36,7 +36,7 @@ CLOSED = np.iinfo(np.int64).min
 
 @dataclass(slots=True)
 class Opened:
-    """Shards that are open. Their memory lives as long as somebody holds this object."""
+    """Shards that are open. Their memory lives as long as this object is referenced."""
 
     origins: np.ndarray
     """Per shard: the address that the sample with global index 0 would have in it; or CLOSED."""

@@ -51,8 +51,8 @@ def permutation(name: str, size: int) -> Permutation:
 
 
 def table(name: str, size: int) -> np.ndarray:
-    """Return a permutation as a table: the order of ``size`` distinct random numbers (SplitMix64;
-    Steele et al. 2014).
+    """Return a permutation as a table: the order of ``size`` distinct random numbers
+    (SplitMix64).
     """
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
     return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + key))
@@ -234,7 +234,7 @@ class Windows:
         return shuffled - self._begins[slots] + self._first[slots]
 
     def shards(self, position: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shards of the window at this position, and of the next one (none after the
+        """Return the shards of the window at this position, and of the next (none after the
         last).
         """
         number = int(np.searchsorted(self._edges, position, side="right")) - 1
@@ -245,8 +245,7 @@ class Windows:
 def rank_positions(
     position: int, first: int, count: int, *, global_batch: int, rank: int, world: int
 ) -> np.ndarray:
-    """Return the positions that rank ``rank`` of ``world`` reads: its samples ``first`` … ``first +
-    count - 1``.
+    """Return the positions of rank ``rank``'s samples ``first`` … ``first + count - 1``.
 
     Every global batch is cut into ``world`` equal consecutive parts; a rank's samples are those of
     its part of each batch, one batch after the other.

@@ -99,9 +99,7 @@ class LoadedFolder(Folder):
 
 
 class Bucket:
-    """An S3 prefix, read by pyarrow; credentials, region and endpoint come from the usual
-    variables.
-    """
+    """An S3 prefix, read by pyarrow; the usual variables give credentials, region and endpoint."""
 
     in_memory = True
 

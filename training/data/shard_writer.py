@@ -35,9 +35,7 @@ def write_dataset(
     workload: Mapping[str, Any] | None = None,
     unit: str | None = None,
 ) -> Manifest:
-    """Write samples from memory as one unit's shards, with the manifest of the instance
-    ``host``.
-    """
+    """Write samples from memory as one unit's shards, with a manifest of the instance ``host``."""
     writer = ShardWriter(folder, host, fields, shard_bytes)
     writer.add(samples)
     shards = writer.close()
@@ -97,9 +95,7 @@ class ShardWriter:
                 self._cut()
 
     def finish(self) -> None:
-        """Begin to write what is left, so that several writers do so at once. Call ``add`` no
-        more.
-        """
+        """Begin to write what is left, so that several writers overlap; ``add`` no more."""
         if self._parts:
             waiting, ends = self._take(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
@@ -129,7 +125,7 @@ class ShardWriter:
         self._waiting -= size
 
     def _take(self, size: int) -> tuple[list[Samples], np.ndarray]:
-        """Take at least ``size`` bytes of waiting samples; return them with the running total of
+        """Take at least ``size`` bytes of waiting samples; return them and the running total of
         bytes.
         """
         taken, sizes = [], []
@@ -162,9 +158,7 @@ class ShardWriter:
             table.sha256.append(_sha256(content))
 
     def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
-        """Return one element per sample; without a copy if samples are already laid out as in the
-        file.
-        """
+        """Return one element per sample; without a copy if samples are laid out as in the file."""
         if len(self._fields) == 1 and not variable(self._fields):
             [name] = self._fields
             base = self._dtype[0].base
@@ -285,9 +279,7 @@ def between(
 
 
 def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
-    """Return arrays, one after the other, in numpy's file format, version 1.0: header and
-    content.
-    """
+    """Return arrays, one after the other, in numpy's file format 1.0: header and content."""
     described = np.lib.format.header_data_from_array_1_0(arrays[0])
     described["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()

@@ -1,5 +1,4 @@
-"""The shards as a ``torch.utils.data`` dataset in the training's order, for other frameworks'
-loops.
+"""The shards as a ``torch.utils.data`` dataset in the training's order, for other loops.
 
 Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the
 ``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
@@ -146,9 +145,7 @@ class ShardDataset(TorchDataset[Sample]):
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from this state: item 0 is the sample at ``position``; only for loaders not yet
-        iterated.
-        """
+        """Continue from this state: item 0 is the sample at ``position``; only before iteration."""
         self.position = self._begin = int(state["position"])
         self._pass = None
 

@@ -47,9 +47,7 @@ def litter(folder: Path, merged: MergedManifests) -> list[str]:
 
 
 def file_names(file: str, merged: MergedManifests) -> list[str]:
-    """Return all files of the shard ``file``: its rows, then the values of variable-width
-    fields.
-    """
+    """Return all files of the shard ``file``: rows, then the values of variable-width fields."""
     stem = file.removesuffix(".npy")
     return [file, *(f"{stem}.{name}.npy" for name in variable(merged.fields))]
 

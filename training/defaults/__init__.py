@@ -1,3 +1,1 @@
-"""Defaults that save a workload code (``training.workloads.simple``): scores, operations,
-baseline.
-"""
+"""Defaults for workloads (``training.workloads.simple``): scores, operations, baseline."""

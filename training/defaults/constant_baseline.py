@@ -13,9 +13,7 @@ ITERATIONS = 200
 
 
 def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
-    """Return metric → value on the test split, fitted on about ``limit`` units, spread over
-    ``train``.
-    """
+    """Return metric → value on the test split, fitted on about ``limit`` units of ``train``."""
     outputs = _fitted(workload, train, limit)
     blocks = []
     with torch.inference_mode():

@@ -59,8 +59,7 @@ def rows(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[tuple[Samples, Block]]:
-    """Yield (samples, their ``example`` and ``group``); without groups each sample is its own
-    group.
+    """Yield (samples, their ``example`` and ``group``); a sample without group is its own.
 
     ``slices``: column for the name of a sample's input, if requested.
     """
@@ -73,14 +72,14 @@ def rows(
 
 
 def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
-    """The loss of each sample by itself, and its units."""
+    """Return the loss of each sample on its own, and its units."""
     ones = [one(batch, index) for index in range(len(outputs))]
     total = [workload.loss(outputs[i : i + 1], each) for i, each in enumerate(ones)]
     return {"loss": (torch.stack(total), torch.stack([workload.units(each) for each in ones]))}
 
 
 def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
-    """Sample ``index`` as a batch of its own."""
+    """Return sample ``index`` as a separate batch."""
     found = {}
     for name, tensor in batch.items():
         if (offsets := batch.get(f"{name}_offsets")) is not None:
@@ -93,7 +92,7 @@ def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
 
 
 def count(batch: Mapping[str, Tensor]) -> Tensor:
-    """Samples in a batch, 0-dim."""
+    """Return the number of samples in a batch, 0-dim."""
     name, first = next(iter(batch.items()))
     offsets = batch.get(f"{name}_offsets")
     size = len(first) if offsets is None else len(offsets) - 1
@@ -101,7 +100,7 @@ def count(batch: Mapping[str, Tensor]) -> Tensor:
 
 
 class Batches:
-    """Stored samples as a workload takes them in an evaluation, on a device."""
+    """Turns stored samples into batches for a workload's evaluation, on a device."""
 
     def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
         self._preparation, self._device = Preparation.of(workload), device

@@ -43,9 +43,7 @@ def of_unit(workload: Workload, model: nn.Module) -> float:
 
 
 def _zeros(workload: Workload) -> Samples:
-    """Return a sample of zeros, for when none was seen; a field of variable width gets one
-    value.
-    """
+    """Return a sample of zeros, if none was seen; a variable-width field gets one value."""
     fields = workload.packing.fields
     samples = {name: array.repeat(0) for name, array in no_samples(fields).items()}
     for name, field in fields.items():

@@ -68,9 +68,7 @@ def _empty(column: Column) -> Any:
 
 
 def _value(name: str, column: Column, value: Any) -> pa.Array:
-    """Convert a value from JSON: bytes come as base64, a list as a JSON array, a timestamp as ISO
-    8601.
-    """
+    """Convert a value from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
     convert, dtype, expected = KINDS[column.kind]
     try:
         return pa.array([None if value is None else convert(value)], dtype)

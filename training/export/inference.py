@@ -1,5 +1,4 @@
-"""The functions that AWS's PyTorch inference toolkit calls; in the artifact it is
-``code/inference.py``.
+"""The functions that AWS's PyTorch inference toolkit calls; shipped as ``code/inference.py``.
 
 The toolkit puts ``/opt/ml/model/code`` on Python's path, imports the module that
 ``SAGEMAKER_PROGRAM`` names, and answers ``/invocations`` with these four functions

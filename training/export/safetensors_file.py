@@ -35,7 +35,7 @@ class SafeFile:
     """A file being written: ``put`` each tensor, then ``finish`` or ``discard``."""
 
     def __init__(self, path: Path, looks: Mapping[str, Tensor]) -> None:
-        """Open the file; ``looks``: name → a tensor of the type and shape to be put; may be on
+        """Open the file; ``looks``: name → a tensor with the coming type and shape, even on
         meta.
         """
         self.path, self._looks = path, dict(looks)

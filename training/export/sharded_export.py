@@ -105,8 +105,7 @@ def export(
 
 
 def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
-    """Return the groups of names that ``Workload.export`` receives: one group if it needs all
-    names.
+    """Return the groups of names for ``Workload.export``: one group if it needs all names.
 
     If a class overrides only ``export``, the parts of its base class's
     ``export`` are not used.
@@ -118,9 +117,7 @@ def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _depth(workload: Workload, method: str) -> int:
-    """Return how far up the class hierarchy the method is defined; 0 for the workload's own
-    class.
-    """
+    """Return how far up the classes the method is defined; 0 for the workload's own class."""
     homes = [workload, *type(workload).__mro__]
     return next((at for at, home in enumerate(homes) if method in vars(home)), len(homes))
 
@@ -331,9 +328,7 @@ def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
 
 
 def _in_turn(parts: Sequence[Part], file_of: Callable[[Part], str]) -> Iterator[Part]:
-    """Yield the first part of each file, then the second of each, …: all writers write
-    concurrently.
-    """
+    """Yield the first part of each file, then the second, …: all writers work concurrently."""
     groups: dict[str, list[Part]] = {}
     for part in parts:
         groups.setdefault(file_of(part), []).append(part)

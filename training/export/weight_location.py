@@ -106,8 +106,7 @@ def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def retied(weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights of a model.safetensors under all their names; ``description``: its
-    config.json.
+    """Return a model.safetensors' weights under all names; ``description``: its config.json.
 
     Raises:
         KeyError: a weight is missing.

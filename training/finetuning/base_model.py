@@ -143,9 +143,7 @@ def _described(
 def _check_alike(
     workload: Workload, name: str, description: dict[str, Any], uri: str | None
 ) -> None:
-    """Check that config.json and the settings agree. Raises: DataError: they describe different
-    models.
-    """
+    """Compare config.json and settings. Raises: DataError: they describe different models."""
     differences = spec(name).base_differences
     if differences is None:
         raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
@@ -190,9 +188,7 @@ def _check_tokenizer(workload: Workload, folder: Path) -> None:
 
 
 def _members(archive: Path) -> dict[str, bytes]:
-    """Read weights and settings from a tar.gz, and no other file: nothing is unpacked onto the
-    disk.
-    """
+    """Read weights and settings from a tar.gz; nothing is unpacked onto the disk."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|gz") as tar:

@@ -1,5 +1,4 @@
-"""A model in Hugging Face's layout, as a folder: config.json, safetensors, optionally
-tokenizer.json.
+"""A folder in Hugging Face's layout: config.json, safetensors, optionally tokenizer.json.
 
 No torch here. Pickled weights are refused: reading them runs code that their author put in.
 """

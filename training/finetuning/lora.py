@@ -57,8 +57,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 
 
 def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
-    """Add adapters to the targets, and freeze all else; A is drawn, B is 0 (Hu et al., section
-    4.1).
+    """Add adapters to the targets, and freeze all else; A is drawn, B is 0 (Hu et al., 4.1).
 
     ``model.from_base`` then names the base's part of its state, which is not saved.
     """
@@ -103,9 +102,7 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
 
 
 def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """Return (the base's state under the model's own names, ``<layer>.lora_A`` and
-    ``<layer>.lora_B``).
-    """
+    """Return (the base's state under the model's names, ``<layer>.lora_A`` and ``.lora_B``)."""
     base, adapters = {}, {}
     for name, tensor in weights.items():
         layer, found, _ = name.rpartition(f".{NAME}.weight")
@@ -135,9 +132,7 @@ def added(
 
 
 def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return adapters under the exported model's names; the model's own if the workload renames
-    none.
-    """
+    """Return adapters under the exported model's names, or the model's own if none are renamed."""
     renamed = getattr(workload, "export_adapters", dict)
     return dict(renamed(adapters))
 
@@ -145,9 +140,7 @@ def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Te
 def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
-    """Write both files; ``adapters`` as ``exported`` named them, ``base`` says where the base
-    is.
-    """
+    """Write both files; ``adapters`` as named by ``exported``, ``base``: where the base is."""
     (folder / WEIGHTS).parent.mkdir(parents=True, exist_ok=True)
     whole = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
     draft = atomic_file.Draft(folder / WEIGHTS)

@@ -28,9 +28,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``count`` rows of the weight from ``first`` on, which are those of ``value`` from ``start``
-    on.
-    """
+    """``count`` rows of the weight from ``first`` on: those of ``value`` from ``start`` on."""
 
     first: int
     count: int
@@ -105,8 +103,8 @@ def _joined(recorded: Recorded, target: View, cat: Step) -> Joined | None:
 def _rows_alike(
     recorded: Recorded, piece: View, leaf: tuple[Value, View] | None, target: View
 ) -> bool:
-    """Return whether a piece is a whole value with rows shaped like the target's, and the target a
-    whole weight.
+    """Return whether a piece is a whole value, and its rows fit the target, which is a whole
+    weight.
     """
     if leaf is None or not piece.size or not target.size or not _all(recorded, target):
         return False
@@ -197,9 +195,7 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
 
 
 def told(known: Mapping[str, Value]) -> str | None:
-    """Describe the weights that cannot be drawn element by element, and so cost memory
-    temporarily.
-    """
+    """Describe the weights that are not drawn element by element, and cost memory temporarily."""
     costs = {id(one): (name, one) for name, one in reversed(known.items())}
     whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]
     if not whole:

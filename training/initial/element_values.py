@@ -60,9 +60,7 @@ def _whole(recorded: Recorded, one: View, target: View) -> bool:
 
 
 def _region(recorded: Recorded, one: View, target: View) -> list[range] | None:
-    """Return a view's index range along each dimension of the target; None if it is not a box in
-    it.
-    """
+    """Return a view's index range in each dimension of the target; None if it is not a box."""
     if recorded.bytes_of(one.storage) != target.count * one.dtype.itemsize:
         return None
     found, rest = [], one.offset

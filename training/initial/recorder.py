@@ -68,9 +68,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Context in which tensors for weights are created on meta, and operations on them are
-        recorded.
-        """
+        """Context in which weights are created on meta, and operations on them are recorded."""
         before = nn.init._no_grad_trunc_normal_
         nn.init._no_grad_trunc_normal_ = _trunc_normal
         try:
@@ -164,8 +162,8 @@ class Recorder:
             return self._really(func, args, kwargs)
 
     def _can_be_noted(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Return whether an operation can be recorded: it returns no plain number, and writes into
-        no real tensor.
+        """Return whether an operation can be recorded: it returns tensors, and writes into no real
+        one.
         """
         written = [one for one in _written(func, args, kwargs) if not one.is_meta]
         gives = any("Tensor" in str(one.type) for one in func._schema.returns)

@@ -86,8 +86,7 @@ class Record:
 
 
 class Storages(EachCall):
-    """Context that records every storage that an operation creates, and when its last tensor is
-    freed.
+    """Context that records every storage's creation, and when its last tensor is freed.
 
     Operations on DTensors are recorded as those on this rank's parts.
     """

@@ -112,7 +112,7 @@ def _size(tensor: Tensor) -> int:
 
 @dataclass(slots=True)
 class Part:
-    """What one part of a model has and does in a forward pass of a whole batch.
+    """Memory and work of one part of a model in a forward pass of a whole batch.
 
     Attributes:
         parameters, trained: counts on this rank.
@@ -143,7 +143,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A forward pass.
+    """Result of tracing a forward pass.
 
     Attributes:
         parts: before the blocks, each block, after the blocks; a model without blocks has one part.

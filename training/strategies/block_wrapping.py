@@ -50,9 +50,7 @@ def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
 
 
 def _policy() -> Callable[..., Any]:
-    """Return the policy for one block's first pass and its recomputation, which both count the
-    products.
-    """
+    """Return the policy for a block's first pass and recomputation, which both count products."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     products, kept = _operators(PRODUCTS), _operators(KEPT)

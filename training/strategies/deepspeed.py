@@ -170,9 +170,7 @@ class DeepSpeed(Single):
         return whole.detach().cpu() if self.ranks.rank in keepers else None
 
     def _whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield name and whole tensor under the model's names, buffers included, on rank 0's
-        CPU.
-        """
+        """Yield name and whole tensor under the model's names, with buffers, on rank 0's CPU."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             whole = _whole(tensor)
             if self.ranks.rank == 0:

@@ -87,9 +87,7 @@ def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:
 
 
 def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
-    """Return whether the model computes in the type its weights are gathered in, without
-    autocast.
-    """
+    """Return whether the model computes in the type of its gathered weights, without autocast."""
     return bool(_policy(config).param_dtype) and getattr(workload, "follows_weights", False)
 
 
@@ -124,9 +122,7 @@ def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
 
 
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
-    """Shard the norms inside that are in no unit yet, as one unit gathered and computed in
-    float32.
-    """
+    """Shard the norms inside that are in no unit yet as one unit, which computes in float32."""
     inside = [m for m in _outside_units(module) if isinstance(m, NORMS)]
     if found := [m for m in inside if [*m.parameters(recurse=False)]]:
         fully_shard(found, **options)
@@ -164,8 +160,7 @@ def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
 
 @contextmanager
 def validating(model: nn.Module) -> Iterator[None]:
-    """Context in which weights are gathered in the type they are stored in; at the end none is
-    gathered.
+    """Context in which weights are gathered in their stored type; at the end none is gathered.
 
     A forward pass without a backward one leaves some weights gathered. torch's units
     have one type: it is changed in the units themselves, which is not a public interface of torch

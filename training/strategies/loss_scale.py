@@ -17,9 +17,7 @@ from training.initial.initial_values import local
 
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
-    """Multiply in place by a 0-dim tensor, in each tensor's own type and device
-    (``cpu_offload``).
-    """
+    """Multiply in place by a 0-dim tensor, in each one's type and device (``cpu_offload``)."""
     alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
         alike.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
@@ -57,8 +55,8 @@ class LossScale:
         return {"scale": self.scale, "good_steps": self._good, "skipped_steps": self._skipped}
 
     def unscale(self, parameters: Iterable[nn.Parameter], averaged: int) -> None:
-        """Divide the gradients by the scale, in place; ``averaged``: number of ranks they are
-        averaged over.
+        """Divide the gradients by the scale, in place; ``averaged``: number of ranks averaged
+        over.
         """
         gradients = [one.grad for one in parameters if one.grad is not None]
         scale(gradients, averaged / self.scale)
@@ -68,8 +66,8 @@ class LossScale:
         return ~norm.isfinite().to(self.scale.device) & (self.scale > LEAST)
 
     def told(self, overflow: Tensor) -> Tensor:
-        """Return (3,) float64: the step's scale, whether it is left out, and the number left out so
-        far.
+        """Return (3,) float64: the step's scale, whether it is left out, and the number left
+        out.
         """
         row = self.scale, overflow, self._skipped + overflow
         return torch.stack([one.double() for one in row])

@@ -101,8 +101,8 @@ def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
-    """Return the mesh of the ranks that share this rank's sequences: every ``tensor``-th neighbour;
-    all call it.
+    """Return the mesh of ranks that share this rank's sequences: every ``tensor``-th; all call
+    it.
     """
     every = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
     mine, _ = dist.new_subgroups_by_enumeration(every.flatten(0, 1).tolist())
@@ -129,8 +129,7 @@ def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> N
 
 
 class Mesh(Single):
-    """Strategy that cuts the model into stages, splits it by tensor, shards it, then allocates
-    memory.
+    """Strategy that cuts the model into stages, splits by tensor, shards, then allocates memory.
 
     The first three steps see a model on meta, and must not read a weight's value.
     """
@@ -171,7 +170,7 @@ class Mesh(Single):
         self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
-        """Return stage → the model's part, for this rank's stages; learns which parameters others
+        """Return stage → the model's part, for this rank's stages; records which names others
         have.
         """
         count, taken, parts = self.config.stages, set[int](), dict[int, nn.Module]()
@@ -203,8 +202,8 @@ class Mesh(Single):
         return self.filled(model)
 
     def _scales(self) -> "Scales | None":
-        """Return the scales with which weights are cast before they are gathered; None if they are
-        not.
+        """Return the scales for casting weights before they are gathered; None if they are not
+        cast.
         """
         if not self.config.float8_all_gather or self.averaged == 1:
             return None

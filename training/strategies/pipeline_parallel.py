@@ -128,9 +128,7 @@ class Pipeline:
         self._find_shared(held)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
-        """Compute gradients of ``scale`` × the sum of the losses; return that sum where it is
-        known.
-        """
+        """Compute gradients of ``scale`` × the sum of the losses; return that sum where known."""
         self._batches, self._scale = batches, scale
         self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         with self._strategy.autocast():
@@ -165,9 +163,7 @@ class Pipeline:
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
     def copies(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, name of the same parameter in the last of this rank's stages that has
-        it).
-        """
+        """Yield (name, name of the same parameter in the last of this rank's stages with it)."""
         for names, _ in self._shared:
             yield from ((name, names[-1]) for name in names[:-1])
 
@@ -192,8 +188,8 @@ class Pipeline:
                 self.not_counted |= {*(mine[name][1:] if first else mine[name])}
 
     def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
-        """Return the ranks of these places in this rank's pipeline; None if this rank is not among
-        them.
+        """Return the ranks of these places in this rank's pipeline; None if this rank is not in
+        it.
         """
         found = None
         for pipeline in self._mesh.mesh.flatten(1).T.tolist():
@@ -239,9 +235,7 @@ class Pipeline:
         return {name: torch.cat([one[name] for one in beside]) for name in beside[0]}
 
     def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of the micro-batch that has just come out of the last stage, as torch
-        requests it.
-        """
+        """Return the loss of the micro-batch that has just left the last stage, when torch asks."""
         loss = self._strategy.score(outputs, self._batches[self._running])
         self._total += loss.detach()
         return loss * self._scale.to(loss.dtype)
@@ -265,7 +259,7 @@ class Pipeline:
     def _through(
         self, batch: Batch, shapes: dict[int, tuple[Boundary, Boundary]], *, learn: bool = False
     ) -> Tensor | None:
-        """Pass a micro-batch through all stages; return the last one's output, on the rank that has
+        """Pass a micro-batch through all stages; return the last output, on the rank that has
         it.
         """
         made, trained = self._strategy.workload.inputs(batch), False
@@ -338,8 +332,7 @@ class Stage(PipelineStage):
 
 
 def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:
-    """Return a copy of the model's modules over the same tensors, except copies of those in
-    ``taken``.
+    """Return a copy of the model's modules over the same tensors; those in ``taken`` are copied.
 
     A weight held by two stages of one rank is two tensors there, as on two ranks: each stage is
     sharded separately.

@@ -58,9 +58,7 @@ class Single:
 
     @staticmethod
     def backend() -> str | None:
-        """Return the process group's backend, registered; None for gloo, or nccl if there are
-        GPUs.
-        """
+        """Return the process group's backend, registered; None for gloo, or nccl with GPUs."""
         return None
 
     def prepare(self, model: nn.Module) -> None:
@@ -102,8 +100,8 @@ class Single:
         return MicroBatches(model, seed, size, stage, draws=self._draws)
 
     def placed(self, model: nn.Module) -> nn.Module:
-        """Convert the model to the type that weights are kept in, and move it to this rank's device
-        unless it is on meta.
+        """Convert the model to its stored type; move it to this rank's device unless it is on
+        meta.
         """
         if self.config.precision == "float64":
             model = model.to(torch.float64)
@@ -145,8 +143,8 @@ class Single:
 
     @property
     def averaged(self) -> int:
-        """Number of ranks whose gradients are averaged: those that take different samples or parts
-        of them.
+        """Number of ranks whose gradients are averaged: those with different samples or parts of
+        them.
         """
         return self.data_world
 
@@ -234,8 +232,7 @@ class Single:
         return self.score(self.outputs(self.model, batch), batch)
 
     def clip(self) -> Tensor:
-        """Return the gradient's global L2 norm, 0-dim, and scale the gradient down to
-        ``grad_clip``.
+        """Return the gradient's global L2 norm, 0-dim, and scale it down to ``grad_clip``.
 
         ``loss_scale`` is removed from the gradient first.
         """
@@ -280,9 +277,7 @@ class Single:
         return self.names.get(name, name)
 
     def loaded(self, *averages: Mapping[str, Tensor]) -> None:
-        """React to values loaded into ``state``'s tensors and into these averages (model's name →
-        tensor).
-        """
+        """React to values loaded into ``state``'s tensors and these averages (name → tensor)."""
 
     def looks(self) -> dict[str, Tensor]:
         """Return every name in the whole model's state → a tensor on meta of its type and shape.

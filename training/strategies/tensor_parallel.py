@@ -1,6 +1,4 @@
-"""Tensor parallel: a workload splits its own model; this module has the parts common to all
-workloads.
-"""
+"""Tensor parallel: a workload splits its own model; this is the part common to all."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,9 +25,7 @@ def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool
 
 
 def losses(workload: Workload) -> AbstractContextManager:
-    """Context for forward and backward passes in which cross-entropy takes logits sharded over
-    classes.
-    """
+    """Context for forward and backward passes with logits sharded over the classes."""
     return loss_parallel() if _takes_parts(workload) else nullcontext()
 
 

@@ -31,8 +31,7 @@ def precision(device: torch.device) -> torch.dtype:
 
 
 def matmul(device: torch.device, size: int = SIZE, times: int = PRODUCTS) -> tuple[float, int]:
-    """Return (operations per second, sum of the product's bits) for random numbers, the same on
-    each rank.
+    """Return (operations per second, sum of the product's bits), for the same numbers on each rank.
 
     Numbers are random, since a GPU is faster with zeros or small integers: switching bits takes
     power.
@@ -48,9 +47,7 @@ def matmul(device: torch.device, size: int = SIZE, times: int = PRODUCTS) -> tup
 def all_reduce(
     device: torch.device, group: dist.ProcessGroup | None = None, payload: int = PAYLOAD
 ) -> float:
-    """Return the bus bandwidth of a group's all-reduce in bytes per second, as nccl-tests defines
-    it.
-    """
+    """Return a group's all-reduce bus bandwidth in bytes per second, as nccl-tests defines it."""
     n = dist.get_world_size(group)
     values = torch.zeros(payload // 2, dtype=precision(device), device=device)
     seconds = timed(device, lambda: dist.all_reduce(values, group=group), EXCHANGES)

@@ -15,8 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Reports:
-    """Rank 0 prints each metric line, keeps it, and passes it to the trackers; other ranks do
-    nothing.
+    """Rank 0 prints, keeps and forwards each metric line to the trackers; other ranks do nothing.
 
     The history is written beside the checkpoints whenever one is saved, whole and in one step, and
     read back up to the resumed step: so it holds each step once, since the beginning of
@@ -67,7 +66,7 @@ class Reports:
         self._add(event.line, event.metrics)
 
     def keep(self) -> None:
-        """Write the history before a checkpoint is saved, so that none is resumed without its
+        """Write the history before a checkpoint is saved, so that each is resumed with its
         curve.
         """
         if self._first:
@@ -83,9 +82,7 @@ class Reports:
 
 
 def read_history(path: Path, step: int) -> list[dict[str, float]]:
-    """Return the metric lines up to a step; none, with a warning, if they are missing or
-    damaged.
-    """
+    """Return the metric lines up to a step; none, with a warning, if missing or damaged."""
     if not step:
         return []
     try:

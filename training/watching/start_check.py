@@ -97,7 +97,7 @@ def findings(every: Sequence[Figures]) -> Iterator[str]:
 
 
 def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
-    """Yield problems of GPUs of one kind; cuBLAS gives the same bits on all of them ("Results
+    """Yield problems of GPUs of one kind, on which cuBLAS gives equal bits ("Results
     reproducibility").
     """
     usual, times = Counter(one.digest for one in alike).most_common(1)[0]
@@ -149,7 +149,7 @@ def links(ranks: Ranks, host: str, payload: int = device_speed.PAYLOAD) -> float
 
 @contextmanager
 def _group(members: list[int]) -> Iterator[dist.ProcessGroup]:
-    """Context with a group that only its members create, so that many machines do not wait for each
+    """Context with a group created by its members only, so that machines do not wait for each
     other.
     """
     group = dist.new_group(members, use_local_synchronization=True)

@@ -239,9 +239,7 @@ class Progress:
 
 
 def _seen(order: Order | None, position: int) -> dict[str, float]:
-    """Return the samples taken so far of each input of a mixture, and the epochs that this
-    makes.
-    """
+    """Return the samples taken so far of each input of a mixture, and their epochs."""
     if not isinstance(order, MixtureOrder):
         return {}
     found: dict[str, float] = {}
@@ -301,8 +299,8 @@ def utilisation(units_per_second: float, flops: float, world: int, most: float) 
 
 
 def peak_memory(device: torch.device) -> float:
-    """Return this process's peak memory so far in megabytes: tensors on a CUDA device, else
-    resident memory.
+    """Return this process's peak memory in megabytes: tensors on a CUDA device, else resident
+    memory.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6

@@ -1,6 +1,4 @@
-"""TensorBoard, MLflow and Prometheus: where rank 0's metrics go besides the log. Imported on
-demand.
-"""
+"""TensorBoard, MLflow and Prometheus: rank 0's metrics outside the log. Imported on demand."""
 
 import logging
 import os
@@ -254,7 +252,7 @@ class MLflow:
         self._sent.append(self._client.log_batch(self._run, metrics=values, synchronous=False))
 
     def close(self, *, failed: bool) -> None:
-        """Wait until everything is sent; metrics that the tracker did not accept do not fail the
+        """Wait until everything is sent; metrics that were not accepted do not fail the
         training.
         """
         from mlflow.exceptions import MlflowException

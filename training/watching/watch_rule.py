@@ -63,9 +63,7 @@ class History:
         return len(self.lines) >= count and self.lines[-count]["step"] > plan.warmup_steps
 
     def below(self, key: str, count: int, least: float) -> float | None:
-        """Return the largest of the last ``count`` values, if all exist and are less than
-        ``least``.
-        """
+        """Return the largest of the last ``count`` values, if all exist and are below ``least``."""
         found = self.last(key, count)
         return max(found) if len(found) == count and max(found) < least else None
 

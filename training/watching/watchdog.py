@@ -166,9 +166,7 @@ class Watch:
         return self._store.get(key).decode()
 
     def _believe(self, why: str) -> None:
-        """End with the failure that another rank found, unless this rank's collective fails
-        meanwhile.
-        """
+        """End with another rank's finding, unless this rank's collective fails meanwhile."""
         if not self._ending.wait(PATIENCE * BEAT):
             self._give_up(why)
         while not self._done.wait(BEAT):  # the main thread checks by itself: it needs a live rank
@@ -187,8 +185,8 @@ class Watch:
             time.sleep(BEAT / 10)
 
     def _silent(self, seconds: float) -> list[int]:
-        """Return the ranks without a sign of life for ``seconds``, and during this look, that have
-        not ended.
+        """Return the ranks, not ended, without a sign of life for ``seconds`` and during this
+        look.
         """
         before = self._beats()
         late = [rank for rank, at in before.items() if time.time() - at >= seconds]
@@ -199,9 +197,7 @@ class Watch:
         return late
 
     def _beats(self) -> dict[int, float]:
-        """Return rank → time of its last sign of life, for ranks that have not reported their
-        end.
-        """
+        """Return rank → time of its last sign of life, for ranks that have not ended."""
         number = self._attempt.number
         said = zip(self._read("rank", number), self._read("end", number), strict=True)
         beats = {rank: one["at"] if one else 0.0 for rank, (one, end) in enumerate(said) if not end}
@@ -239,9 +235,7 @@ class Watch:
     # what the others said
 
     def _lost(self, error: Exception) -> LostRankError:
-        """Find the missing rank by a look that takes some beats, and return the error that names
-        it.
-        """
+        """Find the missing rank by a look that takes some beats; return the error that names it."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
             silent, failed = self._silent(0), self._failed()
@@ -263,9 +257,7 @@ class Watch:
         return f"fell silent for {self._timeout} s"
 
     def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
-        """Return a message like ``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in
-        step 14``.
-        """
+        """Return ``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
         said = self._read("rank", self._attempt.number if attempt is None else attempt)
         names = ", ".join(_who(rank, said[rank]) for rank in ranks)
         step = min((said[rank] or {}).get("step", 0) for rank in ranks) + 1
@@ -281,9 +273,7 @@ class Watch:
         return ""
 
     def _behind(self) -> str:
-        """Return a message for when all ranks live, but one does not come: it reads data, or runs
-        another collective.
-        """
+        """Return the message if all ranks live, but one reads data or runs another collective."""
         said = self._read("rank", self._attempt.number)
         steps = [(one or {}).get("step", 0) for one in said]
         late = [rank for rank, step in enumerate(steps) if step == min(steps)]
@@ -293,17 +283,15 @@ class Watch:
         return self._describe(late, f"lives, but let the others wait for {self._timeout} s")
 
     def _read(self, what: str, attempt: int) -> list[dict[str, Any] | None]:
-        """Return what every rank wrote; two requests are enough if all did, since ranks may be
-        many.
-        """
+        """Return what every rank wrote; with two requests if all did, since ranks may be many."""
         keys = [f"{attempt}/{what}-{rank}" for rank in range(self._ranks.world)]
         if self._store.check(keys):
             return [json.loads(value) for value in self._store.multi_get(keys)]
         return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
 
     def _dump(self) -> str:
-        """Save the flight recorder's last collectives; return their path as the end of a
-        message.
+        """Save the flight recorder's last collectives; return the end of a message with their
+        path.
         """
         kept = flight_recorder.dump(self._folder, self._ranks.rank)
         return f"; this rank's last collectives: {kept}" if kept else ""

@@ -13,9 +13,7 @@ from trainyard.common.errors import TrainingError
 
 
 class _Rules(BaseModel):
-    """Rules that watch the training, with their settings; each is on, and warns, unless set
-    otherwise.
-    """
+    """Rules that watch the training, with their settings; by default each is on, and warns."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -60,7 +58,7 @@ kernels and fills its loader."""
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A rule has spoken."""
+    """A report of a rule."""
 
     rule: str
     step: int
@@ -69,9 +67,7 @@ class Event:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The event as a line of the history: ``{"step": 120, "watch.exploding_gradients":
-        53.2}``.
-        """
+        """The event as a line of the history: ``{"step": 120, "watch.overfitting": 0.07}``."""
         return {"step": self.step, f"watch.{self.rule}": float(self.found.value)}
 
     @property

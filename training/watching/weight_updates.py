@@ -1,5 +1,4 @@
-"""How much the weights change, and the size of the smallest gradient: measured at logged steps
-only.
+"""How much the weights change, and the smallest gradient: measured at logged steps only.
 
 Both are computed from AdamW's state after a step, so nothing is copied beforehand and the step
 itself is unchanged. They stay on the device, and go to the host with the line's other numbers.
@@ -48,8 +47,8 @@ def measured(optimizer: torch.optim.Optimizer, device: torch.device) -> Tensor:
 
 
 def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
-    """Yield (update's ratio, gradient's root mean square) of each matrix; weights of 0 have no
-    ratio.
+    """Yield (update's ratio, gradient's root mean square) of each matrix; no ratio if weights are
+    0.
     """
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     for weight in group["params"]:

@@ -135,9 +135,7 @@ class Workload(Protocol):
         """
 
     def units(self, batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """Return how many units (tokens, rows) n samples hold, 0-dim; the loss is a mean over
-        units.
-        """
+        """Return how many units (tokens, rows) n samples hold, 0-dim; the loss is their mean."""
 
     def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
         """Return the model's inputs for n samples in stored types; the first dimension is n."""
@@ -148,21 +146,16 @@ class Workload(Protocol):
         """
 
     def loss(self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """Return the sum of the losses over the units of n samples, 0-dim; outputs are float32 or
-        wider.
+        """Return the sum of the losses over n samples' units, 0-dim; outputs are float32 or wider.
 
         A sum, not a mean: so ranks and micro-batches with unequal counts add up correctly.
         """
 
     def flops(self, model: "torch.nn.Module") -> float:
-        """Return the floating-point operations per unit, forward and backward, of the whole
-        model.
-        """
+        """Return the floating-point operations per unit, forward and backward, of the model."""
 
     def blocks(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
-        """Return the repeated parts, which are sharded, recomputed and compiled one by one. May be
-        empty.
-        """
+        """Return the repeated parts, sharded, recomputed and compiled one by one; may be empty."""
 
     def embeddings(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
         """Return the tables, of the part of the model given, that are only looked up (not tied to
@@ -198,8 +191,7 @@ class Workload(Protocol):
     def part(
         self, batch: "Mapping[str, torch.Tensor]", index: int, count: int
     ) -> "Mapping[str, torch.Tensor]":
-        """Return context rank ``index``'s part, of ``count``, of n samples; optional, like
-        ``context_parallel``.
+        """Return context rank ``index``'s part of n samples; optional, like ``context_parallel``.
 
         ``units``, ``inputs``, ``beside`` and ``loss`` accept it like a batch. Every unit is
         in one part: units and losses of the parts add up to those of the batch.
@@ -224,8 +216,7 @@ class Workload(Protocol):
         """
 
     def export_parts(self, names: "Sequence[str]") -> "Iterable[Sequence[str]]":
-        """Return the names of the state in parts that ``export`` can be given one at a time;
-        optional.
+        """Return the state's names in parts that ``export`` can be given one at a time; optional.
 
         The parts' results together must equal that of the whole state. A model is then exported by
         many ranks, none of which has all of it. If it is missing or None, or belongs
@@ -249,8 +240,8 @@ class Workload(Protocol):
         slices: Sequence[str] = (),
         share: "Share | None" = None,
     ) -> "Iterator[Block]":
-        """Yield every example of the split, in blocks of rows; ``training.scores`` names the
-        columns.
+        """Yield blocks with a row for every example of the split; columns are in
+        ``training.scores``.
 
         It streams: memory does not grow with the split. Rows, their order, and their
         ``example``, ``group`` and slices depend on the split alone: ``model`` may be any other
@@ -284,15 +275,13 @@ class Workload(Protocol):
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Return baseline → metric → value on the test split, fitted on ``limit`` units of
-        train.
-        """
+        """Return baseline → metric → value on the test split, fitted on ``limit`` train units."""
 
     def baseline_scores(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> "Mapping[str, Iterator[Block]]":
-        """Return baseline → its rows in place of the model's: the same rows as ``scores``, in the
-        same order.
+        """Return baseline → its rows: those of ``scores``, with the baseline's in place of the
+        model's.
 
         Optional: ``WorkloadSpec.baselines_scored`` says that it exists; it is then called instead
         of ``baselines``.
@@ -362,9 +351,7 @@ def read_settings(text: str) -> dict[str, Any]:
 
 
 def _part(name: str, part: str, attribute: str) -> Any:
-    """Return the workload's ``attribute``: of its module ``part``, or of the module with the
-    Workload.
-    """
+    """Return the workload's ``attribute``, from its module ``part`` or that of its Workload."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
         raise TrainingError(f"workload {name!r}: is not a name of a Python package")
     package = name if "." in name else f"{__name__}.{name}"

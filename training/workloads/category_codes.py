@@ -54,9 +54,7 @@ class Codes:
 
 
 def value_hashes(values: list[str]) -> np.ndarray:
-    """Return the values' hashes as stored in samples: SipHash-2-4 with pandas' fixed key, as
-    int64.
-    """
+    """Return the values' hashes as samples store them: SipHash-2-4 with pandas' key, as int64."""
     from pandas.util import hash_array  # importing pandas takes half a second per rank
 
     return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)

@@ -33,9 +33,7 @@ TOO_LARGE = 2.0**128 - 2.0**103
 
 
 class Packing:
-    """See ``training.workloads.Packing``; it is its own packer, since records are packed one by
-    one.
-    """
+    """See ``training.workloads.Packing``; it is its own packer, since records are independent."""
 
     columns: Mapping[str, Column] = {}
     fields: Mapping[str, Field] = {}

@@ -145,9 +145,7 @@ class Simple:
         return default_scores.count(batch)
 
     def flops(self, model: "nn.Module") -> float:
-        """Return operations counted in a forward pass of one sample; the backward pass has twice as
-        many.
-        """
+        """Return three times the operations counted in a forward pass of one sample."""
         from training.defaults import flop_count
 
         return flop_count.counted(self, model, self.sample)
@@ -182,7 +180,7 @@ class Simple:
         slices: Sequence[str] = (),
         share: "Share | None" = None,
     ) -> "Iterator[Block]":
-        """Yield a row per sample, with the values of ``measure``. Slice ``source``: the sample's
+        """Yield a row per sample with ``measure``'s values. Slice ``source``: the sample's
         input.
         """
         from training.defaults import default_scores
@@ -213,8 +211,8 @@ class Simple:
         return {"constant": constant_baseline.evaluate(self, train, test, limit)}
 
     def answer(self, model: "nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``outputs`` for ``{"record": {column: value, …}}``; columns that ``inputs`` does
-        not use may be left out.
+        """Return ``outputs`` for ``{"record": {column: value, …}}``; unused columns may be left
+        out.
         """
         from training.defaults import request_batch
 

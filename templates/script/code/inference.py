@@ -1,6 +1,4 @@
-"""Answers requests such as {"x": 0.1, "y": -0.2} with the functions of AWS's PyTorch inference
-toolkit.
-"""
+"""Answers requests such as {"x": 0.1, "y": -0.2}, for AWS's PyTorch inference toolkit."""
 
 import json
 from pathlib import Path

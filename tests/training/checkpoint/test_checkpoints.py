@@ -196,9 +196,7 @@ def test_all_torn_is_a_fresh_start(tmp_path: Path, saved: Checkpoints):
 
 
 def test_files_of_an_earlier_attempt_are_not_read(tmp_path: Path, saved: Checkpoints):
-    """SageMaker may bring back from S3 files that were deleted here before they were copied
-    there.
-    """
+    """SageMaker may bring back from S3 files that were deleted here before they were copied."""
     stray = folder(tmp_path, 3) / "shard-00002-model-00001-of-00001.safetensors"
     stray.write_bytes(part(folder(tmp_path, 2)).read_bytes())
     assert resumed(saved) == 3

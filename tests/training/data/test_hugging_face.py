@@ -109,7 +109,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path):
     [
         (
             {"train_sampling_strategy": "random"},
-            "strategy: is .* wants 'sequential'",
+            "strategy: is .* needs 'sequential'",
         ),
         ({"ignore_data_skip": False}, "ignore_data_skip: is False"),
         (

@@ -19,9 +19,7 @@ FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
 
 
 def manifest(objects: dict[str, list[int]], **kind) -> Columns:
-    """Create a manifest of units with their shards, each given by a number that replaces its
-    hash.
-    """
+    """Create a manifest of units with their shards, each given by a number in place of its hash."""
     shards = Shards()
     for index, (name, contents) in enumerate(objects.items()):
         for number, content in enumerate(contents):

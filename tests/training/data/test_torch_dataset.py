@@ -67,9 +67,7 @@ def ours(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[in
 def test_each_step_has_the_native_samples_whoever_shares_them_however_often_resumed(
     folder, share, phases, steps
 ):
-    """A phase is (ranks, micro-batches of a rank per step); each resumes the previous one's
-    state.
-    """
+    """A phase is (ranks, micro-batches of a rank per step); each resumes the previous one."""
     micro, seen, expected, state = 3, [], [], {"position": 0}
     for world, accumulated in phases:
         batch = micro * world * accumulated

@@ -57,9 +57,7 @@ def edit(folder: Path, **fields) -> None:
 
 
 def test_the_language_model_loads_without_our_code(tmp_path):
-    """Loads with Hugging Face's transformers; the text is longer than a head's width, so positions
-    matter.
-    """
+    """Loads with Hugging Face's transformers; the text is long enough for positions to matter."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)

@@ -1,6 +1,4 @@
-"""ZeRO 1, 2 and 3 on two real ranks: the curve of one process, and checkpoints that it can
-resume.
-"""
+"""ZeRO 1, 2 and 3 on two real ranks: one process's curve, and checkpoints that it can resume."""
 
 import os
 

@@ -73,8 +73,8 @@ def _train_others(given: list[str], environment: dict[str, str], root: Path, ran
 
 
 def _compare(build, width: tuple[int, ...], rank: int) -> None:
-    """Compare a few steps' losses on one rank's half of each batch with those of one process on all
-    of it.
+    """Compare a few steps' losses on one rank's half of each batch with one process's on all of
+    it.
     """
     import torch
     from torch.distributed.device_mesh import init_device_mesh

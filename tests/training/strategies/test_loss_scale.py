@@ -83,9 +83,7 @@ def test_a_loss_that_is_not_finite_is_so_by_itself():
 
 
 def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch):
-    """Bit for bit, from a checkpoint during whose steps the scale has changed; skips leave no
-    trace.
-    """
+    """Bit for bit, from a checkpoint of steps that changed the scale; skips leave no trace."""
     monkeypatch.setattr(loss_scale, "INITIAL", LARGE)
     whole = train(root, **FIRST)
     torn = train(copy_inputs(root, "torn"), **FIRST)

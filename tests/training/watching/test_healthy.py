@@ -20,9 +20,7 @@ def said(lines: Lines, plan: Plan = PLAN) -> set[str]:
 
 
 def with_(lines: Lines, change: Callable[[int, dict[str, float]], dict[str, float]]) -> Lines:
-    """Change training lines by ``change``, which receives each line's number from 0; return the
-    lines.
-    """
+    """Change training lines by ``change`` of each line's number (from 0) and content."""
     number = 0
     for line in lines:
         if "loss" in line:

@@ -31,17 +31,15 @@ MEANS = dict(zip(PARTS, (0.02, 0.3, 0.1, 0.03, 0.01), strict=True))
 
 
 def noisy(random: np.random.Generator, ranks: int, deviation: float) -> np.ndarray:
-    """Return a line's table: each rank's parts, log-normal; a rank is slow in all its parts at
-    once.
-    """
+    """Return a line's table: each rank's parts, log-normal; a rank is slow in all its parts."""
     whole = np.exp(random.normal(0, deviation, (ranks, 1)))
     return np.array(list(MEANS.values())) * whole
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 64, 512])
 def test_noise_names_nobody_in_1000_lines(ranks):
-    """Has 10 % noise per line, and in each tenth line a rank delayed by a checkpoint or a page
-    fault.
+    """Has 10 % noise per line, and a rank delayed by a checkpoint or page fault in each tenth
+    line.
     """
     random, found = np.random.default_rng(ranks), Stragglers()
     for line in range(1000):

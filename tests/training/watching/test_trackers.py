@@ -56,9 +56,7 @@ def test_tensorboard_shows_the_whole_curve_once_after_a_resume(root, train):
 
 @pytest.mark.slow
 def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
-    """Uses a local file, whose tables take MLflow seconds to create, so one test checks
-    everything.
-    """
+    """Uses a local file, whose tables take MLflow seconds to create: one test checks everything."""
     from mlflow.tracking import MlflowClient
 
     train(root, mlflow_tracking_uri="local")

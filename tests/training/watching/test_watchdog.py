@@ -28,9 +28,7 @@ FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
 
 @pytest.fixture
 def notes(monkeypatch) -> Iterator[dist.Store]:
-    """Return the store of a process group of this process alone, in which it can imitate other
-    ranks.
-    """
+    """Return the store of a group of this process alone, in which it can imitate other ranks."""
     names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
     for name, value in names.items():
@@ -297,9 +295,7 @@ def test_a_rank_that_is_killed_is_told_from_a_silent_one(root: Path):
 
 @pytest.mark.slow
 def test_machines_with_their_own_ranks_files_only_go_on_together(root: Path, tmp_path: Path):
-    """After a restart in place nothing has come back from S3: each machine has its own ranks'
-    files.
-    """
+    """After a restart in place nothing has come back from S3: each machine has its own files."""
     settings = {"strategy": "fsdp", "micro_batch": 2}
     undisturbed = losses(worlds.train(copy_inputs(root, "undisturbed"), 2, **settings))
     machines = [copy_inputs(root, f"machine-{n}") for n in range(2)]

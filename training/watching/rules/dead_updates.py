@@ -54,9 +54,7 @@ def _meant(history: History, settings: DeadUpdates) -> bool:
 
 
 def _at(line: Line, peak: float) -> float:
-    """Return a line's smallest update scaled to the peak learning rate; infinite if its rate is
-    0.
-    """
+    """Return a line's smallest update at the peak learning rate; infinite if its rate is 0."""
     if not peak:
         return line["update_ratio_least"]
     rate = line.get("learning_rate", peak)

@@ -61,9 +61,7 @@ def check(history: History, settings: ExplodingGradients, plan: Plan) -> Finding
 
 
 def _leaves_plateau(lines: Sequence[Line], count: int) -> bool:
-    """Return whether the recent losses have fallen by more than their noise and by more than in the
-    lines before.
-    """
+    """Return whether recent losses fell by more than their noise, and faster than before."""
     losses = [line["loss"] for line in lines]
     half = (len(losses) - count) // 2
     early, late, now = losses[:half], losses[half:-count], losses[-count // 2 :]

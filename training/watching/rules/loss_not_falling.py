@@ -101,9 +101,7 @@ def _above(first: float, late: list[float], settings: LossNotFalling, plan: Plan
 
 
 def _noise(values: list[float]) -> float:
-    """Return the values' standard deviation about a trend, from successive differences (von Neumann
-    et al. 1941).
-    """
+    """Return the standard deviation about a trend, by differences (von Neumann et al. 1941)."""
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
@@ -143,9 +141,7 @@ def underway(lines: list[Line], enough: float, planned: int) -> bool:
 
 
 def falls_steadily(losses: list[float]) -> bool:
-    """Return whether the slope of a line fitted to the losses is below 0 by ``SURE`` standard
-    errors.
-    """
+    """Return whether a line fitted to the losses falls, by ``SURE`` standard errors."""
     if len(losses) < 3:
         return False
     slope, begin = linear_regression(range(len(losses)), losses)
@@ -162,9 +158,7 @@ def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
 
 
 def _risen(losses: list[float], settings: LossNotFalling) -> Finding | None:
-    """Return a finding with the share of the loss's fall, down to its lowest block, that was lost
-    again.
-    """
+    """Return a finding with the share of the loss's fall, to its lowest block, that was lost."""
     count = settings.lines
     blocks = [fmean(losses[at : at + count]) for at in range(0, len(losses) - count, count)]
     late, best = losses[-count:], min(blocks)

@@ -39,9 +39,7 @@ class Overfitting(RuleSettings):
 
 
 def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None:
-    """Return a finding for how far the validation loss exceeds its lowest, in each recent
-    validation.
-    """
+    """Return a finding for how far each recent validation loss exceeds the lowest."""
     looks, count = history.validations, settings.looks
     if len(looks) <= count or not history.lines:
         return None

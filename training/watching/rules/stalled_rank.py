@@ -42,9 +42,7 @@ class StalledRank(RuleSettings):
 
 
 def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None:
-    """Return a finding with the slowest rank's lowest ratio in the lines in which it is too
-    large.
-    """
+    """Return a finding with the slowest rank's lowest ratio among its slow lines."""
     slow = [
         (int(line["straggler_rank"]), line["straggler_ratio"])
         for line in history.lines[-OF:]
@@ -70,9 +68,7 @@ def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None
 
 
 def _waited(history: History, rank: int, ratio: float) -> float:
-    """Return the seconds of the last lines in which the others waited, if a step is all own
-    work.
-    """
+    """Return the seconds that the others waited in the last lines, if a step is all own work."""
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):
         if line.get("straggler_rank") == rank and line.get("straggler_ratio", 0) >= ratio:

@@ -69,8 +69,8 @@ def _grows(lines: list[Line]) -> bool:
 
 
 def _shorter(lines: list[Line], count: int, plan: Plan) -> float:
-    """Return how many times smaller the whole clipped gradient is than in the first lines: 1 or
-    more; 1 if not known.
+    """Return how many times smaller the clipped gradient is than in the first lines (at least 1,
+    also if unknown).
     """
     then, now = (
         [min(line["grad_norm"], plan.grad_clip) for line in some if "grad_norm" in line]

@@ -34,8 +34,7 @@ class Classes:
 
     @classmethod
     def of(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
-        """Create the classes; labels that are whole numbers are sorted by value, others
-        alphabetically.
+        """Create the classes; whole-number labels are sorted by value, others alphabetically.
 
         Raises:
             TrainingError: there are fewer than two classes.
@@ -76,9 +75,7 @@ class Classes:
         return np.array(self.counts) / sum(self.counts)
 
     def check(self, parts: Iterable[Mapping[str, Any]]) -> None:
-        """Check a split's labels. Raises: DataError: it has labels that the model cannot
-        predict.
-        """
+        """Check a split's labels. Raises: DataError: the model cannot predict some of them."""
         if unknown := sorted(labels(parts).keys() - set(self.names)):
             raise DataError(
                 f"the test split has labels that no training image has: {', '.join(unknown[:10])}; "

@@ -36,8 +36,7 @@ def refuse(content: bytes) -> str | None:
 
 
 def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
-    """Return uint8 (size, size, channels): a crop drawn from ``seed``, or the image's middle if it
-    is None.
+    """Return uint8 (size, size, channels): a crop drawn from ``seed``, or without one the middle.
 
     Raises:
         OSError: the image cannot be decoded.
@@ -67,8 +66,9 @@ def middle(whole: tuple[int, int], config: ImageConfig) -> Box:
 
 
 def part(whole: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
-    """Draw a crop of random area and ratio (Szegedy et al. 2015, "Going deeper with
-    convolutions").
+    """Draw a crop of random area and ratio
+
+    As in Szegedy et al. 2015, "Going deeper with convolutions".
     """
     width, height = whole
     ratios = -math.log(config.crop_ratio), math.log(config.crop_ratio)

@@ -71,9 +71,7 @@ class Workload(Simple):
 
     @property
     def classes(self) -> Classes:
-        """The learned classes. Raises: TrainingError: neither learned yet nor stored with the
-        model.
-        """
+        """The learned classes. Raises: TrainingError: none learned or stored with the model."""
         if self._classes is None:
             raise TrainingError(
                 f"{FILE}: is missing beside the model, so its classes are not known; train it again"
@@ -117,9 +115,7 @@ class Workload(Simple):
         return F.cross_entropy(logits, batch["target"], reduction="sum", ignore_index=UNKNOWN)
 
     def flops(self, model: nn.Module) -> float:
-        """Return the operations per image, forward and backward: three times torch's count of a
-        forward pass.
-        """
+        """Return the operations per image: three times torch's count of a forward pass."""
         device = next(model.parameters()).device
         size, channels = self.config.size, self.config.channels
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -203,8 +199,8 @@ class Workload(Simple):
 
 
 def columns(logits: np.ndarray, targets: np.ndarray) -> Block:
-    """Return the columns of images, from logits (n, classes): −ln p(class) in nats, and whether
-    that class is the likeliest.
+    """Return columns from logits (n, classes): −ln p(class) in nats, and whether it is
+    likeliest.
     """
     highest = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]

@@ -63,9 +63,7 @@ class Bigram:
 def evaluate(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
-    """Return ``unigram`` and ``bigram`` → metric → value, counted on at most ``limit`` train
-    tokens.
-    """
+    """Return ``unigram`` and ``bigram`` → metric → value, from at most ``limit`` train tokens."""
     model = Bigram(_first(train, limit), tokenizer.size)
 
     def unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,9 +82,7 @@ def evaluate(
 
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:
-    """Return whole samples from the front of the dataset: at least one, at most ``limit``
-    tokens.
-    """
+    """Return samples from the dataset's front: at least one, at most ``limit`` tokens."""
     [width] = dataset.fields["tokens"].shape
     count = min(len(dataset), max(1, limit // width))
     return dataset.read(np.arange(count))["tokens"]

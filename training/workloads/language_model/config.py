@@ -109,9 +109,7 @@ def _shape(config: Any) -> dict[str, Any]:
 
 
 def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rotary settings: in ``rope_parameters`` from transformers 5 on, before in two
-    fields.
-    """
+    """Return the rotary settings, which transformers 5 moved into ``rope_parameters``."""
     given = description.get("rope_parameters") or description.get("rope_scaling") or {}
     kind = given.get("rope_type", given.get("type", "default"))
     _one_of("rope_scaling.rope_type", kind, ("default", "linear", "llama3"))
@@ -145,9 +143,7 @@ if __name__ == "__main__":
 
 
 class RopeScaling(BaseModel):
-    """Stretching of rotary frequencies; fields as in ``rope_scaling`` of a Hugging Face
-    config.json.
-    """
+    """Stretching of rotary frequencies; fields as in a Hugging Face ``rope_scaling``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

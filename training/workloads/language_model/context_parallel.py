@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def places(length: int, index: int, count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Return the places in the sequence of rank ``index``'s tokens, of ``count`` ranks, (length /
-    count,).
-    """
+    """Return places in the sequence of rank ``index``'s tokens, (length / count,)."""
     chunk = length // (2 * count)
     front = torch.arange(index * chunk, (index + 1) * chunk, device=device)
     back = torch.arange(length - (index + 1) * chunk, length - index * chunk, device=device)
@@ -44,8 +42,8 @@ class Sharing:
         return cls(mesh, parts[mesh.get_local_rank()], torch.cat(parts))
 
     def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn keys and values (n, heads, t, width) of this rank into those of all, t in
-        ``every``'s order.
+        """Turn this rank's keys and values (n, heads, t, width) into all ranks', in ``every``'s
+        order.
 
         In the backward pass each rank gets the sum of the ranks' gradients of its own.
         """

@@ -109,9 +109,7 @@ def family(config: LanguageModelConfig) -> tuple[str, str]:
 
 
 def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str, Any]:
-    """Return their config.json; ``vocabulary``: rows of the embedding, ``end``: token that ends a
-    text.
-    """
+    """Return their config.json; ``vocabulary``: the embedding's rows, ``end``: the end token."""
     model_type, name = family(config)
     scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {

@@ -52,9 +52,7 @@ def mask(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Compute attention, (n, heads, t, width); k and v may have fewer heads, each shared by
-    neighbours.
-    """
+    """Compute attention, (n, heads, t, width); neighbouring heads may share k and v."""
     if not (mask is None or isinstance(mask, Tensor)):
         # Autocast does not reach FlexAttention in every torch; v has the type of the products.
         flex = _flexible("flex_attention", q.device.type)
@@ -80,9 +78,7 @@ def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..
 
 @cache
 def _flexible(name: str, device: str) -> Callable[..., Any]:
-    """Return torch's function; compiled for GPUs, since only then no matrix of all scores is
-    allocated.
-    """
+    """Return torch's function, compiled on GPUs, where it then allocates no score matrix."""
     from torch.nn.attention import flex_attention
 
     function = getattr(flex_attention, name)
@@ -238,8 +234,8 @@ class Transformer(nn.Module):
         return self.cos[at], self.sin[at], seen
 
     def _initialise(self, layers: int) -> None:
-        """Draw weights from normal(0, 0.02); layers that add to the stream are scaled by 1/√(2 ×
-        layers) (GPT-2).
+        """Draw from normal(0, 0.02), divided by √(2 × layers) where layers add to the stream
+        (GPT-2).
         """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):

@@ -80,9 +80,7 @@ class Packing:
 
 
 class TextPacker:
-    """Packs documents; consecutive samples share one token, so every token but the first is
-    predicted once.
-    """
+    """Packs documents; samples overlap by one token, so every token but the first is predicted."""
 
     def __init__(self, packing: Packing) -> None:
         self._tokenizer, self._width, self._dtype = packing.tokenizer, packing.width, packing.dtype
@@ -110,8 +108,7 @@ class TextPacker:
 
 
 def _windows(tokens: np.ndarray, count: int, width: int) -> np.ndarray:
-    """Return ``count`` windows of ``width`` tokens, each beginning with the last token of the
-    previous.
+    """Return ``count`` windows of ``width`` tokens, which overlap by one token.
 
     It is a view: the writer copies it into the shard.
     """

@@ -36,8 +36,7 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
 
 
 def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
-    """Split like ``tensor_parallel``; each rank also keeps only its positions of the stream between
-    layers.
+    """Split like ``tensor_parallel``; between layers a rank keeps only its positions of the stream.
 
     Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
     reduce-scatter, which together move what the all-reduce moved.
@@ -87,9 +86,7 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
 
 
 def narrowed(x: Tensor) -> Tensor:
-    """Convert to autocast's type, so that tensors and their gradients travel between ranks in
-    it.
-    """
+    """Convert to autocast's type, in which tensors and gradients then travel between ranks."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 

@@ -1,8 +1,8 @@
 """Turns nats per token into scores per document and metrics, for model and baselines alike.
 
 A document cut over several samples or shards is one example. A unit's tokens are one stream
-in which every document ends with the end token, so documents are put together as the stream passes:
-memory holds the sums of the one that is not yet at its end.
+in which every document ends with the end token, so documents are joined as the stream passes:
+memory holds the sums of the one that has not ended yet.
 """
 
 import hashlib
@@ -106,8 +106,7 @@ def documents(
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield (unit, hash of each document's tokens int64 (d,), sums (d, columns)); empty ones are
-    left out.
+    """Yield (unit, hash of each non-empty document's tokens int64 (d,), sums (d, columns)).
 
     ``measure``: samples (n, width) → values to sum over a document's targets,
     (n, width - 1, columns).

@@ -18,9 +18,7 @@ END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
 class Tokenizer(Protocol):
-    """Interface: ``end`` separates documents; ``token_bytes[id]`` is 0 for tokens that stand for no
-    text.
-    """
+    """Interface: ``end`` separates documents; ``token_bytes[id]`` is 0 for tokens without text."""
 
     size: int
     end: int

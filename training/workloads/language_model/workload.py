@@ -47,9 +47,7 @@ class Workload:
         return Transformer(self.config, self._rows(), self.documents)
 
     def _rows(self) -> int:
-        """Return the embedding's rows: the tokenizer's tokens, or more if the settings ask for
-        more.
-        """
+        """Return the embedding's rows: the tokenizer's tokens, or more by the settings."""
         size, wanted = self.tokenizer.size, self.config.vocabulary
         if wanted is not None and wanted < size:
             raise TrainingError(
@@ -98,8 +96,7 @@ class Workload:
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
     def flops(self, model: nn.Module) -> float:
-        """Return the operations per token, forward and backward: 6 per weight, 12 × layers × heads
-        × t for attention.
+        """Return forward and backward operations per token: 6 per weight, 12 × layers × heads × t for attention.
 
         Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
         for the logits; an untied one does not count: it is only looked up.

@@ -1,6 +1,4 @@
-"""Baselines that a model must beat: boosted trees, a logistic regression on its features, the base
-rate.
-"""
+"""Baselines that a model must beat: boosted trees, a logistic regression, the base rate."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -39,8 +37,7 @@ code."""
 
 
 class Columns:
-    """Turns stored samples into the trees' inputs: the categories' codes, then the numbers
-    unchanged.
+    """Turns stored samples into the trees' inputs: categories' codes, then numbers unchanged.
 
     A category's codes count from 0, those of the commonest ids of ``samples`` first.
     """
@@ -209,8 +206,7 @@ BLOCKS, HELD_OUT_EVERY = 100, 5
 
 
 def held_out(samples: Samples) -> np.ndarray | None:
-    """Return which rows to hold out, bool (n,); None if a side has a single label, as with few
-    rows.
+    """Return which rows to hold out, bool (n,); None if a side would have a single label.
 
     A fifth is held out: of the groups, if rows have them, else of BLOCKS blocks of neighbouring
     rows, since neighbours are often similar.

@@ -69,9 +69,7 @@ class Values:
 
 
 class Tally:
-    """Counts a category's values as rows arrive; hashes are sorted, so that many are looked up at
-    once.
-    """
+    """Counts a category's values as rows arrive; keeps hashes sorted for fast lookup."""
 
     def __init__(self) -> None:
         self._hashes = np.empty(0, np.int64)

@@ -48,8 +48,7 @@ class Encoder(nn.Module):
         return torch.cat(columns, dim=1)
 
     def numbers(self, numbers: Tensor) -> Tensor:
-        """Map (n, numbers) to (n, 2 × numbers): normalised, missing ones 0; then 1 where one is
-        missing.
+        """Map (n, numbers) to (n, 2 × numbers): normalised (missing: 0), then flags (missing: 1).
 
         The mean and the standard deviation are those of the training split.
         """

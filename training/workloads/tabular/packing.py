@@ -123,9 +123,7 @@ class RowPacker:
         return {name: np.empty((0, *f.shape), f.dtype) for name, f in self._fields.items()}
 
     def statistics(self) -> dict[str, Any]:
-        """Return count, mean and M2 of each number; each category's values, their hashes and
-        counts.
-        """
+        """Return each number's count, mean and M2; each category's values, hashes and counts."""
         categories = {name: tally.values() for name, tally in self._tallies.items()}
         return Statistics(self._config.numbers, self._moments, categories).as_json()
 
@@ -150,8 +148,7 @@ class RowPacker:
 
 
 def places(values: list[str]) -> np.ndarray:
-    """Return int64 in the order of the values: whole numbers unchanged, times in microseconds since
-    1970.
+    """Return int64 in the values' order: whole numbers as they are, times in microseconds.
 
     Raises:
         DataError: a value is neither, or some are numbers and some are times.

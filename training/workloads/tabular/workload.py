@@ -42,9 +42,7 @@ def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> di
 
 
 def _row(packing: Packing, record: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return a batch of one record. Columns that the model does not use, label and group, may be
-    left out.
-    """
+    """Return a batch of one record. Label and group, which the model ignores, may be left out."""
     config = packing.config
     fill = {config.group: "", config.label: 0.0}
     unseen = {config.group, config.label} - {*config.categories, *config.numbers}
@@ -64,9 +62,7 @@ class Workload(Simple):
 
     @property
     def features(self) -> Features:
-        """The learned features. Raises: TrainingError: neither learned yet nor stored with the
-        model.
-        """
+        """The learned features. Raises: TrainingError: none learned or stored with the model."""
         if self._features is None:
             raise TrainingError(
                 f"{FILE}: is missing beside the model, so the columns' means and vocabularies are "
@@ -75,9 +71,7 @@ class Workload(Simple):
         return self._features
 
     def fit(self, train: Dataset) -> None:
-        """Learn means, standard deviations and vocabularies from the manifests' statistics
-        alone.
-        """
+        """Learn means, standard deviations and vocabularies from the manifests alone."""
         self._features = Features.of(self.config, train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
@@ -129,8 +123,7 @@ class Workload(Simple):
     def _rows(
         self, dataset: Dataset, by_input: Sequence[str] = (), share: Share | None = None
     ) -> Iterator[tuple[Samples, Block]]:
-        """Yield (samples, their ``example`` and ``group``); without groups each row is its own
-        group.
+        """Yield (samples, their ``example`` and ``group``); a row without group is its own.
 
         ``by_input``: slices whose value is the row's input.
         """
@@ -158,9 +151,7 @@ class Workload(Simple):
         return names
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """Return metrics of boosted trees, a logistic regression on the model's features, and
-        train's base rate.
-        """
+        """Return metrics of boosted trees, a logistic regression, and train's base rate."""
         scored = self.baseline_scores(train, test, limit)
         return {name: values(blocks) for name, blocks in scored.items()}
 

@@ -19,8 +19,7 @@ class Workload(Simple):
     fitted = ("constant",)
 
     def prepare(self, sample, seed):
-        """Decode a file, in the loader's threads; in training the image is shifted by up to a
-        pixel.
+        """Decode a file, in the loader's threads; in training the image moves by up to a pixel.
 
         All that is random follows from ``seed``; it is None in an evaluation.
         """

@@ -52,9 +52,7 @@ def json_lines(files: Mapping[str, bytes]) -> bytes:
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """Return an archive with members ``<number>.png`` and ``<number>.cls``, as WebDataset writes
-    them.
-    """
+    """Return an archive like WebDataset's, with members ``<number>.png`` and ``<number>.cls``."""
     members: dict[str, bytes | str] = {}
     for number, one in enumerate(records(files)):
         members |= {f"{number:04d}.png": one["bytes"], f"{number:04d}.cls": one["label"]}

@@ -26,9 +26,7 @@ SETTINGS = {
 
 
 def table(rows: int, seed: int = 0) -> pd.DataFrame:
-    """Return a table in which heavy red rows and light other rows are late: not linearly
-    separable.
-    """
+    """Return a table in which heavy red rows and light others are late: not linearly separable."""
     random = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
