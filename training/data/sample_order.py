@@ -51,8 +51,9 @@ def permutation(name: str, size: int) -> Permutation:
 
 
 def table(name: str, size: int) -> np.ndarray:
-    """Return a permutation as a table: the order of ``size`` distinct random numbers
-    (SplitMix64).
+    """Return a permutation as a table: the order of ``size`` distinct random numbers.
+
+    The numbers are those of SplitMix64 (Steele et al. 2014).
     """
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
     return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + key))
