@@ -25,7 +25,7 @@ class DataBottleneck(RuleSettings):
 
 
 def check(history: History, settings: DataBottleneck, plan: Plan) -> Finding | None:
-    """Return a finding with rank 0's waiting share; a loader that reads ahead waits now and then."""
+    """Return a finding with rank 0's waiting share; a loader that reads ahead waits at times."""
     found = [line for line in history.lines[-settings.lines :] if "data_stall" in line]
     taken = [line.get("step_seconds", 0.0) for line in found]
     waited = [line["data_stall"] * one for line, one in zip(found, taken, strict=True)]

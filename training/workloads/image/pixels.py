@@ -66,7 +66,7 @@ def middle(whole: tuple[int, int], config: ImageConfig) -> Box:
 
 
 def part(whole: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
-    """Draw a crop of random area and ratio
+    """Draw a crop of random area and ratio.
 
     As in Szegedy et al. 2015, "Going deeper with convolutions".
     """

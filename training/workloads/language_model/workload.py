@@ -96,7 +96,9 @@ class Workload:
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
     def flops(self, model: nn.Module) -> float:
-        """Return forward and backward operations per token: 6 per weight, 12 × layers × heads × t for attention.
+        """Return the operations per token, forward and backward.
+
+        They are 6 per weight, and 12 × layers × heads × t for attention.
 
         Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
         for the logits; an untied one does not count: it is only looked up.
