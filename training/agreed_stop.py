@@ -1,13 +1,13 @@
-"""A stop that one rank was asked for ends all ranks after the same step.
+"""A stop requested of one rank ends all ranks after the same step.
 
 Nothing of it is on the device: the ranks agree through the process group's store, each by a thread
 of its own, so a rank that waits inside a collective answers all the same.
 
-    asked      somebody got SIGTERM, or a rule found what it stops for; who, and why
+    asked      a rank got SIGTERM, or a rule asked for a stop; which one, and why
     at-<rank>  the step that the rank had begun when it saw that; it begins no further one
     until      the last step of all: the largest of these, or -1 to go on; written once
 
-Nobody has begun a step after the largest, so every rank can still stop there; and whoever is behind
+No rank has begun a step after the largest, so each can still stop there; and a rank that is behind
 goes on to it, since a step that one of them has begun takes all of them to its end. A rank that
 died says nothing: after some seconds the others go on, and meet it missing as they would have.
 """
@@ -135,7 +135,7 @@ class Stop:
     """Context in which SIGTERM is remembered, not obeyed: the training ends between two steps.
 
     AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so
-    it is a courtesy to whoever does; what a lost node costs is bounded by checkpoint_interval.
+    it serves other launchers that do; what a lost node costs is bounded by checkpoint_interval.
 
     Args:
         begun: number of steps already trained.

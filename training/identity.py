@@ -5,7 +5,7 @@ torch version, names its training below that folder. Both ask ``material`` which
 
 It excludes world size, sharding, strategy, and whatever else changes only the last digits
 (``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes another
-training, since nobody can tell in general that it does not matter. Of installed packages only torch
+training, since one cannot tell in general whether it matters. Of installed packages only torch
 counts.
 """
 

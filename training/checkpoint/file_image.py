@@ -111,7 +111,7 @@ class Image:
 
         def wait() -> None:
             arrived.synchronize()
-            sources.clear()  # until now: nobody else may have the memory of a temporary one
+            sources.clear()  # kept until now: a temporary one's memory must not be reused
 
         return wait
 

@@ -1,7 +1,8 @@
 """Exchange between the ranks about a checkpoint, through the job's store, free of its timeout.
 
 A round: every rank says something, and rank 0 answers once. A rank asks the store some five times,
-and while it waits twice a second; rank 0 once more for each rank. Nobody gets what all others said.
+and while it waits twice a second; rank 0 once more for each rank. No rank gets what all others
+said.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
 an hour: a rank that makes progress says so (``pulse``), and the others wait while any does. The
@@ -19,7 +20,7 @@ import torch.distributed as dist
 
 from trainyard.common.errors import LostRankError, TrainingError
 
-LOOK = 5.0  # seconds between two looks at whether anybody gets on
+LOOK = 5.0  # seconds between two looks at whether any rank makes progress
 SOON, LATER = 0.005, 0.5
 """Seconds between two looks for an answer: at first, and when it takes long. The store's own wait
 would log two lines on every rank each time it runs out."""

@@ -111,7 +111,7 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-@rule("export and restore", "the model that is handed on is the one that was trained")
+@rule("export and restore", "the exported model is the one that was trained")
 def exported(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}

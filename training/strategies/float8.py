@@ -24,7 +24,7 @@ from training.config import TrainConfig
 from training.strategies.fsdp_sharding import EXTENSION, parameters
 from trainyard.common.errors import TrainingError
 
-# They warn of kernels without CUDA, of which none multiplies here (torch's own do), and of an enum.
+# They warn of kernels that need CUDA, which are not used here (torch's own are), and of an enum.
 for _name in ("torchao", "torch.utils._pytree"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
