@@ -164,7 +164,7 @@ class Stop:
 
     @property
     def reason(self) -> str:
-        """Who requested the stop, followed by a colon and the reason."""
+        """Origin of the stop request, followed by a colon and the reason."""
         if self._agreement is not None:
             return self._agreement.reason
         return self._asked[0] if self._asked else SIGTERM

@@ -1,4 +1,4 @@
-"""What the command lines of jobs share: the loop's settings, and readable error messages."""
+"""Shared parts of the jobs' command lines: the loop's settings, and readable error messages."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence

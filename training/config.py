@@ -26,8 +26,8 @@ IMMATERIAL = {
     "validation_samples",
 }
 
-# Of these, what shapes the weights of a model that draws torch's own random numbers (nn.Dropout) or
-# normalises by the micro-batch (BatchNorm).
+# Those of them that shape the weights of a model that draws torch's own random numbers (nn.Dropout)
+# or normalises by the micro-batch (BatchNorm).
 BY_BATCH = {
     "compile",
     "context_parallel",
@@ -146,8 +146,8 @@ class TrainConfig(Layout):
     default: AWS's images lack the package, so each start would install it."""
 
     mlflow_tracking_uri: str = Field(default="environment", pattern=r"^\S+$")
-    """Where MLflow keeps the metrics: a URI, or the ARN of a managed tracking server. local: a file
-    in the job's output. environment: as MLFLOW_TRACKING_URI says, nowhere without it. off:
+    """Destination of MLflow's metrics: a URI, or the ARN of a managed tracking server. local: a
+    file in the job's output. environment: as MLFLOW_TRACKING_URI says, nowhere without it. off:
     nowhere."""
 
     metrics_port: int = Field(default=0, ge=0, le=65535)

@@ -68,7 +68,7 @@ class Layout(BaseModel):
     """Stages of the model on each rank; 0 for the schedule's usual number."""
 
     zero_stage: int = Field(default=1, ge=1, le=3)
-    """What deepspeed shards. 1: optimizer state, 2: gradients too, 3: weights too."""
+    """State that deepspeed shards. 1: optimizer state, 2: gradients too, 3: weights too."""
 
     param_dtype: Literal["default", "bfloat16", "float32"] = "default"
     """Type in which weights are gathered and used, for fsdp with precision bfloat16 or float16.

@@ -58,7 +58,7 @@ class Asked:
     job: Path
     """Script that was started."""
     start: Start | None
-    """What the weights start from; None for fresh weights."""
+    """Model or checkpoint that the weights start from; None for fresh weights."""
     mixture: Mixture | None
     tuning: Tuning
     watching: Any

@@ -1,4 +1,4 @@
-"""What a training starts from if its weights are not fresh: always an explicit setting.
+"""Start of a training from weights that are not fresh: always an explicit setting.
 
 On its own a training resumes only its own checkpoints (``training.identity``). To go on from
 other code, with another schedule or on other data, or to begin with a registered model, the recipe
@@ -143,7 +143,7 @@ class Start:
 
     @property
     def base(self) -> dict[str, Any] | None:
-        """What the finished model's description says of its base; None for a checkpoint."""
+        """Entry for the base in the finished model's description; None for a checkpoint."""
         if self.said is not None:
             return None
         return {

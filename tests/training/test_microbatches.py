@@ -64,7 +64,7 @@ def test_a_buffer_is_the_mean_of_what_each_micro_batch_made_of_it():
 
 
 def test_statistics_move_once_a_step_however_many_micro_batches_it_has():
-    """They move as BatchNorm's own would, for the mean of the micro-batches' statistics."""
+    """Statistics move as BatchNorm's own would, for the mean of the micro-batches' statistics."""
     model, given = Counted(), batches(3, 6)
     run(model, given)
     mean = torch.stack([batch.mean(0) for batch in given]).mean(0)

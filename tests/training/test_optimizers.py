@@ -118,7 +118,7 @@ def test_a_short_run_does_not_ship_its_initial_weights():
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 def test_weights_without_a_gradient_have_a_state_too_and_frozen_ones_none(kind):
-    """So a checkpoint holds the same names, whichever weights had a gradient so far."""
+    """A checkpoint therefore holds the same names, whichever weights had a gradient so far."""
     trained = nn.ModuleDict({"used": nn.Linear(4, 2), "unused": nn.Linear(4, 2)}).double()
     trained["used"].bias.requires_grad_(False)
     optimizer = build(config(optimizer=kind, weight_decay=0.5), trained)

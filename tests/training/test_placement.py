@@ -98,7 +98,9 @@ def test_every_strategy_keeps_to_the_accelerator(tmp_path):
 
 
 def test_the_fault_of_the_tabular_workload_is_found(placed, tmp_path, monkeypatch):
-    """It counted rows on the host, and the loop stacked them with a loss on the accelerator."""
+    """The workload counted rows on the host, and the loop stacked them with a loss on the
+    accelerator.
+    """
     monkeypatch.setattr(Workload, "units", lambda self, batch: torch.tensor(len(batch["label"])))
     host, loss = torch.tensor(3), torch.zeros((), device=ACCELERATOR)
     with pytest.raises(MixedDevices, match="stack"):

@@ -93,7 +93,7 @@ class Checkpoints:
         except TrainingError as failed:
             if kind is None:
                 raise
-            log.warning("%s", failed)  # of what the training failed with, or because of it
+            log.warning("%s", failed)  # same cause as the training's error, or caused by it
         finally:
             self._release()
             self._share = None

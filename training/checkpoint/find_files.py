@@ -311,7 +311,7 @@ def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[s
     for number, name in enumerate(said.names):
         wrong = marker.problem(folder, name, said.files[name])
         codes += ABSENT if wrong else THERE
-        if wrong and wrong != _missing(name):  # that is the rule where each machine has its own
+        if wrong and wrong != _missing(name):  # normal if each machine has its own ranks' files
             why[str(number)] = wrong
     return {"codes": codes, "why": why}
 

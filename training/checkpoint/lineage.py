@@ -1,4 +1,4 @@
-"""What a checkpoint, and finally the model, was really trained with, stretch by stretch.
+"""Records how a checkpoint, and finally the model, was really trained, stretch by stretch.
 
 A training that is interrupted goes on in another process, perhaps with other ranks. What it says of
 itself then is taken over from the checkpoint that it went on from, never from what it is now.

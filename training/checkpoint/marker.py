@@ -51,7 +51,7 @@ class Marker(BaseModel):
     """Lineage of the weights; None if it was not given."""
 
     table: Table = Table(layouts=(), tensors={})
-    """Which shard (by its index among the sorted names) holds which part of which tensor."""
+    """Map from tensors' parts to shards, given as indices among the sorted names."""
 
     sha256: str | None = None
     """Hash of files and table; a damaged table would lead to reads from wrong places."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from training.checkpoint.find_files import Files
 
 MOST = 16 * 2**20  # bytes that are read at once
-RUN = 8 * BLOCK  # bytes that lie together, from which on gaps between them are not read
+RUN = 8 * BLOCK  # contiguous bytes above which gaps between them are not read
 
 Open = Callable[[str], Source]
 """Opens a file by name, on this machine or another."""

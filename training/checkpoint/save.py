@@ -28,7 +28,7 @@ from trainyard.common.errors import TrainingError
 
 
 class Share:
-    """What this rank writes of every checkpoint: agreed on at the first save, then reused.
+    """The part of every checkpoint that this rank writes: agreed on at the first save, then kept.
 
     Attributes:
         table: which rank writes what; on rank 0 only.
@@ -219,7 +219,7 @@ class Writer:
         """Start the process; ``image``: descriptor of the ``size`` bytes that it writes."""
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
-        # What is started inherits it: a stop of the job must not tear what is being written.
+        # The process inherits the blocked signal: a stop must not tear the file being written.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             self._process = subprocess.Popen(

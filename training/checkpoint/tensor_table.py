@@ -1,4 +1,4 @@
-"""Which file of a checkpoint has which part of which tensor. Markers are read with it: no torch.
+"""Table of the tensors' parts in a checkpoint's files. Markers are read with it: no torch.
 
 What several ranks hold (everything with DDP, a shard's copies with a hybrid, norms under tensor
 parallelism) is written by the one with the least to write so far, as in torch's own
@@ -61,7 +61,7 @@ class Layout(BaseModel):
 
 
 class Table(BaseModel):
-    """Where each tensor of a checkpoint lies."""
+    """Location of each tensor of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,7 +85,7 @@ class Table(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a rank reports to rank 0 about the tensors that it holds."""
+    """A rank's report to rank 0 about the tensors that it holds."""
 
     names: bytes
     """Name → (type, index of a layout) as compressed JSON; identical on many ranks."""
@@ -170,7 +170,7 @@ def _share(
         _check_whole(name, shape, spread)
         if any(len(ranks) > 1 for _, _, ranks in spread):
             pieces = _chosen(name, WIDTHS[types[name]], spread, loads, shares.not_written)
-        else:  # nothing to decide, and so once for all tensors that lie in this way
+        else:  # nothing to decide: computed once for all tensors with this layout
             pieces = settled.setdefault(key, tuple((ranks[0], o, s) for o, s, ranks in spread))
         number = layouts.setdefault((shape, pieces), len(layouts))
         tensors[name] = types[name], number

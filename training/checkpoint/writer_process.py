@@ -20,7 +20,7 @@ from typing import Any
 from training.checkpoint.block_hashes import BLOCK, digests, hashes_path
 from trainyard.common import atomic_file
 
-AT_ONCE = 256 * BLOCK  # 4 MiB: what it has in memory
+AT_ONCE = 256 * BLOCK  # 4 MiB: bytes in memory at a time
 SAY = 16  # of these between two lines
 LOOK = 1.0  # seconds between two looks at whether the rank lives
 

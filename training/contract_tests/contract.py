@@ -123,7 +123,7 @@ def _judged(trial: Trial, one: Rule) -> Verdict:
         return Verdict(one, list(one.check(trial)))
     except NotChecked as reason:
         return Verdict(one, (), str(reason))
-    except Exception as error:  # whatever the workload's code raises is what is looked for
+    except Exception as error:  # any exception of the workload's code is a finding
         if _is_ours(error.__traceback__):
             raise
         return Verdict(one, [Fault(told(error), raised_at(error), one.fix)])

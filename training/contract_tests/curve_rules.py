@@ -116,7 +116,7 @@ def alike(trial: Trial) -> Iterator[Fault]:
 def _supported(trial: Trial) -> list[str]:
     """Return the strategies that the workload says it supports."""
     typed = trial.spec.config.model_validate(dict(trial.settings))
-    drawn = by_batch(trial.one, trial.model())  # with a split, such a training is another one
+    drawn = by_batch(trial.one, trial.model())  # if so, a split changes the training
     splits = {"tensor_parallel": (2, 1), "pipeline_parallel": (1, 2)}
     return [
         name

@@ -241,7 +241,7 @@ def reached(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     solver, missing = torch.optim.Adam(trained.values(), 1e-3), set(trained)
-    for _ in range(3):  # what begins at zero lets gradients through after a step
+    for _ in range(3):  # weights that begin at zero let gradients through after a step
         solver.zero_grad()
         losses(trial.one, model, trial.batch())[1].backward()
         missing -= {n for n, p in trained.items() if p.grad is not None and p.grad.any()}

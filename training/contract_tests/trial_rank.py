@@ -40,7 +40,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a process has to run."""
+    """The trainings that a process has to run."""
 
     workload: str
     settings: dict[str, Any]

@@ -126,7 +126,7 @@ class Head(Frozen):
     fields: dict[FieldName, Field]
     """Fields of a sample, in the order in which they stand in a row."""
     workload: dict[str, Any]
-    """What the workload needs to read its samples again (a tokenizer, for example)."""
+    """Information that the workload needs to read its samples again, such as a tokenizer."""
     raw: Any
     units: Count | None = None
     """Number of units of all instances together; None if unknown."""
@@ -135,7 +135,7 @@ class Head(Frozen):
 
 
 class Manifest(Head):
-    """What one instance wrote for one split, in the form that is written to the file."""
+    """Record of one instance's output for one split, in the form written to the file."""
 
     raw: list[Raw] = []
     sources: list[Source]

@@ -17,7 +17,7 @@ from training.data.manifest import FORMAT, Field, Source
 from training.data.manifest_columns import Columns
 from trainyard.common.errors import DataError
 
-ALL = slice(None)  # rows of a table, as they stand
+ALL = slice(None)  # all rows of a table, in their order
 
 
 @dataclass(frozen=True, kw_only=True)

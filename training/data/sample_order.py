@@ -1,4 +1,4 @@
-"""Which sample is read when: a pure function, whose only state is a number of samples.
+"""The order of the samples: a pure function, whose only state is a number of samples.
 
 A position counts the samples that all ranks together have taken since the start of the training.
 The order of positions does not know ranks or batches: position ``p`` is the same sample however

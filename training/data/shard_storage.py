@@ -1,4 +1,4 @@
-"""Where a dataset's files are: a folder, mapped or read into memory, or an S3 prefix.
+"""Storage of a dataset's files: a folder, mapped or read into memory, or an S3 prefix.
 
 S3 is read by pyarrow, which the readers of raw data need anyway. Objects of 32 MB in the embedded
 AWS, over loopback, it reads at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconnector 1.5.0 at 300

@@ -1,4 +1,5 @@
-"""Which files are shipped into a step's container or an artifact, and which of them shape weights.
+"""Lists of the files shipped into a step's container or an artifact, and of those that shape
+weights.
 
 The definition fills a step's folder by it, the artifact includes what inference imports by it,
 and the training's identity counts files by it. A file not named here is not shipped: changing it

@@ -1,4 +1,4 @@
-"""Where the weights to export are: spread over many ranks, or in one process."""
+"""Location of the weights to export: spread over many ranks, or in one process."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

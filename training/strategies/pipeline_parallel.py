@@ -240,7 +240,7 @@ class Pipeline:
         self._total += loss.detach()
         return loss * self._scale.to(loss.dtype)
 
-    # what goes from stage to stage
+    # data between stages
 
     def _shapes_of(self, batch: Batch) -> dict[int, tuple[Boundary, Boundary]]:
         """Return stage → its input and output, on meta; learned at the first batch of its shape."""

@@ -24,7 +24,7 @@ from trainyard.common.errors import TrainingError
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
 
-WRAPPED = "_fsdp_wrapped_module."  # what FSDP puts into the names of a wrapped block's parameters
+WRAPPED = "_fsdp_wrapped_module."  # FSDP's prefix in the names of a wrapped block's parameters
 
 
 class Smp(Single):

@@ -232,7 +232,7 @@ class Watch:
         faulthandler.dump_traceback(file=sys.__stderr__)
         self._end(lost)
 
-    # what the others said
+    # reports of the other ranks
 
     def _lost(self, error: Exception) -> LostRankError:
         """Find the missing rank by a look that takes some beats; return the error that names it."""

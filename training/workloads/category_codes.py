@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-MISSING = 0  # stands for the hash of a missing value
+MISSING = 0  # the hash of a missing value
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def test_a_gradient_that_overflows_leaves_out_its_step_alone():
 
 
 def test_a_loss_that_is_not_finite_is_so_by_itself():
-    """It ends the training at any scale: losses are summed unscaled."""
+    """Such a loss ends the training at any scale: losses are summed unscaled."""
     numbers, scaling = Numbers(ALONE.device), LossScale(ALONE.device)
     given = (scalar(math.nan), scalar(3.0), scalar(math.nan), scalar(math.nan))
     assert not numbers.add(1, *given, scaling)

@@ -50,7 +50,9 @@ def test_none_speaks_of_a_healthy_training(seed, noise, lines):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e-2), st.integers(40, 200))
 def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, lines):
-    """It changes by a share of its size, with noise as large: 40 lines show it by ten errors."""
+    """The loss changes by a share of its size, with noise as large: 40 lines show it by ten
+    errors.
+    """
     random = np.random.default_rng(seed)
     losses = [4 * (1 - fall * (n + random.uniform(-0.5, 0.5) * 10) / lines) for n in range(lines)]
     assert falls_steadily(losses)

@@ -69,7 +69,9 @@ def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
 
 
 def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
-    """That takes a small part of the CPU time; the limit is the difference between scalings."""
+    """Decoding then takes a small part of the CPU time; the limit is the difference between
+    scalings.
+    """
     smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
     files = {}
     for format_ in ("JPEG", "PNG"):
