@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from common.utils import (  # of AWS's drivers, beside which this one runs
+from common.utils import (  # a module of AWS's drivers, beside which this one runs
     execute_commands,
     get_python_executable,
     hyperparameters_to_cli_args,

@@ -30,7 +30,7 @@ def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) ->
     """Write a row per example in the format of docs/gate.md; days are the groups."""
     label, one = rows["label"].astype(float), probability.astype(np.float64)
     table = {
-        "example": np.arange(len(rows)),  # the order of the shards is that of their contents
+        "example": np.arange(len(rows)),  # shards are ordered by their contents' hashes
         "group": rows["group"],
         "log_loss": -np.log(np.where(label == 1, one, 1 - one)),
         "accuracy": ((one > 0.5) == label).astype(float),

@@ -1,10 +1,9 @@
-"""XGBoost's workers find each other: Rabit's tracker, started from what the launcher tells.
+"""XGBoost's workers find each other by Rabit's tracker, started from the launcher's variables.
 
 torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others learn its
-           address
-           from torch's store, which the launcher has open already
-none       one process a node, in an image that need not have torch: SM_HOSTS; the first host starts
-           the tracker at a port that all know
+           address from torch's store, which the launcher has already opened
+none       SM_HOSTS: one process per node, in an image that need not have torch; the first host
+           starts the tracker at a fixed port
 """
 
 import json
@@ -19,7 +18,7 @@ from xgboost.collective import CommunicatorContext
 from xgboost.core import XGBoostError
 from xgboost.tracker import RabitTracker
 
-PORT = 9099  # of AWS's own XGBoost container
+PORT = 9099  # the port of AWS's own XGBoost container
 PATIENCE = 120.0  # seconds until the tracker must listen
 
 
@@ -29,12 +28,12 @@ def joined() -> Iterator[tuple[int, int]]:
     if "RANK" in os.environ:
         from torch.distributed import rendezvous
 
-        # Bound here: where no launcher has it open, rank 0's is gone with its last name.
+        # Kept in a name: if no launcher serves the store, it ends with rank 0's last reference.
         store, rank, world = next(rendezvous("env://"))
-        tracker, told = _by_store(store, rank, world)
+        tracker, settings = _by_store(store, rank, world)
     else:
-        rank, world, tracker, told = _by_hosts()
-    with _connected({"dmlc_task_id": str(rank), **told}):
+        rank, world, tracker, settings = _by_hosts()
+    with _connected({"dmlc_task_id": str(rank), **settings}):
         yield rank, world
     if tracker:
         tracker.wait_for(timeout=10)
@@ -69,10 +68,10 @@ def _started(world: int, address: str, port: int) -> RabitTracker:
 
 
 @contextmanager
-def _connected(told: Told) -> Iterator[None]:
+def _connected(settings: Told) -> Iterator[None]:
     """Join the communicator; retries, since the first host may not listen yet."""
     end = time.monotonic() + PATIENCE
-    context = CommunicatorContext(dmlc_communicator="rabit", **told)
+    context = CommunicatorContext(dmlc_communicator="rabit", **settings)
     while True:
         try:
             context.__enter__()

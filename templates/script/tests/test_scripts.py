@@ -17,7 +17,7 @@ def run(script, folder, *arguments):
         "SM_OUTPUT_DATA_DIR": str(folder / "output"),
         "SM_CHANNEL_TRAINING": str(PROJECT / "data/train"),
         "SM_CHANNEL_TEST": str(PROJECT / "data/test"),
-        "OMP_NUM_THREADS": "1",  # so small a model is slower on more
+        "OMP_NUM_THREADS": "1",  # such a small model is slower on more threads
     }
     for name in ("model", "output"):
         (folder / name).mkdir(exist_ok=True)

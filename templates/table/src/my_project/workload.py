@@ -6,7 +6,7 @@ The shard step imports this module without torch; so torch is imported where it 
 from training.workloads import Column
 from training.workloads.simple import Simple
 
-DISTRICTS = 64  # a district's hash falls into one of so many embeddings
+DISTRICTS = 64  # number of embeddings; a district's hash selects one
 
 
 class Workload(Simple):

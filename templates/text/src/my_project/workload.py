@@ -6,7 +6,7 @@ The shard step imports this module without torch; so torch is imported where it 
 from training.workloads import Column
 from training.workloads.simple import Simple
 
-LENGTH = 64  # bytes of a line that the network sees
+LENGTH = 64  # bytes of a line that the network uses
 
 
 class Workload(Simple):
