@@ -1,15 +1,15 @@
 """A stop requested of one rank ends all ranks after the same step.
 
-Nothing of it is on the device: the ranks agree through the process group's store, each by a thread
-of its own, so a rank that waits inside a collective answers all the same.
+The device takes no part: the ranks agree through the process group's store, each in a separate
+thread, so even a rank that waits inside a collective answers.
 
     asked      a rank got SIGTERM, or a rule asked for a stop; which one, and why
     at-<rank>  the step that the rank had begun when it saw that; it begins no further one
     until      the last step of all: the largest of these, or -1 to go on; written once
 
 No rank has begun a step after the largest, so each can still stop there; and a rank that is behind
-goes on to it, since a step that one of them has begun takes all of them to its end. A rank that
-died says nothing: after some seconds the others go on, and meet it missing as they would have.
+goes on to it, since a step that one rank has begun needs all of them to end. A rank that died does
+not answer: after some seconds the others go on, and then notice its absence as usual.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Beside ``shard-….safetensors`` lies ``shard-….sha256``: the SHA-256 of each 16 KiB of it, 32 bytes
 each, one after the other (0.2 % of the file). The marker has the SHA-256 of these hashes: a Merkle
-tree of two levels. 16 KiB is what a slice may read too much at each of its ends.
+tree of two levels. A slice may read up to 16 KiB too much at each of its ends.
 """
 
 import hashlib

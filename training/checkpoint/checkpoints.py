@@ -1,17 +1,17 @@
-"""Checkpoints that are whole or not there, and the way back to the newest whole one.
+"""Saves checkpoints that are complete or absent, and resumes the newest complete one.
 
     <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote
                                            shard-00001-….sha256        hashes of its blocks
                                            shard-00002-….safetensors
                                            complete.json               last: what is in which file
 
-A save stops the training for a copy in memory, which another process writes. Of what several ranks
-hold one writes it; a training of other ranks or another strategy reads the slices that it needs,
-and verifies these. What a rank does grows with what it holds, not with the model.
+A save stops the training for a copy in memory, which another process writes. Tensors that several
+ranks hold are written by one; a training with other ranks or another strategy reads the slices
+that it needs, and verifies these. A rank's work grows with its part of the model, not with all.
 
 SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
 its hashes have to match the files beside it. On a machine that was not restarted there are only the
-files of its own ranks: the others are asked for what is missing.
+files of its own ranks: missing ones come from the other machines.
 """
 
 import itertools

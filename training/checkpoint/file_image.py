@@ -1,13 +1,13 @@
 """A rank's file of a checkpoint, byte for byte, in memory that another process reads.
 
 A save copies the tensors into it and goes on; the writing process reads it from there. The memory
-is anonymous (``memfd_create``): it needs no place in /dev/shm, which containers have little of, and
-is gone with the last process that has it, however that ends.
+is anonymous (``memfd_create``): it needs no space in /dev/shm, of which containers have little, and
+is freed with the last process that has it, however that ends.
 
-On CUDA it is page-locked, and the copies are queued on a stream of their own, behind the work that
-makes the tensors; what the training queues next waits for them, the process itself does not. As no
-machine with a GPU was at hand, that part is written from CUDA's and torch's documentation and has
-not run.
+On CUDA it is page-locked, and the copies are queued on a separate stream, behind the work that
+computes the tensors; the training's next work on the device waits for them, the process does not.
+No machine with a GPU was available: that part is written from CUDA's and torch's documentation, and
+has not run.
 """
 
 import math

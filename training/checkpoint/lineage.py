@@ -1,7 +1,7 @@
 """Records how a checkpoint, and finally the model, was really trained, stretch by stretch.
 
-A training that is interrupted goes on in another process, perhaps with other ranks. What it says of
-itself then is taken over from the checkpoint that it went on from, never from what it is now.
+An interrupted training goes on in another process, perhaps with other ranks. Its past stretches
+are then copied from the resumed checkpoint, never derived from its present settings.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Exchange between the ranks about a checkpoint, through the job's store, free of its timeout.
 
-A round: every rank says something, and rank 0 answers once. A rank asks the store some five times,
-and while it waits twice a second; rank 0 once more for each rank. No rank gets what all others
-said.
+In a round every rank says something, and rank 0 answers once. A rank makes some five requests to
+the store, and two per second while it waits; rank 0 makes one more for each rank. No rank gets what
+all others said.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
 an hour: a rank that makes progress says so (``pulse``), and the others wait while any does. The

@@ -4,7 +4,7 @@ What several ranks hold (everything with DDP, a shard's copies with a hybrid, no
 parallelism) is written by the one with the least to write so far, as in torch's own
 ``dedup_save_plans``. Rank 0 decides, once for a training. What it receives grows little with the
 tensors: most share shape and layout, so a rank names its few layouts and, for
-each tensor, which of them it is; and ranks whose tensors are alike say those only once.
+each tensor, one of these; and ranks with the same tensors send their names only once.
 """
 
 import hashlib

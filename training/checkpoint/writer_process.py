@@ -2,10 +2,10 @@
 
 python -m training.checkpoint.writer_process <image's descriptor> <its bytes> <the rank's pid>
 
-It reads a path a line (JSON), writes the image there with its hashes beside it, and answers with
-lines of JSON: ``{"written": 67108864}`` as it gets on, and at last ``{"sha256": "…"}`` or
-``{"error": "…"}``. It ends with its rank, even one that was killed, and leaves no half file under a
-file's name. SIGTERM is blocked in it by its rank: what was begun is written while the rank ends.
+It reads one path per line (JSON), writes the image there with its hashes beside it, and answers
+with lines of JSON: ``{"written": 67108864}`` during the work, and finally ``{"sha256": "…"}`` or
+``{"error": "…"}``. It ends with its rank, even if that was killed, and leaves no partial file under
+a final name. Its rank blocks SIGTERM in it: a file that was begun is written while the rank ends.
 """
 
 import contextlib

@@ -3,8 +3,8 @@
 One thread, no worker processes: a copy between processes costs more than the read (with two
 DataLoader workers every library falls to a tenth or less; see benchmarks/shards). The thread
 gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them.
-Where a workload prepares its samples (``preparation``), a chunk has some for each of its threads,
-and two of them are prepared at once, so that no thread waits for the last sample of one.
+If a workload prepares its samples (``preparation``), a chunk has some for each of its threads, and
+two chunks are prepared at once, so that no thread waits for the last sample of one.
 """
 
 import math

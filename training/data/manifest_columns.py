@@ -2,7 +2,7 @@
 
 100,000 shards are opened in the time that ``json.loads`` takes for their manifest, so no value is
 touched one by one: a column is checked as a whole, and only when it is wrong its first wrong value
-is looked for. pydantic, value by value, took four times as long.
+is searched for. pydantic, value by value, took four times as long.
 """
 
 import binascii

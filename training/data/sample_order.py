@@ -8,8 +8,8 @@ ranks and another batch, and every strategy sees the same global batches.
 A permutation is named by a text; the same name gives the same permutation on every machine and
 with every version of numpy (numpy's own generators do not promise that: NEP 19).
 
-``Feistel`` is written here because the library that has such a permutation, Grain's
-``index_shuffle``, gives one index a call: 5 to 8 µs each (Grain 0.2.18), against 20 to 25 ns here.
+``Feistel`` is written here because the library with such a permutation, Grain's
+``index_shuffle``, returns one index per call: 5 to 8 µs each (Grain 0.2.18), here 20 to 25 ns.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Storage of a dataset's files: a folder, mapped or read into memory, or an S3 prefix.
 
-S3 is read by pyarrow, which the readers of raw data need anyway. Objects of 32 MB in the embedded
-AWS, over loopback, it reads at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconnector 1.5.0 at 300
+S3 is read by pyarrow, which the readers of raw data need anyway. It reads objects of 32 MB from the
+embedded AWS over loopback at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconnector 1.5.0 at 300
 (medians of 5, one stream; four streams give the same). Nothing was measured against AWS itself.
 """
 

@@ -4,7 +4,8 @@ A norm that is not finite ends the training anyway; this rule sees what precedes
 are clipped (``grad_clip``) and part of training, so several of the last lines have to be that
 large. For an almost perfect model the usual norm is tiny, and each hard sample a spike: so the
 norms have to be far larger than any before, or all be large for twice as long. And if the loss
-begins to fall at the same time, the training is leaving a plateau.
+begins to fall at the same time, the training is leaving a plateau, which is not
+reported.
 """
 
 from collections.abc import Sequence
