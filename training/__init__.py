@@ -1,21 +1,22 @@
-"""What runs on the cluster. Nothing here imports SageMaker's SDK, boto3, or the steps.
+"""Code that runs on the cluster. Nothing here imports SageMaker's SDK, boto3, or the steps.
 
-config.py      the loop's settings (no torch: recipes are checked with it)
-metric_line.py the metric line, and the expressions that SageMaker reads it with (no torch)
-data/          shards: manifest, writer, reader, the order of samples
-workloads/     what is trained: records → samples, model, loss, metrics, baselines
-strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, SMDDP, SMP
-session.py     one training on a rank: built, run, handed on
-loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights;
-clock.py       where a step's time goes, and traces of it; devices.py: a device's peak, and memory
-reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow;
-               metrics_page.py: Prometheus
-checkpoint.py  sharded checkpoints, the newest complete one is resumed; checkpoints/: how they are
-               written and read
-restart.py     which attempt under torchrun this is; watchdog.py: who is missing
-artifact.py    the model as it is handed on: safetensors plus config.json
-exporting.py   its weights, written by many ranks; held.py: where they are until then; safe_file.py:
-               a safetensors file, weight by weight
-watching/      rules over what a training logs of itself, which warn or stop it
-scaling.py     what more ranks bring: starts the job itself, travels with none
+config.py, layout.py  the loop's settings (no torch: recipes are checked with them)
+identity.py           the inputs that a training's weights depend on
+session.py            one training on a rank: built, run, exported
+loop.py               the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights
+step_numbers.py       a step's numbers, read from the device on demand
+agreed_stop.py        all ranks stop after the same step; in_place_restart.py: restarts
+data/                 shards: manifest, writer, reader, the order of samples
+workloads/            what is trained: records → samples, model, loss, metrics, baselines
+defaults/             scores, operations and a baseline for workloads that define none
+contract_tests/       checks a workload's contract; try.py: its command
+initial/              a model on meta, and its initial values
+starting_weights.py   checkpoints and models to start from; finetuning/: base models, adapters
+strategies/           how ranks share a step: single, DDP, the mesh, DeepSpeed, SMDDP, SMP
+checkpoint/           sharded checkpoints; the newest complete one is resumed
+watching/             metric lines, trackers, the watchdog, and rules that warn or stop a training
+export/               the exported model, and the code that answers requests
+simulation/           a step's memory on GPUs that are not here; simulate.py: its command
+scaling.py            the speed-up of more ranks; starts jobs itself, and is not shipped
+probe.py              what this machine is capable of
 """

@@ -1,15 +1,15 @@
-"""A stop that one rank was asked for ends all of them after the same step.
+"""A stop requested of one rank ends all ranks after the same step.
 
-Nothing of it is on the device: the ranks agree through the process group's store, each by a thread
-of its own, so a rank that waits inside a collective answers all the same.
+The device takes no part: the ranks agree through the process group's store, each in a separate
+thread, so even a rank that waits inside a collective answers.
 
-    asked      somebody got SIGTERM, or a rule found what it stops for; who, and why
+    asked      a rank got SIGTERM, or a rule asked for a stop; which one, and why
     at-<rank>  the step that the rank had begun when it saw that; it begins no further one
     until      the last step of all: the largest of these, or -1 to go on; written once
 
-Nobody has begun a step after the largest, so every rank can still stop there; and whoever is behind
-goes on to it, since a step that one of them has begun takes all of them to its end. A rank that
-died says nothing: after some seconds the others go on, and meet it missing as they would have.
+No rank has begun a step after the largest, so each can still stop there; and a rank that is behind
+goes on to it, since a step that one rank has begun needs all of them to end. A rank that died does
+not answer: after some seconds the others go on, and then notice its absence as usual.
 """
 
 import logging
@@ -26,21 +26,21 @@ from training.strategies.ranks import NETWORK, Ranks, connect
 log = logging.getLogger(__name__)
 
 POLL = 1.0
-"""Seconds between two looks at whether anybody was asked. A look costs the store 20 µs: 1,000 ranks
-take 2 % of one core of the machine that keeps it."""
+"""Seconds between two looks for a stop request. A look costs the store 20 µs: 1,000 ranks take 2 %
+of one core of the machine that hosts it."""
 
 HURRY = 0.2
-"""Seconds between two looks once somebody was."""
+"""Seconds between two looks after a stop was requested."""
 
 PATIENCE = 20.0
-"""Seconds that the others are waited for, who answer within ``POLL`` if they live."""
+"""Seconds to wait for the other ranks, which answer within ``POLL`` if they are alive."""
 
 GO_ON = -1
 SIGTERM = "SIGTERM"
 
 
 class Store(Protocol):
-    """What of torch's stores is used."""
+    """The methods of torch's stores that are used here."""
 
     def set(self, key: str, value: str) -> None: ...
     def check(self, keys: list[str]) -> bool: ...
@@ -50,10 +50,10 @@ class Store(Protocol):
 
 
 class Agreement:
-    """One rank's side of it; ``look`` and ``may_begin`` may come from different threads.
+    """One rank's part in the agreement; ``look`` and ``may_begin`` may run in different threads.
 
     Args:
-        begun: the step that this rank has finished before, or begun.
+        begun: the last step that this rank has begun or finished.
     """
 
     def __init__(self, store: Store, rank: int, world: int, begun: int) -> None:
@@ -62,17 +62,18 @@ class Agreement:
         self._since = 0.0
         self._changed = threading.Condition()
         self.asked = False
-        """Set to ask; nothing but a flag, so that a signal's handler may."""
+        """Set it to request a stop; it is a plain flag, so a signal handler may set it."""
         self.reason = SIGTERM
-        """Why: this rank's own when it asks; of who asked, once it is settled."""
+        """Reason of the stop: this rank's own when it asks; once settled, that of the rank that
+        asked."""
 
     @property
     def seen(self) -> bool:
-        """Whether this rank knows that somebody was asked."""
+        """True if this rank knows that a stop was requested."""
         return self._held
 
     def may_begin(self, step: int) -> bool | None:
-        """Whether this rank trains step ``step``; None: not yet known, ask again."""
+        """Return whether this rank trains step ``step``; None if not yet known: ask again."""
         with self._changed:
             if self._until is not None:
                 return self._until == GO_ON or step <= self._until
@@ -82,13 +83,13 @@ class Agreement:
             return True
 
     def wait(self, seconds: float) -> None:
-        """Until the ranks have agreed, or so long."""
+        """Wait until the ranks have agreed, at most ``seconds``."""
         with self._changed:
             if self._until is None:
                 self._changed.wait(seconds)
 
     def look(self, now: float) -> bool:
-        """Tell the store what is new here, and see what is new there; True when it is settled."""
+        """Exchange news with the store; True once the stop is settled."""
         if not self._held and not self._is_asked():
             return False
         if not self._held:
@@ -108,7 +109,7 @@ class Agreement:
         return True
 
     def give_up(self) -> None:
-        """The store is gone: go on, and find out why."""
+        """Give up on agreeing: the store is gone. Training goes on, and will meet the cause."""
         self._settle(GO_ON)
 
     def _is_asked(self) -> bool:
@@ -117,7 +118,7 @@ class Agreement:
         return self.asked or self._store.check(["asked"])
 
     def _proposed(self, now: float) -> int | None:
-        """What this rank would have the ranks do; one of them asks after all the others."""
+        """Return the step that this rank proposes, if any; the first proposal in the store wins."""
         if self._rank == 0:
             keys = [f"at-{rank}" for rank in range(self._world)]
             if self._store.check(keys):
@@ -131,13 +132,13 @@ class Agreement:
 
 
 class Stop:
-    """Inside, SIGTERM is remembered, not obeyed: the training ends between two steps.
+    """Context in which SIGTERM is remembered, not obeyed: the training ends between two steps.
 
     AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so
-    it is a courtesy to whoever does; what a lost node costs is bounded by checkpoint_interval.
+    it serves other launchers that do; what a lost node costs is bounded by checkpoint_interval.
 
     Args:
-        begun: steps that the training has behind it.
+        begun: number of steps already trained.
     """
 
     def __init__(self, ranks: Ranks, begun: int) -> None:
@@ -163,13 +164,13 @@ class Stop:
 
     @property
     def reason(self) -> str:
-        """Who asked, and after a colon why."""
+        """Origin of the stop request, followed by a colon and the reason."""
         if self._agreement is not None:
             return self._agreement.reason
         return self._asked[0] if self._asked else SIGTERM
 
     def ask(self, reason: str) -> None:
-        """Have all ranks stop; nothing is waited for, so that a signal's handler may."""
+        """Ask all ranks to stop; never blocks, so a signal handler may call it."""
         self._asked.append(reason)
         if self._agreement is not None:
             if not self._agreement.asked:
@@ -177,7 +178,7 @@ class Stop:
             self._agreement.asked = True
 
     def may_begin(self, step: int) -> bool:
-        """Whether the training goes on with step ``step``; waits while the ranks agree on that."""
+        """Return whether step ``step`` is trained; blocks while the ranks agree on it."""
         agreement = self._agreement
         if agreement is None:
             return not self._asked

@@ -1,4 +1,4 @@
-"""What the command lines of jobs have in common: the loop's settings, and errors for people."""
+"""Shared parts of the jobs' command lines: the loop's settings, and readable error messages."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +12,13 @@ from rich.console import Console
 from trainyard.common.errors import TrainingError, TrainyardError
 
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Of the loop.")
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the training loop."),
 ]
 
 
 def run(command: Callable[..., None]) -> None:
-    """Run a module's command: an error of ours is its message alone, with exit status 1."""
+    """Run a module's command; an error of ours prints its message alone, with exit status 1."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command)
     try:
@@ -29,20 +30,21 @@ def run(command: Callable[..., None]) -> None:
 
 
 def assigned(given: Sequence[str] | None) -> dict[str, str]:
-    """Field → value of each ``--set``.
+    """Return field → value of each ``--set``.
 
     Raises:
-        TrainingError: one is not of that form.
+        TrainingError: an argument is not of the form FIELD=VALUE.
     """
     return dict(map(_assignment, given or ()))
 
 
 @contextmanager
 def explained(world: int) -> Iterator[None]:
-    """Inside, what ``TrainConfig`` refuses becomes an error for people, a line for each problem.
+    """Context in which errors of ``TrainConfig`` become readable, one line per problem.
 
     Raises:
-        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work so.
+        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work with these
+            settings.
     """
     try:
         yield

@@ -7,7 +7,7 @@ from pydantic import Field, FiniteFloat, model_validator
 from training.layout import Layout
 from training.strategy_table import STRATEGIES
 
-# What changes neither the weights nor their order; all else makes another training.
+# Settings that change neither the weights nor their order; any other makes another training.
 IMMATERIAL = {
     *Layout.model_fields,
     "checkpoint_interval",
@@ -26,8 +26,8 @@ IMMATERIAL = {
     "validation_samples",
 }
 
-# Of these, what shapes the weights of a model that draws torch's own random numbers (nn.Dropout) or
-# normalises by the micro-batch (BatchNorm).
+# Those of them that shape the weights of a model that draws torch's own random numbers (nn.Dropout)
+# or normalises by the micro-batch (BatchNorm).
 BY_BATCH = {
     "compile",
     "context_parallel",
@@ -39,7 +39,9 @@ BY_BATCH = {
 
 
 class TrainConfig(Layout):
-    """Each field is a hyperparameter of the training job, and an argument of its script."""
+    """Settings of the training loop: each is a hyperparameter of the job and its script's
+    argument.
+    """
 
     max_steps: int = Field(ge=1)
     """Optimizer steps of the whole training."""
@@ -59,11 +61,11 @@ class TrainConfig(Layout):
     reference_batch (Goyal et al. 2017, the linear scaling rule; warm up then). 0: not scaled."""
 
     schedule: Literal["cosine", "wsd"] = "cosine"
-    """After the warm-up. cosine: half a cosine. wsd: constant, then a linear decay (warm-up,
-    stable, decay: Hu et al. 2024, MiniCPM)."""
+    """Learning rate after the warm-up. cosine: half a cosine. wsd: constant, then a linear decay
+    (warm-up, stable, decay: Hu et al. 2024, MiniCPM)."""
 
     decay_share: FiniteFloat = Field(default=0.1, gt=0, le=1)
-    """With wsd: share of max_steps at the end over which the learning rate falls."""
+    """Share of max_steps at the end over which the learning rate falls; only with wsd."""
 
     min_learning_rate_ratio: FiniteFloat = Field(default=0.1, ge=0, le=1)
     """Learning rate at the last step, as a share of the peak."""
@@ -84,9 +86,9 @@ class TrainConfig(Layout):
     """Decay rate of the second moment."""
 
     ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
-    """Decay per step of a moving average of the weights, which is validated and handed on in
-    their stead; 0 for none. In step n it is n / (9 + n) at most, so that a short training does not
-    hand on its initial weights."""
+    """Decay per step of a moving average of the weights, which is validated and exported in their
+    place; 0: none. In step n it is at most n / (9 + n), so that a short training does not export
+    its initial weights."""
 
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
@@ -105,7 +107,8 @@ class TrainConfig(Layout):
     ``precision``. Scales follow from a micro-batch, which so shapes the weights."""
 
     deterministic: bool = False
-    """Only deterministic kernels, slower ones where need be; an error where there is none."""
+    """Use only deterministic kernels, even if slower; an operation that has none raises an
+    error."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of the initial weights and of the order of the samples."""
@@ -116,57 +119,58 @@ class TrainConfig(Layout):
     within windows of shards, every rank reading every shard from front to back; for FastFile."""
 
     window_samples: int = Field(default=65536, ge=1)
-    """With windowed: samples in a window. Each rank keeps two windows of shards in memory."""
+    """Samples per window, with windowed. Each rank keeps two windows of shards in memory."""
 
     loader_threads: int = Field(default=0, ge=0)
-    """Threads of a rank that decode and augment, where the workload does (images). 0: one a core of
-    the rank."""
+    """Threads per rank that decode and augment, if the workload does so (images). 0: one per core
+    of the rank."""
 
     log_interval: int = Field(default=10, ge=1)
     """Optimizer steps between two metric lines."""
 
     validation_interval: int = Field(default=100, ge=1)
-    """Optimizer steps between two looks at the validation split; the last step always looks."""
+    """Optimizer steps between two validations; the last step is always validated."""
 
     validation_samples: int = Field(default=256, ge=1)
-    """Samples of the validation split that are looked at, at most."""
+    """Largest number of validation samples used."""
 
     checkpoint_interval: int = Field(default=500, ge=1)
-    """Optimizer steps between two checkpoints: what an interruption costs at most."""
+    """Optimizer steps between two checkpoints: the most that an interruption costs."""
 
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Newest complete checkpoints that are kept; older ones are deleted, but for the one with the
-    best validation loss."""
+    """Newest complete checkpoints to keep; older ones are deleted, except the one with the best
+    validation loss."""
 
     tensorboard: bool = False
     """Write TensorBoard's event files, which SageMaker copies to S3 while the job runs. Off by
     default: AWS's images lack the package, so each start would install it."""
 
     mlflow_tracking_uri: str = Field(default="environment", pattern=r"^\S+$")
-    """Where MLflow keeps the metrics: a URI, or the ARN of a managed tracking server. local: a file
-    in the job's output. environment: what MLFLOW_TRACKING_URI says, nowhere without it. off."""
+    """Destination of MLflow's metrics: a URI, or the ARN of a managed tracking server. local: a
+    file in the job's output. environment: as MLFLOW_TRACKING_URI says, nowhere without it. off:
+    nowhere."""
 
     metrics_port: int = Field(default=0, ge=0, le=65535)
-    """Port on which rank 0 serves /metrics in Prometheus' text, on loopback; exported to Kubernetes
-    on the pod's address. 0 for none: nobody can reach it in a SageMaker job."""
+    """Port on which rank 0 serves /metrics in Prometheus' text format: on loopback, on Kubernetes
+    on the pod's address. 0: none; nobody can reach it in a SageMaker job."""
 
     profile_steps: int = Field(default=0, ge=0, le=100)
-    """Optimizer steps of which rank 0 writes a torch.profiler trace; 0 for none."""
+    """Optimizer steps that rank 0 records in a torch.profiler trace; 0: none."""
 
     profile_at: int = Field(default=10, ge=1)
-    """The first of them."""
+    """First step that is traced."""
 
     collective_timeout_seconds: int = Field(default=120, ge=1)
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
     @property
     def half(self) -> str | None:
-        """The type of 16 bits that matrix products are made in; None where they are in more."""
+        """The 16-bit type of the matrix products; None if they use a wider one."""
         return self.precision if self.precision in ("bfloat16", "float16") else None
 
     @property
     def gathered(self) -> str:
-        """With fsdp: the type in which weights are gathered."""
+        """Type in which fsdp gathers weights."""
         if not self.half:
             return self.precision
         return self.half if self.param_dtype == "default" else self.param_dtype
@@ -196,7 +200,7 @@ class TrainConfig(Layout):
         return count
 
     def steps_per_epoch(self, samples: int) -> int:
-        """Optimizer steps in which a dataset of so many samples is seen once, the last one whole.
+        """Return the optimizer steps in which ``samples`` samples are seen once, rounded up.
 
         An epoch's end inside a global batch goes on with the next epoch's samples.
         """
@@ -206,7 +210,7 @@ class TrainConfig(Layout):
     def _fields_fit_each_other(self) -> Self:
         if self.global_batch % self.micro_batch:
             raise ValueError(
-                f"global_batch {self.global_batch} is no multiple of micro_batch "
+                f"global_batch {self.global_batch} is not a multiple of micro_batch "
                 f"{self.micro_batch}; choose global_batch = micro_batch × ranks × a whole number"
             )
         if self.profile_steps and self.profile_at + self.profile_steps - 1 > self.max_steps:
@@ -246,7 +250,7 @@ class TrainConfig(Layout):
         return self
 
     def _refuse_float8(self) -> str | None:
-        """Why the linear layers cannot multiply so; None when they can."""
+        """Return why the linear layers cannot multiply in 8 bits; None if they can."""
         if self.float8_all_gather and self.float8 != "tensorwise":
             return (
                 "float8_all_gather gathers weights with one scale for each: it needs float8 "

@@ -1,4 +1,4 @@
-"""This process's part of the machine's cores: how many it may use, how long it waits for them."""
+"""This process's share of the machine's cores: how many it may use, how long it waits for them."""
 
 import os
 from collections.abc import Mapping
@@ -7,35 +7,37 @@ from pathlib import Path
 from typing import Self
 
 ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-"""The ranks of this machine, as torchrun and Open MPI say it."""
+"""Variables in which torchrun and Open MPI give the number of ranks on this machine."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 TASKS = Path("/proc/self/task")
 
 
 def cores(quota: Path = QUOTA) -> int:
-    """Cores that this process may use: its affinity, and a container's quota (cgroup v2)."""
+    """Return how many cores this process may use: its affinity, and a container's quota (cgroup
+    v2).
+    """
     known = hasattr(os, "sched_getaffinity")
     allowed = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
     try:
         limit, period = quota.read_text().split()
-    except (OSError, ValueError):  # no such controller, as outside a container
+    except (OSError, ValueError):  # this controller is missing outside a container
         return allowed
     return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
 
 
 def share_of_cores(environment: Mapping[str, str] = os.environ) -> int:
-    """Cores for each rank of this machine, at least one."""
+    """Return the number of cores for each rank of this machine, at least one."""
     ranks = next((int(environment[n]) for n in ON_THIS_MACHINE if n in environment), 1)
     return max(1, cores() // ranks)
 
 
 def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
-    """Give this process the threads that its part of the cores has room for.
+    """Limit this process's threads to its share of the cores.
 
-    torchrun leaves a single rank, and mpirun each of several, with a thread for every core of the
+    A single rank under torchrun, and every rank under mpirun, starts with a thread per core of the
     machine, whatever a container's quota. What OMP_NUM_THREADS allows is never exceeded.
     """
-    import torch  # not where only the waiting is counted
+    import torch  # imported here: counting waiting time needs no torch
 
     if (room := share_of_cores(environment)) < torch.get_num_threads():
         torch.set_num_threads(room)
@@ -43,15 +45,15 @@ def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """Nanoseconds of each thread of this process, until now."""
+    """Nanoseconds that each thread of this process has run and waited so far."""
 
     ran: Mapping[str, int]
     waited: Mapping[str, int]
-    """Ready to run, while something else had the core."""
+    """Nanoseconds ready to run while something else had the core."""
 
     @classmethod
     def now(cls, tasks: Path = TASKS) -> Self | None:
-        """None where the kernel does not count it."""
+        """Read the kernel's counters; None if it does not keep them."""
         ran, waited = {}, {}
         for path in tasks.glob("*/schedstat"):
             try:
@@ -62,7 +64,7 @@ class Waited:
         return cls(ran, waited) if ran else None
 
     def share_since(self, earlier: "Waited") -> float:
-        """The part of the time in which threads wanted a core that they had none: 0 to 1."""
+        """Return the share of time, 0 to 1, in which threads wanted a core and had none."""
         ran = sum(self.ran[name] - earlier.ran.get(name, 0) for name in self.ran)
         waited = sum(self.waited[name] - earlier.waited.get(name, 0) for name in self.waited)
         return waited / (ran + waited) if ran + waited else 0.0

@@ -1,6 +1,6 @@
-"""Dropout whose mask belongs to the sample, not to whoever computes it.
+"""Dropout whose mask belongs to the sample, whichever rank computes it.
 
-torch's own draws one number after the other, so which one an element gets depends on what else is
+torch's own dropout draws numbers in sequence, so an element's number depends on what else is
 in the micro-batch. Here it is a hash of (seed, position of the sample in the order of the training,
 the module's name, the element's place within the sample): any micro-batch, number of data-parallel
 ranks or pipeline stages, recomputation and ``torch.compile`` give the same mask.
@@ -23,13 +23,13 @@ _GOLDEN = -0x61C88647  # 2^32 / golden ratio, as a signed number
 class Dropout(nn.Dropout):
     """Zeroes elements with probability ``p`` in training, scales the others by 1 / (1 - p).
 
-    The input's elements are sample by sample: (n, …), or n × something at the front. It has to be
+    The input's first dimension is the sample, (n, …), or a multiple of n. It has to be
     whole, or a DTensor (n, …), as torch's ``SequenceParallel`` makes it: tensor-parallel ranks with
-    plain parts would drop alike in each part. Of ranks that share each sequence the input is
-    (n, t, …), and ``positions`` says which t these are: (t,). A module that is called twice in a
-    forward pass drops the same elements twice: give each place its own.
+    plain parts would drop the same elements in each part. If ranks share each sequence, the input
+    is (n, t, …), and ``positions`` gives their t: (t,). A module that is called twice in a
+    forward pass drops the same elements twice: use a separate module in each place.
 
-    Outside of a training it draws from torch's random state, as ``nn.Dropout``.
+    Outside a training it draws from torch's random state, as ``nn.Dropout``.
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -49,14 +49,14 @@ class Dropout(nn.Dropout):
         return self._dropped(x, sizes, [range(size) for size in sizes])
 
     def _of_part(self, x: Any) -> Tensor:
-        """Of a DTensor: each rank drops what it has, as if it had all."""
+        """Apply dropout to a DTensor: each rank drops what it would drop in the whole."""
         local, sizes = x.to_local(), x.shape[1:]
         mine = [range(size) for size in x.shape]
         for ranks, placement in enumerate(x.placements):
             if placement.is_partial() or placement.is_shard(0):
                 raise TrainingError(
                     f"training.dropout.Dropout got a tensor that lies over ranks as {placement}: "
-                    "each sample has to be there, added up; redistribute it before"
+                    "each rank needs whole samples, and no partial sums; redistribute it before"
                 )
             if placement.is_shard():
                 mine[placement.dim] = _part(mine[placement.dim], x.device_mesh, ranks)
@@ -65,7 +65,9 @@ class Dropout(nn.Dropout):
         return type(x).from_local(dropped, x.device_mesh, x.placements, **layout)
 
     def _dropped(self, x: Tensor, sizes: Sequence[int], mine: Sequence[range]) -> Tensor:
-        """``mine``: which elements x has along the dimensions, of ``sizes``, of a sample."""
+        """Drop elements of ``x``; ``mine``: its index ranges in a sample's dimensions, of
+        ``sizes``.
+        """
         element = torch.zeros((), dtype=torch.int32, device=x.device)
         for number, (size, part) in enumerate(zip(sizes, mine, strict=True)):
             along = torch.arange(part.start, part.stop, dtype=torch.int32, device=x.device)
@@ -80,14 +82,14 @@ class Dropout(nn.Dropout):
 
 
 def _part(whole: range, mesh: Any, dimension: int) -> range:
-    """This rank's part of what a dimension of the mesh shares as ``torch.chunk`` does."""
+    """Return this rank's part of a range that a mesh dimension splits as ``torch.chunk`` does."""
     size = -(-len(whole) // mesh.size(dimension))
     start = whole.start + size * mesh.get_local_rank(dimension)
     return range(min(start, whole.stop), min(start + size, whole.stop))
 
 
 def name_places(model: nn.Module) -> list[Dropout]:
-    """The model's ``Dropout`` modules, each told by its name from the others."""
+    """Name the model's ``Dropout`` modules, so that their masks differ; return them."""
     found = {name: m for name, m in model.named_modules() if isinstance(m, Dropout)}
     for name, module in found.items():
         words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<i4")
@@ -96,14 +98,16 @@ def name_places(model: nn.Module) -> list[Dropout]:
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
-    """Random words of the samples at positions ``first`` … of a training, (count, 2) int32."""
+    """Return random words of ``count`` samples of a training from ``first`` on, (count, 2)
+    int32.
+    """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")
     positions = np.arange(first, first + count, dtype=np.uint64)
     return torch.from_numpy(mixed(positions * ODD + start).view("<i4").reshape(count, 2))
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """A bijection of 32 bits in which every bit depends on every other.
+    """Return a bijection of 32 bits in which every bit depends on every other.
 
     ``lowbias32`` of Christopher Wellons, "Prospecting for hash functions" (2018).
     """
@@ -113,5 +117,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """To the right, zeros coming in: torch's own keeps the sign."""
+    """Shift right, filling with zeros; torch's own shift keeps the sign."""
     return (x >> by) & (2 ** (32 - by) - 1)

@@ -1,11 +1,12 @@
-"""What a training's weights depend on, and the name that follows from it. No torch here.
+"""The inputs that a training's weights depend on, and the name derived from them. No torch here.
 
-The definition names the checkpoints' folder in S3 by it, and the job, which knows the data and the
-torch that it runs on too, its training below that folder. Both ask ``material`` which code counts.
+The definition names the checkpoints' folder in S3 by it; the job, which also knows the data and
+torch version, names its training below that folder. Both ask ``material`` which code counts.
 
-World size, sharding and strategy are not in it, nor whatever else changes the last digits only
-(``training.config.IMMATERIAL``). Code counts byte by byte: a comment makes another training, since
-nobody can tell in general that it does not matter. Of installed packages only torch counts.
+It excludes world size, sharding, strategy, and whatever else changes only the last digits
+(``training.config.IMMATERIAL``). Code counts byte by byte: changing a comment makes another
+training, since one cannot tell in general whether it matters. Of installed packages only torch
+counts.
 """
 
 import hashlib
@@ -25,17 +26,17 @@ from trainyard.common.hashes import json_sha256
 JOB = "steps/train/job.py"
 SHOWN = 3  # files in one message
 ADDED = ("tuning", "mixture", "inputs")
-"""Parts that older trainings do not tell: without them a training is called as it was then."""
+"""Parts that older trainings lack: where they are None, the identity is computed without them."""
 
 
 class Parts(BaseModel):
-    """All that the weights depend on."""
+    """Everything that the weights depend on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str
     workload_config: dict[str, Any]
-    """With its defaults."""
+    """The workload's settings, with defaults."""
 
     settings: dict[str, Any]
     """The fields of TrainConfig that shape the weights."""
@@ -44,35 +45,36 @@ class Parts(BaseModel):
     """File → SHA-256."""
 
     data: str | None = None
-    """Fingerprint of the training split; None where it is not known yet."""
+    """Fingerprint of the training split; None if not yet known."""
 
     torch: str | None = None
-    """Version, without what it was built for; None where it is not known yet."""
+    """Version of torch, without the build suffix; None if not yet known."""
 
     start: dict[str, Any] | None = None
-    """What the weights begin with (``training.starting_weights``); None for fresh ones."""
+    """Model or checkpoint that the weights start from (``training.starting_weights``); None for
+    fresh weights."""
 
     mixture: list[dict[str, Any]] | None = None
-    """Each input's share, and from which step on it holds (``training.input_shares.told``); None
+    """Each input's share, and the step from which it holds (``training.input_shares.told``); None
     for data of one input."""
 
     inputs: dict[str, str] | None = None
-    """Input of the mixture → fingerprint; None where it is not known yet."""
+    """Input of the mixture → fingerprint; None if not yet known."""
 
     tuning: dict[str, Any] | None = None
-    """Which of them are trained (``training.finetuning.adapters``); None for all."""
+    """Which weights are trained (``training.finetuning.adapters``); None for all."""
 
     @property
     def name(self) -> str:
-        """The identity: only a checkpoint of the same one is resumed by itself."""
+        """The identity: only a checkpoint with the same one is resumed automatically."""
         return json_sha256(self.told)[:16]
 
     @property
     def told(self) -> dict[str, Any]:
-        """What the identity is the hash of, as JSON."""
-        told = self.model_dump(mode="json")
-        unsaid = {name for name in ADDED if told[name] is None}
-        return {name: value for name, value in told.items() if name not in unsaid}
+        """The JSON object whose hash is the identity."""
+        content = self.model_dump(mode="json")
+        unsaid = {name for name in ADDED if content[name] is None}
+        return {name: value for name, value in content.items() if name not in unsaid}
 
     @property
     def code_sha256(self) -> str:
@@ -80,7 +82,9 @@ class Parts(BaseModel):
         return json_sha256(self.code)
 
     def differences(self, before: "Parts") -> dict[str, str]:
-        """Part → how it differs from another training's, in words; a setting is a part itself."""
+        """Return part → how it differs from another training's, in words; settings are listed
+        singly.
+        """
         mine, theirs = self._flat(), before._flat()
         found = {
             part: f"{part} {theirs.get(part, 'missing')} → {mine.get(part, 'missing')}"
@@ -100,11 +104,11 @@ class Parts(BaseModel):
 def parts(
     config: TrainConfig, workload: str, settings: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Parts:
-    """What is known without the data.
+    """Return the parts that are known without the data.
 
     Args:
-        settings: the workload's; they are valid.
-        files: of the folder that travels to the training, by name.
+        settings: the workload's settings, already valid.
+        files: content of the files shipped to the training, by name.
     """
     typed = spec(workload).config.model_validate(settings)
     return Parts(
@@ -116,8 +120,8 @@ def parts(
 
 
 def of_now(before: Parts) -> Parts:
-    """An older version's parts: what can be set since then has its default, and what could be set
-    is left out where it had no effect.
+    """Complete an older version's parts: settings added since then get their default; those that
+    are no longer settings are dropped if they had no effect.
     """
     options = _defaults(spec(before.workload).config)
     settings = _defaults(TrainConfig, besides=IMMATERIAL)
@@ -130,7 +134,7 @@ def of_now(before: Parts) -> Parts:
 
 
 def _defaults(config: type[BaseModel], besides: Collection[str] = ()) -> dict[str, Any]:
-    """Field → default, of those that have one."""
+    """Return field → default, for the fields that have one."""
     return {
         name: field.get_default(call_default_factory=True)
         for name, field in config.model_fields.items()
@@ -139,13 +143,13 @@ def _defaults(config: type[BaseModel], besides: Collection[str] = ()) -> dict[st
 
 
 def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
-    """File → SHA-256 of those that the weights depend on."""
+    """Return file → SHA-256 of the files that the weights depend on."""
     counted = sorted(name for name in files if _counts(name, workload))
     return {name: hashlib.sha256(files[name]).hexdigest() for name in counted}
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """``~ training/loop.py, + mine/new.py``; empty when nothing differs."""
+    """Return the changes as ``~ training/loop.py, + mine/new.py``; empty if nothing differs."""
     signs = {name: "~" if name in before else "+" for name in now}
     signs |= {name: "-" for name in before if name not in now}
     names = [f"{signs[n]} {n}" for n in sorted(signs) if before.get(n) != now.get(n)]
@@ -160,14 +164,14 @@ def _counts(name: str, workload: str) -> bool:
         return False
     own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not own:
-        return name.startswith(f"training/workloads/{workload}/")  # it imports no other
+        return name.startswith(f"training/workloads/{workload}/")  # shipped ones import no other
     if name.startswith("training/") or name == JOB:
         return True
     return own and not name.startswith(shipped_files.OURS)
 
 
 def running(workload: str, job: Path) -> dict[str, bytes]:
-    """The files that this very process trains with, named as in the folder that travels.
+    """Return the files that this process trains with, named as in the shipped folder.
 
     ``job``: the script that was started.
     """

@@ -1,7 +1,7 @@
-"""How much of each of several inputs a training takes, and from which step on. No torch here.
+"""How much a training takes of each of several inputs, and from which step on. No torch here.
 
-A weight is a share of the samples. Of the language model, whose samples all have the same number of
-tokens, it is one of the tokens, too.
+A weight is a share of the samples. For the language model, whose samples all have the same number
+of tokens, it is also a share of the tokens.
 """
 
 import math
@@ -14,22 +14,22 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from trainyard.common.errors import TrainingError
 
 PARTS = 1 << 16
-"""The largest sum of the whole numbers that weights stand for: so long is a table of them."""
+"""Largest sum of the whole numbers that weights are turned into: the length of their table."""
 
 Weight = Annotated[FiniteFloat, Field(gt=0)]
 Weights = dict[str, Weight]
 
 
 class Change(BaseModel):
-    """Other weights from a step on."""
+    """A change of the weights at a step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     step: int = Field(ge=1)
-    """Optimizer steps that are made before the weights change."""
+    """Optimizer steps before the weights change."""
 
     weights: Weights = Field(min_length=1)
-    """Input → its weight from then on; an input that is left out gives no samples."""
+    """Input → weight from then on; an input that is left out gives no samples."""
 
     @model_validator(mode="after")
     def _large_enough(self) -> Self:
@@ -43,20 +43,20 @@ class Mixture(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     weights: Weights = Field(min_length=1)
-    """Input → its weight from the first step on; an input that is left out gives no samples."""
+    """Input → weight from the first step on; an input that is left out gives no samples."""
 
     changes: tuple[Change, ...] = ()
-    """In the order of their steps."""
+    """Changes of the weights, in the order of their steps."""
 
     @property
     def phases(self) -> list[tuple[int, dict[str, int]]]:
-        """(first optimizer step, counted from 0; input → its whole-number share of the samples)."""
-        told = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
-        return [(step, parts(weights)) for step, weights in told]
+        """Phases: (first optimizer step, from 0; input → whole-number share of the samples)."""
+        starts = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
+        return [(step, parts(weights)) for step, weights in starts]
 
     @property
     def names(self) -> list[str]:
-        """Every input that is read at some time."""
+        """Every input that is read at any time."""
         return sorted({name for _, shares in self.phases for name in shares})
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class Mixture(BaseModel):
 
 
 def check(weights: Mapping[str, float], what: str) -> None:
-    """Raises: ValueError: a weight is too small beside the others to be kept."""
+    """Raises: ValueError: a weight is too small relative to the others to be kept."""
     exact = _exact(weights)
     total = sum(exact.values())
     for name, weight in exact.items():
@@ -79,17 +79,17 @@ def check(weights: Mapping[str, float], what: str) -> None:
 
 
 def check_steps(changes: Sequence[Change], what: str) -> None:
-    """Raises: ValueError: the changes are in no order, or two come at one step."""
+    """Raises: ValueError: the changes are not in order, or two are at the same step."""
     steps = [one.step for one in changes]
     if steps != sorted(set(steps)):
         raise ValueError(f"{what}: their steps {steps} do not ascend; put them in order")
 
 
 def parts(weights: Mapping[str, float]) -> dict[str, int]:
-    """Weights as whole numbers, which sum up to ``PARTS`` at most, by name.
+    """Return the weights as whole numbers whose sum is at most ``PARTS``, by name.
 
-    They are the weights, reduced, where these stand in such a ratio: 0.7, 0.2, 0.1 are 7, 2, 1.
-    Else each is rounded down or up to ``PARTS``-ths of the sum, by the largest remainder
+    If the weights have such a ratio, it is the reduced ratio: 0.7, 0.2, 0.1 become 7, 2, 1.
+    Otherwise each is rounded down or up to ``PARTS``-ths of the sum, by the largest remainder
     (Hamilton's method of apportionment).
     """
     exact = _exact(weights)
@@ -106,15 +106,15 @@ def parts(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def _exact(weights: Mapping[str, float]) -> dict[str, Fraction]:
-    """As they are written, in decimals, by name."""
+    """Return the weights as exact fractions of their decimal notation, by name."""
     return {name: Fraction(repr(float(weights[name]))) for name in sorted(weights)}
 
 
 def read_mixture(text: str) -> Mixture | None:
-    """The hyperparameter ``mixture``, JSON; empty for a training on one input.
+    """Parse the hyperparameter ``mixture``, JSON; empty for a training on one input.
 
     Raises:
-        TrainingError: it is malformed; names what.
+        TrainingError: it is malformed; names the field.
     """
     if not text:
         return None
@@ -127,7 +127,7 @@ def read_mixture(text: str) -> Mixture | None:
 
 
 def told(mixture: Mixture | None) -> list[dict[str, Any]] | None:
-    """What of it belongs to the training's identity: shares, however the weights were written."""
+    """Return the mixture's part of the training's identity: shares, not the weights as written."""
     if mixture is None:
         return None
     return [{"step": step, "shares": shares} for step, shares in mixture.phases]

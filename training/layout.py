@@ -1,4 +1,4 @@
-"""How the ranks share a training: what changes its speed and memory, and never its result.
+"""How the ranks share a training: settings that change speed and memory, never the result.
 
 No torch here: a recipe is checked without it.
 """
@@ -22,106 +22,108 @@ FSDP = (
     "gradient_accumulation",
     "float8_all_gather",
 )
-"""The settings of FSDP2 alone; under the names that torch has for them, where it has."""
+"""Settings of FSDP2 only; with torch's names for them where torch has one."""
 
 
 class Layout(BaseModel):
-    """The part of ``TrainConfig`` that lays the work out over ranks, memory and kernels.
+    """The part of ``TrainConfig`` that distributes the work over ranks, memory and kernels.
 
-    No field of it belongs to a training's identity, but for models that are told apart by the
-    micro-batch (``training.config.BY_BATCH``).
+    No field belongs to a training's identity, except for models whose result depends on the
+    micro-batch size (``training.config.BY_BATCH``).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     strategy: Strategy = "ddp"
     """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
-    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. smddp, smp:
-    by these libraries, where the container has them."""
+    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. smddp, smp: by
+    these libraries, if the container has them."""
 
     shard_degree: int = Field(default=0, ge=0)
-    """With fsdp and smp: ranks that share one copy of the weights; 0 for all data-parallel ranks.
-    Fewer make it hybrid: sharded inside a group (a node), replicated between the groups."""
+    """Ranks that share one copy of the weights (fsdp and smp); 0 for all data-parallel ranks. A
+    smaller number is hybrid: sharded inside a group (a node), replicated between the groups."""
 
     tensor_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: ranks that share each matrix product; best within one node."""
+    """Ranks that share each matrix product (ddp and fsdp); best within one node."""
 
     sequence_parallel: bool = True
-    """With tensor_parallel, where the workload can: what lies between the split layers is shared
-    along the sequence too (Korthikanti et al. 2022), for as much traffic and a share of the
+    """Share the tensors between the split layers along the sequence as well (Korthikanti et al.
+    2022), with tensor_parallel and if the workload can: the same traffic, a share of the
     activations' memory."""
 
     context_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: ranks that share each sequence, for contexts whose activations one rank
-    cannot hold. They hold the same weights, over which fsdp shards, too."""
+    """Ranks that share each sequence (ddp and fsdp), for contexts whose activations exceed one
+    rank's memory. They hold the same weights, which fsdp shards over them too."""
 
     pipeline_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: ranks that share the model's blocks, one after another."""
+    """Ranks that share the model's blocks, one after another (ddp and fsdp)."""
 
     pipeline_schedule: Schedule = "1f1b"
-    """In which order a rank's stages take micro-batches, forward and backward: torch's schedules.
-    1f1b (Narayanan et al. 2019) and gpipe: one stage a rank. interleaved_1f1b (Narayanan et al.
+    """Order in which a rank's stages take micro-batches, forward and backward: torch's schedules.
+    1f1b (Narayanan et al. 2019) and gpipe: one stage per rank. interleaved_1f1b (Narayanan et al.
     2021) and looped_bfs (Lamy-Poirier 2023): several; the larger pipeline_stages_per_rank, the less
     a rank waits, and the more is sent."""
 
     pipeline_stages_per_rank: int = Field(default=0, ge=0)
-    """Stages that a rank has of the model; 0 for the schedule's usual number."""
+    """Stages of the model on each rank; 0 for the schedule's usual number."""
 
     zero_stage: int = Field(default=1, ge=1, le=3)
-    """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
+    """State that deepspeed shards. 1: optimizer state, 2: gradients too, 3: weights too."""
 
     param_dtype: Literal["default", "bfloat16", "float32"] = "default"
-    """With fsdp and precision bfloat16 or float16: type in which weights are gathered and meet
-    activations. default: that precision. float32 is for a model whose own code cannot take weights
-    in 16 bits; twice the traffic."""
+    """Type in which weights are gathered and used, for fsdp with precision bfloat16 or float16.
+    default: that precision. float32: for a model whose own code cannot take 16-bit weights; doubles
+    the traffic."""
 
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
-    """With fsdp and precision bfloat16 or float16: type in which gradients are added up over the
-    ranks. bfloat16 halves the traffic, and rounds; they are kept in float32 either way."""
+    """Type in which gradients are summed over the ranks, for fsdp with precision bfloat16 or
+    float16. bfloat16 halves the traffic, and rounds; gradients are kept in float32 either way."""
 
     reshard_after_forward: Literal["default", "always", "never"] | int = "default"
-    """With fsdp: which units free their gathered weights after the forward pass and gather them
-    again in the backward pass. default: all but the last, and none under pipeline_parallel, which
-    would gather for each micro-batch. A number keeps them sharded over so many ranks (those of a
-    node) in between: more memory than always, and the second gather stays in the node."""
+    """Units that free their gathered weights after the forward pass and gather them again in the
+    backward pass (fsdp). default: all but the last, and none under pipeline_parallel, which would
+    gather for each micro-batch. A number keeps them sharded over so many ranks (those of a node) in
+    between: more memory than always, but the second gather stays in the node."""
 
     forward_prefetch: int = Field(default=0, ge=0)
-    """With fsdp: units whose weights a unit asks for before it computes, in the forward pass. 0:
-    each asks for its own; on a GPU, whose host runs ahead, that is one early already."""
+    """Units whose weights a unit requests before it computes, in the forward pass (fsdp). 0: each
+    requests its own; on a GPU, whose host runs ahead, that is already one early."""
 
     backward_prefetch: int = Field(default=0, ge=0)
-    """The same in the backward pass. 0: torch's own, one."""
+    """Units whose weights a unit requests in advance in the backward pass (fsdp). 0: torch's own
+    choice, one."""
 
     cpu_offload: bool = False
-    """With fsdp: keep weights, gradients and optimizer state in the host's memory, where the
-    optimizer runs, too; weights are copied to the GPU before they are gathered. Slow."""
+    """Keep weights, gradients and optimizer state in host memory, where the optimizer also runs
+    (fsdp); weights are copied to the GPU before they are gathered. Slow."""
 
     gradient_accumulation: Literal["sharded", "unsharded"] = "sharded"
-    """With fsdp and several micro-batches a step. sharded: gradients are reduce-scattered after
-    each, and a rank keeps its part. unsharded: after the last one only, a micro-batch's share of
-    the traffic, and a rank keeps whole float32 gradients of the model until then."""
+    """How gradients accumulate over several micro-batches per step (fsdp). sharded: gradients are
+    reduce-scattered after each, and a rank keeps its part. unsharded: only after the last one; a
+    micro-batch's share of the traffic, but a rank keeps whole float32 gradients of the model until
+    then."""
 
     float8_all_gather: bool = False
-    """With fsdp and float8 tensorwise: cast weights to 8 bits before they are gathered, half the
-    traffic of 16 bits; their scales, of the whole tensors, are found once a step for all of them.
-    Without it weights are gathered in ``param_dtype`` and each rank casts them."""
+    """Cast weights to 8 bits before they are gathered (fsdp with float8 tensorwise): half the
+    traffic of 16 bits; the scales, of the whole tensors, are computed once per step for all of
+    them. If false, weights are gathered in ``param_dtype`` and each rank casts them."""
 
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
-    """What is computed anew in the backward pass, block by block, instead of being kept. full: all
-    but the block's input. selective: all but attention, every second matrix product and what ranks
-    have added up, which cost most. true and false of older recipes are full and none."""
+    """Activations recomputed in the backward pass, block by block, instead of kept. full: all but
+    the block's input. selective: all but attention, every second matrix product and sums over
+    ranks, which cost most. true and false of older recipes mean full and none."""
 
     compile: bool = False
-    """torch.compile each block: minutes at the start, faster steps."""
+    """Apply torch.compile to each block: minutes at the start, faster steps."""
 
     export_shard_mb: int = Field(default=5000, ge=1)
-    """Size of a file of the trained model, at most, in MB of 10⁶ bytes; a larger model is several
-    files, with Hugging Face's index, which many ranks write at a time."""
+    """Largest size of a file of the trained model, in MB of 10⁶ bytes; a larger model is split into
+    several files with Hugging Face's index, which many ranks write concurrently."""
 
     health_check: Literal["off", "warn", "stop"] = "warn"
-    """Some seconds at the start in which GPUs multiply and exchange, beside each other, and
-    EFA's settings are looked at (docs/scale.md). warn: the log names what is slow or wrong. stop:
-    it ends the job. Nothing is measured on a CPU. Experimental: no GPU has run it."""
+    """Check at the start, for some seconds, in which GPUs multiply and exchange concurrently, and
+    EFA's settings are inspected (docs/scale.md). warn: the log names what is slow or wrong. stop:
+    ends the job then. Nothing is measured on a CPU. Experimental: no GPU has run it."""
 
     @field_validator("activation_checkpointing", mode="before")
     @classmethod
@@ -135,17 +137,17 @@ class Layout(BaseModel):
 
     @property
     def entry(self) -> StrategyEntry:
-        """What the table says of the strategy."""
+        """The strategy's entry in the table."""
         return STRATEGIES[self.strategy]
 
     @property
     def split(self) -> int:
-        """Ranks that take the same samples: tensor × pipeline × context."""
+        """Number of ranks that take the same samples: tensor × pipeline × context."""
         return self.tensor_parallel * self.context_parallel * self.pipeline_parallel
 
     @property
     def degrees(self) -> str:
-        """Those degrees by name, for messages."""
+        """The degrees of ``split`` by name, for messages."""
         context = self.context_parallel
         middle = f"context_parallel {context} × " if context > 1 else ""
         return (
@@ -155,21 +157,21 @@ class Layout(BaseModel):
 
     @property
     def schedule_entry(self) -> ScheduleEntry:
-        """What the table says of the pipeline's schedule."""
+        """The pipeline schedule's entry in the table."""
         return SCHEDULES[self.pipeline_schedule]
 
     @property
     def stages(self) -> int:
-        """Stages that the model is cut into; 1 without a pipeline."""
+        """Number of stages that the model is cut into; 1 without a pipeline."""
         if self.pipeline_parallel == 1:
             return 1
         return self.pipeline_parallel * (self.pipeline_stages_per_rank or self.schedule_entry.usual)
 
     def data_parallel(self, world: int) -> int:
-        """How many of ``world`` ranks see different samples: world / ``split``.
+        """Return how many of ``world`` ranks see different samples: world / ``split``.
 
         Raises:
-            ValueError: the strategy has no use for so many ranks; with the arithmetic.
+            ValueError: the strategy cannot use so many ranks; shows the arithmetic.
         """
         split = self.split
         if self.entry.one_process and world > 1:
@@ -227,7 +229,7 @@ class Layout(BaseModel):
             raise ValueError(
                 f"activation_checkpointing selective cannot be combined with compile under "
                 f"tensor_parallel {self.tensor_parallel}, where whole compiled blocks are computed "
-                "anew; set it to full, or compile to false"
+                "again; set it to full, or compile to false"
             )
         if self.shard_degree and not entry.shards:
             others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)

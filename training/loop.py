@@ -37,7 +37,7 @@ Report = Callable[[dict[str, float]], None]
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
-    """The model on meta with its initial values, the same on every rank; see training.initial."""
+    """Return the model on meta with initial values, the same on every rank (training.initial)."""
     torch.use_deterministic_algorithms(config.deterministic)
     return built(workload.model, config.seed)
 
@@ -49,8 +49,8 @@ class Loop:
         report: called on every rank with each metric line.
         keep: called on every rank before a checkpoint is saved.
         traces: folder for the trace of ``config.profile_steps``; None for no trace.
-        model: what ``fresh`` gave; None to ask it here.
-        mixture: the weights of the inputs that the data come from; None for no weights.
+        model: result of ``fresh``; None to call it here.
+        mixture: weights of the data's inputs; None if there are no weights.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class Loop:
         self._stop: Stop | None = None
 
     def stop(self, reason: str) -> None:
-        """Ask all ranks to end after the same step, as SIGTERM does; one that asks is enough.
+        """Ask all ranks to end after the same step, as SIGTERM does; one asking rank is enough.
 
         Args:
-            reason: who asks, and after a colon why.
+            reason: who asks, followed by a colon and why.
         """
         if self._stop is not None:
             self._stop.ask(reason)
 
     def train(self, train: Dataset, validation: Dataset) -> None:
-        """Run to ``max_steps``; the strategy's model has the trained weights then.
+        """Train until ``max_steps``; afterwards the strategy's model has the trained weights.
 
         Raises:
             TrainingError: the loss or the gradient is not finite, or SIGTERM asked to stop.
@@ -111,7 +111,7 @@ class Loop:
                 self._after_step(validation)
             if self.step < last:
                 self._save()
-                self.checkpoints.finish()  # saved before it is said
+                self.checkpoints.finish()  # saved before it is reported
                 # Where rank 0 keeps the store (mpirun), it must not go before all know of the save.
                 self.ranks.gather(None)
                 who, _, why = stop.reason.partition(": ")
@@ -138,7 +138,7 @@ class Loop:
         )
 
     def _train_step(self, ahead: Ahead, loader: Loader) -> None:
-        """One optimizer step. The host reads nothing of it unless it is logged."""
+        """Run one optimizer step. The host reads none of its numbers unless they are logged."""
         strategy, clock = self.strategy, self.strategy.clock
         batches = [strategy.part(batch) for batch in ahead.take()]
         clock.mark("data")
@@ -169,18 +169,18 @@ class Loop:
             self._log(rate, loader.stalled)
 
     def _units_of(self, batches: Sequence[Batch]) -> Tensor:
-        """Units of the global batch, float64, 0-dim, on the device."""
+        """Return the units of the global batch, float64, 0-dim, on the device."""
         counts = torch.stack([self.workload.units(batch) for batch in batches])
         units = counts.sum().to(self.ranks.device, torch.float64)
         return self.ranks.sum(units if self.strategy.scores else torch.zeros_like(units))
 
     def _check(self) -> None:
-        """Read, and stop every rank when a number that they share is not finite."""
+        """Read the step's numbers; stop every rank if one that they share is not finite."""
         if self._read != self.step:
             self._told()
 
     def _told(self, *mine: float, measured: Tensor | None = None) -> Step:
-        """What the device has of the last step, with what each rank tells the others beside."""
+        """Return the last step's numbers from the device, with those in ``mine`` of each rank."""
         numbers = self._numbers.read(self.ranks, mine, measured)
         numbers.check(self.config.global_batch)
         self._progress.count(numbers.units_since)
@@ -209,7 +209,7 @@ class Loop:
 
     @torch.no_grad()
     def _validate(self, validation: Dataset) -> tuple[float, dict[str, float]]:
-        """Mean loss over what is looked at, shared by the ranks; and that of each input."""
+        """Return the mean loss of the validated samples, over all ranks, and that of each input."""
         strategy = self.strategy
         looked_at = validated(self.config, validation, self._mixture)
         modes = {module: module.training for module in strategy.model.modules()}
@@ -227,7 +227,7 @@ class Loop:
         return loss_sum / units, of_inputs
 
     def _loss_of(self, data: Dataset, indices: Sequence[int] | np.ndarray) -> Tensor:
-        """(sum of the losses, units) of this rank's share of these samples."""
+        """Return (sum of the losses, units) of this rank's share of these samples."""
         strategy, config = self.strategy, self.config
         totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
         mine = indices[strategy.data_rank :: strategy.data_world]
@@ -250,7 +250,7 @@ class Loop:
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights, if an average is kept."""
+        """Context in which the model has the averaged weights, if an average is kept."""
         if self.average is None:
             yield
             return
@@ -290,10 +290,10 @@ class Loop:
 
 
 def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -> Order:
-    """The order that ``config.shuffle`` asks for, of the inputs by their weights if there are any.
+    """Return the order that ``config.shuffle`` asks for; several inputs are mixed by weight.
 
     Raises:
-        DataError: an input of the mixture has no sample.
+        DataError: an input of the mixture has no samples.
     """
     if mixture is not None:
         return _mixed(config, train, mixture)
@@ -304,9 +304,9 @@ def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -
 
 
 def _mixed(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrder:
-    """Each input has an order of its own, which no other input changes.
+    """Return an order over the inputs; each input's own order is independent of the others.
 
-    The windows of all inputs together are as large as one of a plain order; an input that is no
+    The inputs' windows together are as large as one of a plain order; an input that is not
     larger than its window is shuffled as a whole.
     """
     found = chosen(inputs(train.merged), mixture.names, train.folder)
@@ -327,13 +327,13 @@ def _mixed(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrde
 def validated(
     config: TrainConfig, validation: Dataset, mixture: Mixture | None = None
 ) -> dict[str, Sequence[int] | np.ndarray]:
-    """Input → global indices of the samples that it is validated on; "" for all inputs together.
+    """Return input → global indices of its validation samples; "" for all inputs together.
 
-    Of a mixture equally many of each input that has as many, whatever the weights are: so trainings
-    with other weights can be compared. An input may have none in this split.
+    A mixture takes equally many of each input (fewer if it has fewer), whatever the weights, so
+    trainings with other weights can be compared. An input may have no samples in this split.
 
     Raises:
-        DataError: no input of the mixture has any.
+        DataError: no input of the mixture has samples.
     """
     if mixture is None:
         return {"": range(min(len(validation), config.validation_samples))}

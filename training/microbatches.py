@@ -1,13 +1,13 @@
-"""What a step draws and counts is the same, whoever takes which of its micro-batches.
+"""Makes a step's random draws and statistics independent of which rank takes which micro-batch.
 
-Random numbers of torch's (``nn.Dropout``) begin anew with each micro-batch, from (seed, position of
+torch's random numbers (``nn.Dropout``) are reseeded for each micro-batch, from (seed, position of
 its first sample, pipeline stage): the number of data-parallel ranks does not matter, the size of a
-micro-batch does, so such a model has it in its training's identity (``settings_by_batch``). The
-masks of ``training.dropout`` belong to the samples: nothing matters.
+micro-batch does, so for such a model it is part of the training's identity (``settings_by_batch``).
+The masks of ``training.dropout`` belong to the samples, so nothing else matters to them.
 
-Buffers (BatchNorm's statistics) are a step's as weights are: each micro-batch finds what the step
-before it left. Afterwards a floating-point buffer is the mean of what all micro-batches of the
-global batch made of it, any other one what the first of them made. A moving average is linear, so
+Buffers (BatchNorm's statistics) belong to a step as weights do: each micro-batch starts from what
+the step before it left. Afterwards a floating-point buffer is the mean of what all micro-batches of
+the global batch made of it, any other buffer what the first made. A moving average is linear, so
 this is the average moved once, by the mean of the statistics of all micro-batches.
 """
 
@@ -27,17 +27,19 @@ from trainyard.common.errors import TrainingError
 
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
-    """Settings that shape this model's weights, but not every model's."""
-    if not by_batch(workload, model) and config.float8 == "none":  # whose scales are a batch's
+    """Return settings that shape this model's weights, but not every model's."""
+    if (
+        not by_batch(workload, model) and config.float8 == "none"
+    ):  # whose scales depend on the batch
         return {}
     found = config.model_dump(mode="json", include=BY_BATCH)
-    if config.stages != config.pipeline_parallel:  # else a training is called as it ever was
+    if config.stages != config.pipeline_parallel:  # otherwise a training keeps its old name
         found["pipeline_stages"] = config.stages
     return found
 
 
 def by_batch(workload: Workload, model: nn.Module) -> bool:
-    """Whether a micro-batch is drawn for, or normalised, as one; a workload may say that it is."""
+    """Return whether the micro-batch affects draws or normalisation; a workload may declare it."""
     return getattr(workload, "by_batch", False) or any(map(_by_batch, model.modules()))
 
 
@@ -55,11 +57,11 @@ def _by_batch(module: nn.Module) -> bool:
 
 
 class MicroBatches:
-    """Seeds each micro-batch of one rank; before each forward pass in training comes ``begin``.
+    """Seeds each micro-batch of one rank; call ``begin`` before each forward pass in training.
 
     Args:
         size: samples in a micro-batch.
-        stage: of the pipeline; each draws numbers of its own.
+        stage: pipeline stage; each draws different numbers.
         draws: whether torch's random numbers may be drawn.
     """
 
@@ -73,12 +75,12 @@ class MicroBatches:
         self._first, self._device = 0, torch.device("cpu")
 
     def step(self, first: int, device: torch.device) -> None:
-        """A step begins; ``first`` is the position of this rank's first sample."""
+        """Begin a step; ``first`` is the position of this rank's first sample."""
         self._first, self._device = first, device
         self._buffers.step()
 
     def begin(self, number: int) -> None:
-        """The forward pass of this rank's micro-batch ``number`` comes next."""
+        """Prepare for the forward pass of this rank's micro-batch ``number``."""
         position = self._first + number * self._size
         self._seeded = _mix(self._seed, position, self._stage)
         torch.manual_seed(self._seeded)
@@ -90,10 +92,10 @@ class MicroBatches:
         self._buffers.begin()
 
     def check(self) -> None:
-        """In the first step, before another micro-batch is seeded, or of another pipeline stage.
+        """Check the draws in the first step; call it before another micro-batch or stage is seeded.
 
         Raises:
-            TrainingError: numbers were drawn that the training's identity does not know of.
+            TrainingError: numbers were drawn that the training's identity does not account for.
         """
         if self._unchecked:
             self._check_undrawn()
@@ -101,10 +103,10 @@ class MicroBatches:
     def end(
         self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, checked: bool = False
     ) -> None:
-        """All backward passes are through; ``groups`` span the data-parallel ranks together.
+        """Finish the step after all backward passes; ``groups`` span the data-parallel ranks.
 
         Args:
-            finite: boolean, 0-dim, on the device; where it is false, buffers stay as they were.
+            finite: boolean, 0-dim, on the device; if false, buffers stay unchanged.
         """
         if not checked:
             self.check()
@@ -114,10 +116,10 @@ class MicroBatches:
         self._buffers.end(groups, finite)
 
     def _check_undrawn(self) -> None:
-        """After the first step: nobody drew what the training's identity does not know of.
+        """Check after the first step that the identity accounts for all numbers drawn.
 
         Raises:
-            TrainingError: somebody did.
+            TrainingError: the model drew such numbers.
         """
         drawn = self._random_states()
         torch.manual_seed(self._seeded)
@@ -130,7 +132,7 @@ class MicroBatches:
             )
 
     def _random_states(self) -> Tensor:
-        """The states of the CPU's generator and of the device's."""
+        """Return the states of the CPU's generator and of the device's."""
         on_gpu = self._device.type == "cuda"
         device = [torch.cuda.get_rng_state(self._device)] if on_gpu else []
         return torch.cat([torch.get_rng_state(), *device])
@@ -144,7 +146,7 @@ class OfStages:
     """The micro-batches of a rank that has several pipeline stages.
 
     Args:
-        each: stage → its own; ``begin`` comes before each forward pass of each stage.
+        each: stage → its micro-batches; call ``begin`` before each forward pass of each stage.
     """
 
     def __init__(self, each: Mapping[int, MicroBatches]) -> None:
@@ -156,7 +158,7 @@ class OfStages:
             one.step(first, device)
 
     def begin(self, number: int, stage: int) -> None:
-        """The forward pass of micro-batch ``number`` through ``stage`` comes next."""
+        """Prepare for the forward pass of micro-batch ``number`` through ``stage``."""
         if self._latest is not None:
             self._latest.check()
         self._latest = self._each[stage]
@@ -181,30 +183,30 @@ class Buffers:
         ]
 
     def now(self) -> list[Tensor]:
-        """The tensors themselves."""
+        """Return the current buffer tensors."""
         return [module._buffers[name] for module, name in self._places]
 
     def put(self, tensors: Sequence[Tensor]) -> None:
-        """Other tensors in their places: what autograd has kept of the old ones stays as it is."""
+        """Replace the buffers' tensors; those that autograd has kept are unchanged."""
         for (module, name), tensor in zip(self._places, tensors, strict=True):
             module._buffers[name] = tensor
 
     def step(self) -> None:
-        """Remember what the step before has left."""
+        """Remember the buffers as the previous step has left them."""
         self._kept = self.now()
         self._start = [tensor.clone() for tensor in self._kept]
-        self._made: list[Tensor] = []  # sums of the floating-point ones; else the first
+        self._made: list[Tensor] = []  # sums for floating-point buffers, else the first value
         self._count, self._open = 0, False
 
     def begin(self) -> None:
-        """Give the coming micro-batch buffers of its own, as the step before has left them."""
+        """Give the coming micro-batch its own buffers, as the previous step has left them."""
         self._take()
         self.put([tensor.clone() for tensor in self._start])
         self._open = True
 
     @torch.no_grad()
     def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
-        """Write what all micro-batches of all ranks have made into the model's own buffers."""
+        """Combine the buffers of all micro-batches of all ranks into the model's own."""
         if not self._places:
             return
         self._take()
@@ -226,7 +228,7 @@ class Buffers:
 
     @torch.no_grad()
     def _take(self) -> None:
-        """Add what the micro-batch before has made."""
+        """Add the previous micro-batch's buffers to the sums."""
         if not self._places or not self._open:
             return
         self._count, self._open = self._count + 1, False
@@ -240,11 +242,11 @@ class Buffers:
 
 
 class Again:
-    """Forward passes of a block that are made again in the backward pass, as they were at first.
+    """Repeats a block's forward passes in the backward pass exactly as they were at first.
 
-    They drop what they dropped and see the buffers that they saw, though another micro-batch may
-    be on its way by now, and leave these alone, which the first pass has changed already. A buffer
-    that shapes what a pass gives has to be replaced by it, not changed in its place.
+    They use the same dropout masks and buffers as at first, though another micro-batch may
+    be under way, and do not change buffers, which the first pass has changed already. A buffer
+    that affects a pass's result has to be replaced by the pass, not changed in place.
     """
 
     def __init__(self, block: nn.Module) -> None:
@@ -252,12 +254,12 @@ class Again:
         self._buffers = Buffers(block)
 
     def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
-        """At the first pass: what it, and what the second one is made in."""
+        """Return the contexts of the first pass and of its repetition; call at the first pass."""
         return nullcontext(), _Pass(self._dropouts, self._buffers)
 
 
 class _Pass:
-    """Not a generator: it may be entered more than once."""
+    """Context of a repeated pass; a class, since a generator could not be entered twice."""
 
     def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers
@@ -277,5 +279,5 @@ class _Pass:
 
 
 def _mix(seed: int, position: int, stage: int) -> int:
-    """A seed of its own for each micro-batch and stage: 64 bits of a hash."""
+    """Return a separate seed for each micro-batch and stage: 64 bits of a hash."""
     return int.from_bytes(hashlib.sha256(f"{seed} {position} {stage}".encode()).digest()[:8])

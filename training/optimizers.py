@@ -13,11 +13,11 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
     "wsd": lambda progress: 1 - progress,
 }
-"""Schedule → share of the way from the floor to the peak that is left, at a progress of 0 … 1."""
+"""Schedule → share of the way from the floor to the peak that remains at a progress of 0 … 1."""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Rate of optimizer step ``step`` (from 0).
+    """Return the learning rate of optimizer step ``step`` (from 0).
 
     Linear warm-up to the peak; then half a cosine (Loshchilov & Hutter 2017, SGDR, equation 5,
     without restarts), or constant and a linear decay (WSD), to ``min_learning_rate_ratio``.
@@ -38,7 +38,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def decayed(model: nn.Module) -> set[str]:
-    """Names of the weights that are decayed: not norms and biases, which have one dimension."""
+    """Return the names of the decayed weights: not norms and biases, which have one dimension."""
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
 
 
@@ -47,7 +47,7 @@ def build(
     model: nn.Module,
     decay: set[str] | None = None,
 ) -> torch.optim.Optimizer:
-    """The configured optimizer; ``decay`` names the weights that are decayed, if not ``decayed``.
+    """Return the configured optimizer; ``decay`` names the decayed weights, by default ``decayed``.
 
     Frozen weights (``requires_grad=False``) are left out. A group holds weights of one device mesh
     only: DTensors of different meshes, or DTensors and whole tensors, do not mix in one fused
@@ -71,13 +71,13 @@ def build(
 
 
 def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
-    """One step of the optimizer, which the device leaves out where ``finite`` is false.
+    """Take an optimizer step, which the device leaves out if ``finite`` is false.
 
-    ``found_inf`` is what torch's GradScaler tells a fused optimizer by: where it is 1, weights,
+    torch's GradScaler tells a fused optimizer by ``found_inf``: where it is 1, weights,
     moments and the count of steps stay as they are, and the host need not know.
 
     Args:
-        finite: boolean, 0-dim, on the device; the host waits for it where weights are there.
+        finite: boolean, 0-dim, on the device; the host waits for it if the weights are on the host.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     optimizer.found_inf = (~finite).float().to(weights[0].device if weights else finite.device)
@@ -88,10 +88,10 @@ def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
 
 
 class Lamb(torch.optim.Optimizer):
-    """Adam's step, scaled to each layer by ‖weights‖ / ‖step‖ (You et al. 2020, algorithm 2).
+    """Adam's step, scaled per layer by ‖weights‖ / ‖step‖ (You et al. 2020, algorithm 2).
 
-    Ours because the norms have to be those of the whole tensor where it is sharded, which the
-    implementations in libraries get wrong. As in the paper's experiments φ is the identity, and
+    Written here because norms must be of the whole tensor even if it is sharded, which the
+    libraries' implementations get wrong. As in the paper's experiments φ is the identity, and
     the ratio is 1 where a norm is 0. The count of steps is on the weights' device, as a fused
     AdamW's is, because only the device knows whether a step is left out (``step``).
     """
@@ -123,7 +123,7 @@ class Lamb(torch.optim.Optimizer):
         if (found_inf := getattr(self, "found_inf", None)) is not None:
             taken, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
         state["step"] += taken
-        share = (taken * (1 - beta1)).to(parameter.dtype)  # of the new in the average
+        share = (taken * (1 - beta1)).to(parameter.dtype)  # weight of the new value in the average
         first = state["exp_avg"].lerp_(gradient, share)
         kept = (1 - taken * (1 - beta2)).to(parameter.dtype)
         second = state["exp_avg_sq"].mul_(kept).addcmul_(gradient, gradient, value=1 - beta2)
@@ -140,20 +140,20 @@ OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, Any]]] 
     "adamw": (torch.optim.AdamW, {"fused": True}),
     "lamb": (Lamb, {}),
 }
-"""Optimizer → its class, and what it takes besides rate, betas and groups."""
+"""Optimizer → (class, further arguments besides rate, betas and groups)."""
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    """The L2 norm, float64, 0-dim; of a DTensor over all of its shards."""
+    """Return the L2 norm, float64, 0-dim; for a DTensor over all of its shards."""
     length = torch.linalg.vector_norm(tensor)
     return (length.full_tensor() if hasattr(length, "full_tensor") else length).double()
 
 
 def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """(parameter, name → tensor) of the optimizer's state, made first where there is none yet.
+    """Yield (parameter, name → tensor) of the optimizer's state, which is created if missing.
 
-    Where there is none, a parameter has had no gradient so far, in this process. A step at rate 0
-    over gradients of 0 makes it and leaves the weights as they are; gradients are gone afterwards.
+    State is missing if a parameter has had no gradient yet in this process. A step at rate 0
+    with gradients of 0 creates it without changing weights; gradients are removed afterwards.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if lacking := [p for p in parameters if not optimizer.state.get(p)]:
@@ -177,12 +177,13 @@ def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str
 class Average:
     """An exponential moving average of the weights (Polyak & Juditsky 1992; Izmailov et al. 2018).
 
-    The decay rises to the one that is asked for: in step n (from 1) it is min(decay, n / (9 + n)),
+    The decay rises to the requested one: in step n (from 1) it is min(decay, n / (9 + n)),
     as TensorFlow's ``ExponentialMovingAverage`` has it with ``num_updates``, and timm and diffusers
-    after it. So the average looks back over a tenth of the steps so far, at most: of the initial
+    do too. So the average looks back over at most a tenth of the steps so far: of the initial
     weights 10^-5 are left after ten steps, whatever the decay.
 
-    Frozen weights are not averaged. Sharded as the weights are: each rank averages what it holds.
+    Frozen weights are not averaged. It is sharded like the weights: each rank averages what it
+    holds.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -193,10 +194,11 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int, finite: Tensor) -> None:
-        """After optimizer step ``step`` (from 0): average ← d × average + (1 − d) × weights.
+        """Update the average after step ``step`` (from 0): average ← d × average + (1 − d) ×
+        weights.
 
         Args:
-            finite: boolean, 0-dim, on the weights' device; where it is false, nothing changes.
+            finite: boolean, 0-dim, on the weights' device; if false, nothing changes.
         """
         decay = min(self._decay, (1 + step) / (10 + step))
         share = finite.double() * (1 - decay)

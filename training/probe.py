@@ -1,11 +1,11 @@
-"""What this machine is capable of, for ``trainyard advise --machine probe.json``.
+"""Measures what this machine is capable of, for ``trainyard advise --machine probe.json``.
 
 python -m training.probe [--ranks 2] [--threads 1] [--out probe.json]
 
-As many ranks as a training would have here (GPUs, else two) measure at the same time, since they
+As many ranks as a training would have here (one per GPU, else two) measure concurrently, since they
 share cores and memory: products of several sizes and types, additions, all-reduces (NCCL, gloo).
-On a processor, seconds are CPU seconds: a machine that is busy with other things is as fast as an
-idle one but for what caches and memory share.
+On a processor, seconds are CPU seconds: a busy machine measures as fast as an
+idle one, apart from shared caches and memory.
 """
 
 import json
@@ -32,28 +32,28 @@ from training.watching import device_speed
 from trainyard.common import atomic_file
 
 ROWS = {"cpu": (64, 512, 4096), "cuda": (1024, 4096, 16384)}
-"""Tokens of a product."""
+"""Rows of a product (tokens)."""
 
 WIDTHS = {"cpu": (64, 256, 1024), "cuda": (1024, 4096, 8192)}
 """Inner width and columns of a product."""
 
 SIZES = {"cpu": (2**20, 2**22, 2**24), "cuda": (2**22, 2**26, 2**30)}
-"""Bytes of a tensor that is added to another one."""
+"""Bytes of a tensor that is added to another."""
 
 MESSAGES = {"cpu": (2**18, 2**22, 2**24), "cuda": (2**20, 2**26, 2**30)}
 """Bytes of an all-reduce's tensor."""
 
 TYPES = (torch.float32, torch.bfloat16)
 SECONDS = 0.02
-"""A block of calls that is measured at once takes so long, about."""
+"""Approximate duration of a block of calls that is measured together, in seconds."""
 
 BLOCKS = 5
 
 
 def main(
-    ranks: Annotated[int, typer.Option(min=0, help="0: one a GPU, else two.")] = 0,
+    ranks: Annotated[int, typer.Option(min=0, help="0: one per GPU, else two.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="Of a rank; 0: its share of cores.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write it here, not to the terminal.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write instead of the terminal.")] = None,
 ) -> None:
     """Measure, and print JSON."""
     text = json.dumps(probed(ranks, threads), indent=1) + "\n"
@@ -64,7 +64,7 @@ def main(
 
 
 def probed(ranks: int = 0, threads: int = 0) -> dict[str, Any]:
-    """What every rank has found, and the device that it makes: the slowest rank's."""
+    """Return what every rank measured, and the resulting device: the slowest rank's rates."""
     gpus = torch.cuda.device_count()
     world = ranks or gpus or 2
     each = threads or max(1, cores() // world)
@@ -103,9 +103,9 @@ def _rank(number: int, world: int, threads: int, port: int) -> dict[str, Any]:
 
 
 def measured(device: torch.device) -> dict[str, Any]:
-    """All that a rank measures; seconds of a call, by what it is given.
+    """Measure all rates of a rank; seconds per call, by its arguments.
 
-    All-reduces are there where the process is in a group of several ranks.
+    All-reduces are included if the process is in a group of several ranks.
     """
     found = {"matmul": [*_matmul(device)], "moved": [*_moved(device)]}
     if dist.is_initialized() and dist.get_world_size() > 1:
@@ -114,7 +114,7 @@ def measured(device: torch.device) -> dict[str, Any]:
 
 
 def _matmul(device: torch.device) -> Iterator[dict[str, Any]]:
-    """A linear layer's product, and both of its backward pass: their mean."""
+    """Measure a linear layer's product and both of its backward pass; yield their mean."""
     kind = device.type
     for dtype in TYPES:
         for rows, inner, columns in product(ROWS[kind], WIDTHS[kind], WIDTHS[kind]):
@@ -129,14 +129,14 @@ def _matmul(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def _moved(device: torch.device) -> Iterator[dict[str, Any]]:
-    """One tensor added to another: three times its bytes are read and written."""
+    """Measure adding one tensor to another: three times its bytes are read and written."""
     for size in SIZES[device.type]:
         a, b = (torch.randn(size // 4, device=device) for _ in range(2))
         yield {"bytes": 3 * size, "seconds": seconds(device, lambda: a + b)}  # noqa: B023
 
 
 def _all_reduce(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Seconds of a rank: on a processor those that it computes, and not those that it waits."""
+    """Measure a rank's all-reduces: on a CPU the seconds of computing, not of waiting."""
     for size in MESSAGES[device.type]:
         whole = torch.zeros(size // 4, device=device)
         dist.barrier()
@@ -149,8 +149,8 @@ def _all_reduce(device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def seconds(device: torch.device, call: Callable[[], object]) -> float:
-    """Of one call, the median of some blocks of calls, after some that warm up: on a GPU by its own
-    events, on a processor by the CPU time it uses.
+    """Return the seconds of one call: the median of some blocks of calls, after a warm-up; on a GPU
+    by its own events, on a CPU by the CPU time used.
     """
     if device.type == "cuda":
 
@@ -164,7 +164,7 @@ def seconds(device: torch.device, call: Callable[[], object]) -> float:
 
 
 def used(call: Callable[[], object], times: int) -> float:
-    """CPU seconds of so many calls, over the process's threads for computation."""
+    """Return the CPU seconds of ``times`` calls, over the process's computing threads."""
     began = time.process_time()
     for _ in range(times):
         call()
@@ -172,11 +172,11 @@ def used(call: Callable[[], object], times: int) -> float:
 
 
 def summary(found: Sequence[Mapping[str, Any]], gpus: int) -> dict[str, Any]:
-    """The device, with the fields of ``trainyard.foresight.gpus.Gpu``, at the slowest rank's rates:
-    a training waits for it.
+    """Return the device, with the fields of ``trainyard.foresight.gpus.Gpu``, at the slowest rank's
+    rates, since a training waits for that rank.
 
     ``bf16_tflops`` is the best rate of any product in bfloat16. The device's own peak is not
-    known, so the rate that products reach is all of it.
+    known, so the rate that products reach counts as the peak.
     """
     best = min(
         max(rate(row) for row in one["matmul"] if row["dtype"] == "bfloat16") for one in found
@@ -195,19 +195,19 @@ def summary(found: Sequence[Mapping[str, Any]], gpus: int) -> dict[str, Any]:
         "bandwidth_tb_s": moved / 1e12,
         "link_gb_s": _link(found) / 1e9,
         "watts": 0.0,
-        "node_gbps": 0.0,  # to other machines: nothing here measures it
+        "node_gbps": 0.0,  # to other machines: not measured here
         "gpus_per_node": len(found),
         "guessed": ["fp8_tflops", "watts", "node_gbps"],
     }
 
 
 def rate(row: Mapping[str, Any]) -> float:
-    """Operations a second of a measured product."""
+    """Return the operations per second of a measured product."""
     return 2 * row["rows"] * row["inner"] * row["columns"] / row["seconds"]
 
 
 def _link(found: Sequence[Mapping[str, Any]]) -> float:
-    """Bytes a second of the largest all-reduce that leave a rank, in a ring; 0 of one rank."""
+    """Return the bytes per second leaving a rank in the largest ring all-reduce; 0 for one rank."""
     n, rows = len(found), [row for one in found for row in one.get("all_reduce", ())]
     if not rows:
         return 0.0
@@ -217,7 +217,7 @@ def _link(found: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _memory(gpus: int, ranks: int) -> float:
-    """GiB of a rank: its GPU's, or its share of the machine's."""
+    """Return the GiB of a rank: its GPU's, or its share of the machine's."""
     if gpus:
         return float(torch.cuda.get_device_properties(0).total_memory / 2**30)
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
@@ -225,7 +225,7 @@ def _memory(gpus: int, ranks: int) -> float:
 
 
 def processor() -> str:
-    """Its name, and whether it multiplies in bfloat16 by itself: AMX, AVX-512, or not."""
+    """Return the CPU's name, and whether it multiplies bfloat16 natively (AMX, AVX-512)."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:  # not Linux

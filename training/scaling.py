@@ -1,4 +1,4 @@
-"""How much faster more ranks of this machine are.
+"""How much faster a training becomes with more ranks of this machine.
 
 python -m training.scaling --world 1,2,4 [--weak] [--set strategy=fsdp] [--out scaling]
 
@@ -37,28 +37,28 @@ from trainyard.common.errors import TrainingError
 JOB = Path(__file__).parents[1] / "steps/train/job.py"
 SMALL = '{"context_length": 128, "layers": 4, "heads": 4, "dim": 256}'
 PARTS = ("data", "forward_backward", "communication", "optimizer")
-SYNTHETIC = 512  # samples of random tokens, taken again and again
+SYNTHETIC = 512  # samples of random tokens, read repeatedly
 console = Console()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What so many ranks achieved; medians over the steps after the warm-up, of all rounds."""
+    """Results for one number of ranks: medians over the steps after the warm-up, of all rounds."""
 
     world: int
     global_batch: int
     steps: int
-    """Steps that were measured."""
+    """Number of steps measured."""
 
     units_per_second: float
     quartiles: tuple[float, float]
-    """The quartiles of the units per second of single steps."""
+    """Quartiles of the units per second of single steps."""
 
     speed_up: float
     """Units per second, relative to the smallest world size."""
 
     efficiency: float
-    """Speed-up ÷ (ranks / fewest ranks): 1 where twice the ranks do twice the work."""
+    """Speed-up ÷ (ranks / fewest ranks): 1 if twice the ranks do twice the work."""
 
     step_seconds: float
     shares: dict[str, float]
@@ -73,23 +73,23 @@ def main(
     weak: Annotated[
         bool, typer.Option(help="--global-batch is one rank's: more ranks, more work.")
     ] = False,
-    global_batch: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 32,
+    global_batch: Annotated[int, typer.Option(min=1, help="Samples per step.")] = 32,
     micro_batch: Annotated[int, typer.Option(min=1, help="Samples a rank takes at once.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Steps measured in each run.")] = 20,
     warm_up: Annotated[int, typer.Option(min=1, help="Steps before them.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Runs with each number of ranks.")] = 3,
     threads: Annotated[
-        int, typer.Option(min=1, help="CPU threads of a rank: one must not take what four share.")
+        int, typer.Option(min=1, help="CPU threads per rank; one must not use what four share.")
     ] = 1,
-    workload: Annotated[str, typer.Option(help="As in a recipe.")] = "language_model",
-    workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = SMALL,
+    workload: Annotated[str, typer.Option(help="Workload, as in a recipe.")] = "language_model",
+    workload_config: Annotated[str, typer.Option(help="The workload's settings as JSON.")] = SMALL,
     data: Annotated[
         Path | None, typer.Option(help="Holds train/ and validation/; else random tokens.")
     ] = None,
     settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("scaling"),
 ) -> None:
-    """Throughput, speed-up and efficiency against the number of ranks."""
+    """Measure throughput, speed-up and efficiency against the number of ranks."""
     given = {
         "max_steps": warm_up + steps,
         "micro_batch": micro_batch,
@@ -143,10 +143,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _checked(world: int, given: Mapping[str, object]) -> list[str]:
-    """The loop's settings as the job's arguments.
+    """Return the loop's settings as the job's arguments.
 
     Raises:
-        TrainingError: one is wrong, or ``world`` ranks cannot share the batch.
+        TrainingError: a setting is wrong, or ``world`` ranks cannot share the batch.
     """
     with explained(world):
         TrainConfig.model_validate(given).micro_batches(world)
@@ -154,7 +154,7 @@ def _checked(world: int, given: Mapping[str, object]) -> list[str]:
 
 
 def _places() -> int:
-    """Ranks that have a device, or a core, of their own here."""
+    """Return the number of ranks that can have their own device, or core, here."""
     return torch.cuda.device_count() or len(os.sched_getaffinity(0))
 
 
@@ -170,7 +170,7 @@ def _warn(most: int, threads: int) -> None:
 
 
 def synthetic(folder: Path, workload: str, workload_config: str) -> Path:
-    """Shards of uniformly random tokens, for what does not depend on the text: the speed.
+    """Write shards of uniformly random tokens; speed does not depend on the text.
 
     Raises:
         TrainingError: the workload's samples are not tokens.
@@ -202,10 +202,10 @@ def synthetic(folder: Path, workload: str, workload_config: str) -> Path:
 def measured(
     root: Path, data: Path, world: int, threads: int, arguments: Sequence[str]
 ) -> list[dict[str, float]]:
-    """The metric lines of one run of the train job.
+    """Return the metric lines of one run of the train job.
 
     Raises:
-        TrainingError: it failed; with its own reason.
+        TrainingError: the run failed; with its own reason.
     """
     (root / "input").mkdir(parents=True)
     (root / "input/data").symlink_to(data)
@@ -232,7 +232,7 @@ def measured(
 def summarised(
     lines: Mapping[int, Sequence[Mapping[str, float]]], batches: Mapping[int, int]
 ) -> list[Point]:
-    """World size → metric lines of its steps, as points; relative to the smallest world size."""
+    """Summarise world size → its steps' metric lines as points, relative to the smallest world."""
     points: list[Point] = []
     for world, found in sorted(lines.items()):
         rates = [line["units_per_second"] for line in found]
@@ -262,7 +262,7 @@ def _median(lines: Sequence[Mapping[str, float]], name: str) -> float:
 
 
 def table(points: Sequence[Point], mode: str) -> Table:
-    """A row for each number of ranks."""
+    """Return a table with a row for each number of ranks."""
     found = Table(box=None, pad_edge=False, title=f"{mode} scaling", title_justify="left")
     names = ["ranks", "batch", "units/s", "speed-up", "efficiency"]
     names += ["data", "fwd+bwd", "comm", "optim", "MB"]
@@ -285,7 +285,7 @@ def table(points: Sequence[Point], mode: str) -> Table:
 
 
 def draw(points: Sequence[Point], mode: str, places: int, path: Path) -> None:
-    """Throughput and efficiency against ranks, each with the ideal line, as a PNG."""
+    """Plot throughput and efficiency against ranks, each with the ideal line, as a PNG."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     worlds = [point.world for point in points]
@@ -319,7 +319,7 @@ def draw(points: Sequence[Point], mode: str, places: int, path: Path) -> None:
 
 
 def _finish(axes: Axes, worlds: Sequence[int], places: int) -> None:
-    """Ranks as whole numbers; where they share cores or GPUs the ground is grey."""
+    """Label ranks with whole numbers; shade the region where they share cores or GPUs."""
     axes.set_xticks(worlds)
     axes.set_xlabel("ranks")
     if worlds[-1] > places:

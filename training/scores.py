@@ -1,8 +1,8 @@
-"""Scores of single examples, block by block, and the metrics that follow from them.
+"""Scores of single examples, block by block, and the metrics computed from them.
 
-A block is a table of some rows, an array a column; a row is an example:
+A block is a table of some rows, one array per column; a row is an example:
 
-``example``           int64: names the example by its content; equal for every model
+``example``           int64: identifies the example by its content; equal for every model
 ``group``             int64: examples of one group depend on each other (a day, a user, a document)
 ``slice.<name>``      strings: the example's value of a slice that the recipe declares
 ``<metric>.sum``      float64, and
@@ -21,16 +21,16 @@ from training.data.example_hashes import ODD
 Block = Mapping[str, np.ndarray]
 
 Metrics = dict[str, dict[str, float]]
-"""Metric → ``value`` and ``standard_error``."""
+"""Metric → its ``value`` and ``standard_error``."""
 
 BUCKETS = 1 << 16
 
 
 class Clusters:
-    """Sums over groups, in constant memory: groups share BUCKETS buckets.
+    """Sums over groups in constant memory: groups are hashed into BUCKETS buckets.
 
     Two groups in one bucket count as one larger group. Groups are independent, so the standard
-    error stays right in expectation; it is only known from fewer groups (at most BUCKETS).
+    error stays right in expectation; it is only estimated from fewer groups (at most BUCKETS).
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Clusters:
         self._seen = np.zeros(BUCKETS, bool)
 
     def add(self, groups: np.ndarray, columns: Block) -> None:
-        """Rows: their groups, int64 (n,), and what is added up over each group."""
+        """Add rows: their groups, int64 (n,), and the columns to sum over each group."""
         buckets = (groups.view(np.uint64) * ODD >> np.uint64(48)).astype(np.int64)
         self._seen[buckets] = True
         for name, values in columns.items():
@@ -46,12 +46,12 @@ class Clusters:
             np.add.at(sums, buckets, values)
 
     def sums(self, name: str) -> np.ndarray:
-        """The sum of each bucket that has a row, float64."""
+        """Return the sum of each bucket that has a row, float64."""
         return self._sums[name][self._seen]
 
 
 def ratios(blocks: Iterable[Block]) -> Metrics:
-    """Every metric that has columns, over all rows; memory does not grow with them.
+    """Compute every metric that has columns, over all rows; memory does not grow with their number.
 
     The standard error is that of a ratio estimator over groups (Cochran 1977, section 6.3; for a
     weight of 1 that of Liang & Zeger 1986); NaN for a single group.
@@ -65,7 +65,7 @@ def ratios(blocks: Iterable[Block]) -> Metrics:
 
 
 def standard_error(pulls: np.ndarray) -> float:
-    """From how far each group pulls a metric away from its value; NaN for a single group."""
+    """Return the standard error from each group's pull on the metric; NaN for one group."""
     count = len(pulls)
     return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
 

@@ -1,6 +1,6 @@
-"""One training as one rank makes it: built from its settings and data, run, handed on.
+"""One training from the view of one rank: built from its settings and data, run, exported.
 
-Imported once the settings are read: it brings torch.
+Imported once the settings are read, because it imports torch.
 """
 
 import logging
@@ -45,20 +45,20 @@ HISTORY = "history.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the hyperparameters say."""
+    """Settings of the job, read from its hyperparameters."""
 
     config: TrainConfig
     workload: str
     workload_config: str
-    """The workload's settings as they were given, JSON."""
+    """The workload's settings as given, JSON."""
     settings: dict[str, Any]
-    """The same, read."""
+    """The workload's settings, parsed."""
     root: Path
-    """/opt/ml."""
+    """Root folder of the job: /opt/ml."""
     job: Path
-    """The script that was started."""
+    """Script that was started."""
     start: Start | None
-    """What the weights begin with, if not fresh ones."""
+    """Model or checkpoint that the weights start from; None for fresh weights."""
     mixture: Mixture | None
     tuning: Tuning
     watching: Any
@@ -66,7 +66,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """Model and data, and what they make of the training's identity."""
+    """Model and data, with the training's identity parts that follow from them."""
 
     workload: Workload
     data: Mapping[str, Dataset]
@@ -75,10 +75,10 @@ class Built:
 
 
 def build(asked: Asked) -> Built:
-    """Open the data, and make the model with the weights that it begins with, on meta.
+    """Open the data, and build the model on meta with its initial weights.
 
     Raises:
-        DataError: a file is missing, or the samples were made for another workload.
+        DataError: a file is missing, or the samples were prepared for another workload.
         TrainingError: a setting does not fit model or data.
     """
     config, start = asked.config, asked.start
@@ -107,10 +107,10 @@ def run(
     steps: list[int],
     end: Callable[[LostRankError], None],
 ) -> None:
-    """Train on this rank, and hand the model on.
+    """Train on this rank, and export the model.
 
     Args:
-        steps: takes the number of each step that is reported.
+        steps: receives the number of each reported step.
         end: ends this process, from the watchdog's thread.
 
     Raises:
@@ -141,7 +141,7 @@ def run(
 def _loop(
     asked: Asked, built: Built, strategy: Single, reports: Reports, steps: list[int]
 ) -> tuple[Loop, Checkpoints]:
-    """The loop after the newest checkpoint's step, its lines reported and watched."""
+    """Return the loop, resumed from the newest checkpoint, with its lines reported and watched."""
     config, start, ranks = asked.config, asked.start, strategy.ranks
     checkpoints = Checkpoints(
         asked.root / "checkpoints",
@@ -194,7 +194,7 @@ def _hand_on(
     lineage: Lineage,
     history: list[dict[str, float]],
 ) -> None:
-    """Write the model's files; rank 0 describes them."""
+    """Write the model's files; rank 0 adds their description."""
     folder, base = asked.root / "model", asked.start.base if asked.start else None
     description: dict[str, Any] = {"base": base} if base else {}
     if strategy.ranks.rank == 0:
@@ -224,10 +224,10 @@ def _trackers(asked: Asked, built: Built) -> Any:
 
 
 def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
-    """On one rank: say with what the training begins, and take over the curve where it is given.
+    """Log what the training starts from, and copy its earlier metric lines; run on one rank.
 
     Args:
-        differs: ``check_differences``.
+        differs: result of ``check_differences``.
         history: where this training keeps its metric lines.
     """
     log.info("the training %s", start.asked.words())
@@ -244,16 +244,16 @@ def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history:
         step,
         learning_rate(config, step),
     )
-    given = start.folder.parent / HISTORY  # where the checkpoint's whole training was given
+    given = start.folder.parent / HISTORY  # if the checkpoint's whole training was given
     if given.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(history, given.read_bytes())
 
 
 def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
-    """What this process trains with, by the code that it runs.
+    """Return the identity parts of this process, by the code that it runs.
 
-    ``shaping``: settings that shape the weights of such a model only.
+    ``shaping``: further settings that shape this model's weights.
     """
     files = identity.running(asked.workload, asked.job)
     known = identity.parts(asked.config, asked.workload, asked.settings, files)
@@ -273,10 +273,10 @@ def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
 
 
 def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
-    """Look at machines and ranks before the first step.
+    """Check machines and ranks before the first step.
 
     Raises:
-        TrainingError: a machine is unfit, or a rank trains something else than rank 0.
+        TrainingError: a machine is unfit, or a rank trains something other than rank 0.
     """
     if ranks.device.type == "cuda" or ranks.world > 1:
         from training.watching.start_check import check
@@ -286,7 +286,7 @@ def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
 
 
 def check_alike(parts: Parts, ranks: Ranks) -> None:
-    """Raises: TrainingError: a rank trains something else than rank 0, all being one training."""
+    """Check that all ranks run one training. Raises: TrainingError: a rank differs from rank 0."""
     every = ranks.gather(parts)
     for rank, other in enumerate(every):
         if differs := other.differences(every[0]):
@@ -297,10 +297,10 @@ def check_alike(parts: Parts, ranks: Ranks) -> None:
 
 
 def _open_data(root: Path, workload: Workload, *, loaded: bool) -> dict[str, Dataset]:
-    """Both splits, checked: once a machine that all files are there.
+    """Open both splits, checked; one rank per machine checks that all files exist.
 
     Raises:
-        DataError: a file is missing, or the samples were made for another workload.
+        DataError: a file is missing, or the samples were prepared for another workload.
     """
     data = {
         "train": Dataset(root / "input/data/train", loaded=loaded),
@@ -321,5 +321,5 @@ def _open_data(root: Path, workload: Workload, *, loaded: bool) -> dict[str, Dat
 
 
 def _kind(fields: Mapping[str, Any]) -> str:
-    """``tokens uint16 (257,)``: what a sample is, in an error's words."""
+    """Describe what a sample is, for messages: ``tokens uint16 (257,)``."""
     return ", ".join(f"{name} {field.dtype} {field.shape}" for name, field in fields.items())

@@ -1,4 +1,4 @@
-"""What memory and time need to know of a workload's model: JSON for ``trainyard advise --shapes``.
+"""The shapes that memory and time estimates need: JSON for ``trainyard advise --shapes``.
 
 python -m training.shapes --workload my_package.my_workload --workload-config '{…}' \\
     [--data train/] [--samples 8] > shapes.json
@@ -6,7 +6,7 @@ python -m training.shapes --workload my_package.my_workload --workload-config '{
 The model is traced without numbers, on one rank and on two that share its products, under each
 policy of recomputation; no weight takes memory. A workload that learns from its data (columns,
 classes), prepares its samples or has ragged ones needs a folder of its shards: ``--samples`` of
-them are the batch. Figures are those of a token: of a unit of the workload, where a sample has
+them are the batch. Figures are per token: per unit of the workload, if a sample has
 several.
 """
 
@@ -36,16 +36,16 @@ from trainyard.common.errors import TrainingError, TrainyardError
 POLICIES = ("none", "selective", "full")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LOOKS = (DataDependentOutputException, DynamicOutputShapeException)
-"""What torch says where a model looks at numbers that are not there."""
+"""Torch's errors for a model that reads numbers which do not exist."""
 
 
 def main(
-    workload: Annotated[str, typer.Option(help="As in a recipe.")] = "language_model",
-    workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = "{}",
+    workload: Annotated[str, typer.Option(help="Workload, as in a recipe.")] = "language_model",
+    workload_config: Annotated[str, typer.Option(help="The workload's settings as JSON.")] = "{}",
     data: Annotated[Path | None, typer.Option(help="Shards of the train split.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Samples in the traced batch.")] = 2,
     precision: Annotated[
-        Literal["bf16", "fp16", "fp32"], typer.Option(help="Of the products.")
+        Literal["bf16", "fp16", "fp32"], typer.Option(help="Type of the products.")
     ] = "bf16",
 ) -> None:
     """Print the model's units, their work and sizes, as JSON."""
@@ -54,10 +54,10 @@ def main(
 
 
 def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
-    """The first samples of a folder of shards, or zeros.
+    """Return the first samples of a folder of shards, or zeros.
 
     Raises:
-        TrainingError: the folder is needed and not given.
+        TrainingError: the folder is needed but not given.
     """
     if data is not None:
         dataset = Dataset(data)
@@ -77,7 +77,7 @@ def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tens
 def shapes(
     workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
 ) -> dict[str, Any]:
-    """The tree that ``trainyard.foresight.model_shapes.read`` takes.
+    """Return the tree that ``trainyard.foresight.model_shapes.read`` takes.
 
     Raises:
         TrainingError: the model needs data that it was not fitted on.
@@ -117,7 +117,7 @@ def _name(number: int, count: int) -> str:
 
 
 def _kept(alone: Traced, shared: Traced | None, number: int, tokens: int) -> dict[str, float]:
-    """Bytes that two ranks keep whole, and those that they share: one keeps both."""
+    """Return the bytes that two ranks keep whole, and those shared; one rank keeps both."""
     one = alone.parts[number].kept
     two = shared.parts[number].kept if shared else one
     split = min(max(0, 2 * (one - two)), one)
@@ -136,7 +136,7 @@ def _trace(workload: Workload, batch: Mapping[str, Tensor], precision: str, poli
 def _halves(
     workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
 ) -> Traced | None:
-    """On one of two tensor-parallel ranks; None of a workload whose model is not split."""
+    """Trace one of two tensor-parallel ranks; None for a workload whose model is not split."""
     with standing_for(0, 2):
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tensor",))
         try:

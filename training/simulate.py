@@ -1,11 +1,11 @@
-"""How much memory a training takes on GPUs that are not here.
+"""Computes how much memory a training takes on GPUs that are not here.
 
 python -m training.simulate --world 64 --workload-config '{"layers": 32, …}' --set strategy=fsdp \\
     --set micro_batch=1 [--plot memory.png] [--json]
 
 Runs two steps of the strategy's own code on tensors without contents, in a process group of the
 true world size whose collectives do nothing, once for a rank of each pipeline stage. Nothing is
-fitted: each allocation and its end is counted. ``--accumulation`` micro-batches make a step.
+fitted: each allocation and its end is counted. A step has ``--accumulation`` micro-batches.
 """
 
 import json
@@ -32,14 +32,14 @@ from training.workloads import load, read_settings
 
 def main(
     world: Annotated[int, typer.Option(min=1, help="Number of ranks.")],
-    workload: Annotated[str, typer.Option(help="As in a recipe.")] = "language_model",
-    workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = "{}",
+    workload: Annotated[str, typer.Option(help="Workload, as in a recipe.")] = "language_model",
+    workload_config: Annotated[str, typer.Option(help="The workload's settings as JSON.")] = "{}",
     settings: Settings = None,
-    accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step and rank.")] = 1,
-    json_: Annotated[bool, typer.Option("--json", help="Bytes as JSON, a line a rank.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Picture of the fullest rank's steps.")] = None,
+    accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches per step and rank.")] = 1,
+    json_: Annotated[bool, typer.Option("--json", help="Bytes as JSON, a line per rank.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Plot the fullest rank's steps here.")] = None,
 ) -> None:
-    """Peak memory of a rank of each pipeline stage, by what it is for."""
+    """Print the peak memory of a rank of each pipeline stage, by category."""
     config = configured(world, accumulation, assigned(settings))
     if config.compile:
         print("compile: simulated as eager; compiled blocks keep less", file=sys.stderr)
@@ -59,10 +59,11 @@ def main(
 
 
 def configured(world: int, accumulation: int, given: dict[str, Any]) -> TrainConfig:
-    """The loop's settings, with a global batch that so many micro-batches make.
+    """Return the loop's settings, with a global batch of ``accumulation`` micro-batches.
 
     Raises:
-        TrainingError: one is wrong, or ``world`` ranks cannot share the work so.
+        TrainingError: a setting is wrong, or ``world`` ranks cannot share the work with these
+            settings.
     """
     size = given.get("micro_batch", 1)
     known = {"max_steps": 2, "learning_rate": 1e-4, "micro_batch": size, "global_batch": size}
@@ -77,11 +78,11 @@ def configured(world: int, accumulation: int, given: dict[str, Any]) -> TrainCon
 def simulate(
     config: TrainConfig, workload: str, workload_config: dict[str, Any], world: int
 ) -> list[dict[str, Any]]:
-    """Each pipeline stage's first rank: its peak by category and what would be reserved, in bytes.
+    """Return for each pipeline stage's first rank its peak by category and the reserved bytes.
 
-    ``moments`` is what is alive after each event (``simulation.peak.timeline``), ``cpu_seconds``
-    what it took to find out. Each rank has a process of its own, since torch keeps process groups'
-    names beyond their end.
+    ``moments`` holds the live bytes after each event (``allocations.timeline``), ``cpu_seconds``
+    the cost of the simulation. Each rank has a process of its own, since torch keeps process
+    groups' names beyond their end.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload([simulated.__module__])  # torch is imported once
@@ -111,7 +112,7 @@ def _simulate(
     return sizes | {"moments": moments, "cpu_seconds": process_time()}, stream
 
 
-# Programs that report "memory" mostly report this (``torch.cuda.max_memory_reserved``). It is
+# What programs call "memory" is usually this (``torch.cuda.max_memory_reserved``). It is
 # more than what is alive, because a freed block is kept, and because a large allocation may find
 # only small ones free. The rules and constants are those of c10/cuda/CUDACachingAllocator.cpp; of
 # its streams one is simulated.
@@ -126,7 +127,7 @@ ROUND_LARGE = 2 * MIB  # kRoundLarge
 
 @dataclass
 class Pool:
-    """Blocks of one kind.
+    """Free and reserved blocks of one kind.
 
     Attributes:
         free: (size, address) of free blocks, smallest first.
@@ -138,10 +139,10 @@ class Pool:
     free: list[tuple[int, int]] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)  # a free block's end → its beginning
     begins: dict[int, int] = field(default_factory=dict)  # a free block's beginning → its end
-    top: int = 0  # end of the addresses that were given out
+    top: int = 0  # end of the addresses given out so far
 
     def take(self, size: int) -> int:
-        """The address of ``size`` bytes: of the smallest free block that holds them, or of new
+        """Return the address of ``size`` bytes, in the smallest sufficient free block or new
         memory.
         """
         place = bisect_left(self.free, (size, -1))
@@ -159,7 +160,7 @@ class Pool:
         return address
 
     def give(self, address: int) -> None:
-        """The end of the allocation at ``address``; free neighbours become one block."""
+        """End the allocation at ``address``; free neighbours are merged into one block."""
         begin, end = address, address + self._taken.pop(address)
         if begin in self.ends:
             before = self.ends[begin]
@@ -202,11 +203,11 @@ class Pool:
 
 
 def reserved(events: Sequence[Event], *, expandable: bool = True) -> int:
-    """Bytes that are reserved at the end of the events; they only grow.
+    """Return the bytes reserved at the end of the events; they only grow.
 
     Args:
-        expandable: with ``PYTORCH_ALLOC_CONF=expandable_segments:True``, under which a pool is one
-            segment that grows, page by page.
+        expandable: as with ``PYTORCH_ALLOC_CONF=expandable_segments:True``, under which a pool is
+            one segment that grows, page by page.
     """
     pools = {kind: Pool(kind, expandable) for kind in PAGE}
     places: dict[int, tuple[Pool, int]] = {}

@@ -1,6 +1,6 @@
-"""What a training begins with when its weights are not fresh: always a deliberate setting.
+"""Start of a training from weights that are not fresh: always an explicit setting.
 
-By itself a training goes on from its own checkpoints only (``training.identity``). To go on from
+On its own a training resumes only its own checkpoints (``training.identity``). To go on from
 other code, with another schedule or on other data, or to begin with a registered model, the recipe
 says so in ``train.start_from``. No torch here: recipes are checked with it.
 """
@@ -24,28 +24,29 @@ from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
 BASE, BASE_MODEL = "base", "base_model"
-"""The model that a training began with: the evaluation's input, and the baseline that it is."""
+"""Input channels of the evaluation: the model that a training started from, and the baseline model
+made of it."""
 DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
              *TrainConfig.model_fields}  # fmt: skip
-"""What ``may_differ`` may name."""
+"""Values that ``may_differ`` may contain."""
 URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
 
 
 class StartFrom(BaseModel):
-    """Where the weights come from: a checkpoint, or a model."""
+    """Origin of the weights: a checkpoint, or a model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     checkpoint: str | None = Field(default=None, pattern=URI + r"/?$")
     """S3 URI of another training's checkpoint (…/checkpoints/<key>/<identity>/step-00000500), or of
-    its folder, of which the newest is taken. The training goes on at its step, with weights,
+    its folder, of which the newest is used. The training goes on at its step, with weights,
     optimizer state and averages, by the schedule that the settings give now."""
 
     may_differ: tuple[str, ...] = ()
-    """With checkpoint: in what this training may differ from that one. code, data, torch, tuning
-    (what train.freeze says), workload, workload_config, mixture, or a setting of the loop such as
-    max_steps; anything else is an error. Weights of data.inputs that change only after the
-    checkpoint's step are no difference."""
+    """Parts in which this training may differ from the checkpoint's: code, data, torch, tuning (the
+    setting train.freeze), workload, workload_config, mixture, or a setting of the loop such as
+    max_steps; any other difference is an error. Weights of data.inputs that change only after the
+    checkpoint's step do not count as a difference."""
 
     model_package: str | None = Field(
         default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
@@ -54,27 +55,27 @@ class StartFrom(BaseModel):
     looked up in the registry when the definition is compiled."""
 
     model: str | None = Field(default=None, pattern=URI + r"/?$")
-    """S3 URI of its model.tar.gz, or of the folder with its files, where the registry need not be
-    asked, or the model is in none."""
+    """S3 URI of the model's model.tar.gz, or of the folder with its files, if the registry need not
+    be asked or does not hold the model."""
 
     hugging_face: str | None = Field(default=None, pattern=URI + r"/?$")
     """S3 URI of a folder in Hugging Face's layout: config.json, safetensors (with their index),
     tokenizer.json. The training begins at step 1 with its weights."""
 
     model_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of that file, or of that folder (the job's log says it); another one is an error.
-    None: not checked."""
+    """SHA-256 of that file, or of that folder (the job's log prints it); a different one is an
+    error. None: not checked."""
 
     @property
     def uri(self) -> str | None:
-        """What the training is given as a channel; None while the registry was not asked."""
+        """URI of the job's input channel; None until the registry has been asked."""
         if self.model and self.model.endswith(ARCHIVE):
             return self.model
         folder = self.checkpoint or self.hugging_face or self.model
         return folder and folder.rstrip("/") + "/"
 
     def words(self) -> str:
-        """For people."""
+        """Describe the setting in words."""
         if self.checkpoint is None:
             known = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
             package = f"model package {self.model_package}" if self.model_package else self.uri
@@ -105,7 +106,7 @@ class StartFrom(BaseModel):
             )
         if unknown := [name for name in self.may_differ if name not in DIFFERENT]:
             raise ValueError(
-                f"may_differ: {', '.join(unknown)} is no part of a training; choose among "
+                f"may_differ: {', '.join(unknown)} is not a part of a training; choose among "
                 f"{', '.join(sorted(DIFFERENT))}"
             )
         return self
@@ -113,26 +114,26 @@ class StartFrom(BaseModel):
 
 @dataclass(frozen=True)
 class Start:
-    """What a job was given to begin with, and has looked at."""
+    """The checkpoint or model that a job was given to start from, opened."""
 
     asked: StartFrom
     folder: Path
-    """With the checkpoint's or the model's files."""
+    """Folder with the checkpoint's or the model's files."""
 
     said: Marker | None = None
-    """The checkpoint's marker."""
+    """Marker of the checkpoint."""
 
     sha256: str | None = None
-    """The hash that the model's archive, or folder, has."""
+    """Hash of the model's archive or folder."""
 
     @property
     def lineage(self) -> Lineage | None:
-        """The lineage that the checkpoint tells."""
+        """The lineage recorded in the checkpoint."""
         return self.said.lineage if self.said else None
 
     @property
     def part(self) -> dict[str, Any]:
-        """What of it belongs to the training's identity: content, not places."""
+        """The part of the training's identity: content, not locations."""
         if self.asked.hugging_face:
             return {"hugging_face": self.sha256}
         if self.said is None:
@@ -142,7 +143,7 @@ class Start:
 
     @property
     def base(self) -> dict[str, Any] | None:
-        """What the finished model says of the one that it began with; None for a checkpoint."""
+        """Entry for the base in the finished model's description; None for a checkpoint."""
         if self.said is not None:
             return None
         return {
@@ -153,10 +154,10 @@ class Start:
 
 
 def read_start(text: str) -> StartFrom | None:
-    """The hyperparameter ``start_from``, JSON; empty for fresh weights.
+    """Parse the hyperparameter ``start_from``, JSON; empty for fresh weights.
 
     Raises:
-        TrainingError: it is malformed; names what.
+        TrainingError: it is malformed; names the field.
     """
     if not text:
         return None
@@ -169,10 +170,10 @@ def read_start(text: str) -> StartFrom | None:
 
 
 def opened(asked: StartFrom, channel: Path) -> Start:
-    """Look at what lies in the channel.
+    """Open what lies in the channel.
 
     Raises:
-        TrainingError: it holds no checkpoint that says what made it; the model is another one.
+        TrainingError: it holds no checkpoint with a lineage; or the model is not the expected one.
         DataError: it holds no model.
     """
     return _opened_model(asked, channel) if asked.checkpoint is None else _newest(asked, channel)
@@ -208,7 +209,7 @@ def _folder_sha256(asked: StartFrom, channel: Path) -> str:
 
 
 def _newest(asked: StartFrom, channel: Path) -> Start:
-    """The checkpoint itself, or the newest of a training's folder; its files are hashed later."""
+    """Return the checkpoint, or the newest in a training's folder; its files are hashed later."""
     if (channel / marker.NAME).is_file():
         folders = [channel]
     else:
@@ -245,14 +246,14 @@ def check_step(start: Start, config: TrainConfig) -> None:
 
 
 def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
-    """How much of each input was read in the first ``step`` steps; None without a mixture."""
+    """Return the mixture's phases in the first ``step`` steps; None without a mixture."""
     if parts.mixture is None:
         return None
     return [phase for phase in parts.mixture if phase["step"] < step]
 
 
 def check_differences(start: Start, mine: Parts) -> dict[str, str]:
-    """Part → how this training differs from the checkpoint's, in words.
+    """Return part → how this training differs from the checkpoint's, in words.
 
     Raises:
         TrainingError: it differs in something that the recipe does not name.
@@ -261,10 +262,10 @@ def check_differences(start: Start, mine: Parts) -> dict[str, str]:
         return {}
     before = start.lineage.parts
     found = mine.differences(of_now(before) if before.workload == mine.workload else before)
-    found.pop("start", None)  # that is what start_from says
+    found.pop("start", None)  # start_from itself makes this difference
     asked = start.asked.may_differ
     if start.said and _until(mine, start.said.step) == _until(start.lineage.parts, start.said.step):
-        asked = (*asked, "mixture")  # the past is the same, and of the future nothing was made
+        asked = (*asked, "mixture")  # the past is the same, and the future has not happened yet
     refused = {n: w for n, w in found.items() if n.partition(".")[0] not in asked}
     if refused:
         names = sorted({name.partition(".")[0] for name in refused})

@@ -1,9 +1,9 @@
-"""The numbers of the steps, on the device until the host asks for them.
+"""The numbers of the steps, kept on the device until the host asks for them.
 
-To read one is to wait until the device has done everything before it, and meanwhile nobody tells it
-what comes next. So a step leaves its loss, the gradient's norm and its units there, and whether all
-of that is finite is decided there, too: where it is not, this step and all after it change nothing,
-until the host reads and says so. It does before anything is logged, validated or saved.
+Reading one means waiting until the device has done everything before it, and meanwhile it gets no
+new work. So a step leaves its loss, the gradient's norm and its units there, and whether all
+of that is finite is decided there, too: if not, this step and all after it change nothing
+until the host reads it, which it does before anything is logged, validated or saved.
 """
 
 import math
@@ -20,33 +20,33 @@ from trainyard.common.errors import TrainingError
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step's numbers: the last one's, or those of the first that was not finite."""
+    """Numbers of the last step, or of the first that was not finite."""
 
     number: int
-    """From 1."""
+    """Number of the step, from 1."""
     loss: float
-    """The sum over the units of the global batch."""
+    """Sum of the losses over the units of the global batch."""
     units: float
     norm: float
-    """Of the gradient, L2."""
+    """L2 norm of the gradient."""
     own: tuple[float, ...]
     """Each rank's part of ``loss``."""
     shares: tuple[int, ...]
-    """Part of the global batch that each rank takes, counted from 0."""
+    """Index (from 0) of the part of the global batch that each rank takes."""
     scale: float
-    """What its loss was scaled by; 0 without ``LossScale``."""
+    """Factor by which the loss was scaled; 0 without ``LossScale``."""
     left_out: bool
-    """Whether it changed nothing because its gradient overflowed, as scaled."""
+    """True if the step changed nothing because its scaled gradient overflowed."""
     skipped: int
-    """Steps of the training that were left out so, with this one."""
+    """Number of such steps of the training so far, including this one."""
     units_since: float
-    """Of all steps since the reading before."""
+    """Units of all steps since the previous reading."""
     told: tuple[tuple[float, ...], ...]
-    """What each rank gave to ``read``."""
+    """Numbers that each rank passed to ``read``."""
 
     def check(self, global_batch: int) -> None:
         """Raises: TrainingError: a number is not finite, or no unit counts; names the step, and the
-        ranks with the samples that they took.
+        ranks with the positions of their samples.
         """
         if self.units == 0:
             raise TrainingError(
@@ -69,7 +69,7 @@ class Step:
             )
 
     def _positions(self, ranks: Sequence[int], global_batch: int) -> str:
-        """Where in the order lies what these ranks took; of none: what all of them took."""
+        """Return the positions in the order that these ranks took; all ranks' if empty."""
         first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
         every = {*self.shares}
         mine = {self.shares[rank] for rank in ranks} or every
@@ -80,7 +80,7 @@ class Step:
 
     @property
     def _wider(self) -> str:
-        """What else may help in float16."""
+        """Return a further hint for float16."""
         if not self.scale:
             return ""
         scaled = f" (the loss was scaled by {self.scale:g})"
@@ -88,15 +88,17 @@ class Step:
 
 
 class Numbers:
-    """Keeps them for one rank.
+    """Keeps the steps' numbers for one rank.
 
     Attributes:
-        finite: boolean, 0-dim, on the device: whether every step so far was, but for those that
-            ``LossScale`` leaves out. The same on all ranks, since all that it depends on is.
+        finite: boolean, 0-dim, on the device: whether every step so far was finite, except those
+            that ``LossScale`` leaves out. The same on all ranks, like its inputs.
     """
 
     def __init__(self, device: torch.device, share: int = 0) -> None:
-        """``share``: which part of the global batch this rank takes, from 0."""
+        """Start without steps; ``share``: index (from 0) of this rank's part of the global
+        batch.
+        """
         self._share = share
         self.finite = torch.ones((), dtype=torch.bool, device=device)
         self._last = torch.zeros(5 + TOLD, dtype=torch.float64, device=device)
@@ -112,10 +114,10 @@ class Numbers:
         own: Tensor,
         scaling: LossScale | None = None,
     ) -> Tensor:
-        """Those of a step, 0-dim; whether it may change anything, for which all before it have to
-        be finite, too.
+        """Add a step's numbers, 0-dim; return whether the step may change anything: it may if it
+        and all before it are finite.
 
-        A loss is never scaled where it is added up: one that is not finite is so by itself.
+        Losses are summed unscaled, so one that is not finite is so without scaling.
         """
         step = torch.full_like(loss, number)
         overflow = scaling.overflowed(norm) if scaling else torch.zeros_like(self.finite)
@@ -133,11 +135,11 @@ class Numbers:
     def read(
         self, ranks: Ranks, told: Sequence[float] = (), measured: Tensor | None = None
     ) -> Step:
-        """In one copy from the device; every rank takes part.
+        """Read the numbers in one copy from the device; every rank takes part.
 
         Args:
-            told: what this rank tells the others beside.
-            measured: (n,) float64, which it tells after that, from the device.
+            told: further numbers that this rank sends to the others.
+            measured: (n,) float64 on the device, sent after those.
         """
         beside = torch.tensor(told, dtype=torch.float64, device=self._last.device)
         more = [] if measured is None else [measured]

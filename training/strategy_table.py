@@ -1,8 +1,8 @@
-"""The strategies that a recipe can name: where each is, what it can be combined with, and the least
-torch that strategies and options need; the schedules of a pipeline.
+"""The strategies that a recipe can name: their modules, possible combinations, and the oldest torch
+that strategies and options need; the schedules of a pipeline.
 
-No torch here: recipes are checked with it. What AWS documents of machines, images and launchers
-stands in ``steps.train.library_support``.
+No torch here: recipes are checked with it. What AWS documents about machines, images and launchers
+is in ``steps.train.library_support``.
 """
 
 import re
@@ -11,47 +11,47 @@ from dataclasses import dataclass
 from typing import Any
 
 OLDEST_TORCH = "2.8.0"
-"""The oldest torch under which the training's tests pass (make test-torch). Under 2.6 FSDP2,
-context and pipeline parallelism fail."""
+"""Oldest torch under which the training's tests pass (make test-torch). Under 2.6 FSDP2, context
+and pipeline parallelism fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyEntry:
-    """One strategy."""
+    """Properties of one strategy."""
 
     place: str
-    """``module.Class`` in ``training.strategies``; imported when it is asked for, because some
-    take seconds."""
+    """``module.Class`` in ``training.strategies``; imported on demand, because some take
+    seconds."""
 
     least_torch: str = OLDEST_TORCH
-    """The least torch that it needs."""
+    """Oldest torch that it supports."""
 
     one_process: bool = False
-    """Whether it takes one process only."""
+    """True if it runs in one process only."""
 
     splits: bool = False
-    """Whether it can be combined with tensor, context and pipeline parallelism."""
+    """True if it can be combined with tensor, context and pipeline parallelism."""
 
     shards: bool = False
-    """Whether it takes a ``shard_degree``."""
+    """True if it accepts a ``shard_degree``."""
 
     adapters: bool = False
-    """Whether it trains adapters beside frozen weights, and keeps these out of checkpoints."""
+    """True if it can train adapters beside frozen weights, and leave these out of checkpoints."""
 
     float8: bool = False
-    """Whether its linear layers can multiply in float8."""
+    """True if its linear layers can multiply in float8."""
 
     keeps_layers: bool = True
-    """Whether the optimizer sees a layer's weights together, as LAMB needs."""
+    """True if the optimizer sees a layer's weights together, as LAMB needs."""
 
     float64: bool = True
-    """Whether it can train in float64."""
+    """True if it can train in float64."""
 
     no_float16: str = ""
-    """Why it cannot train in float16, as part of a sentence; empty where it can."""
+    """Reason why it cannot train in float16, as part of a sentence; empty if it can."""
 
     flat_from_stage: int = 4
-    """The ``zero_stage`` from which on no whole weights are kept between steps; 4: none."""
+    """Lowest ``zero_stage`` at which no whole weights are kept between steps; 4: none."""
 
 
 STRATEGIES = {
@@ -75,7 +75,7 @@ STRATEGIES = {
         flat_from_stage=1,
     ),
 }
-"""Name in a recipe → the strategy."""
+"""Name in a recipe → entry of the strategy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +83,13 @@ class OptionEntry:
     """A setting that needs a newer torch than the loop itself."""
 
     field: str
-    """The setting that is changed where torch is too old."""
+    """Setting to change if torch is too old."""
 
     least_torch: str
-    """The least torch that it needs."""
+    """Oldest torch that the option needs."""
 
     asked: Callable[[Any], bool]
-    """Whether a training's ``TrainConfig`` asks for it."""
+    """Predicate on ``TrainConfig``: true if the training uses the option."""
 
 
 OPTIONS = {
@@ -120,7 +120,7 @@ OPTIONS = {
         ),
     ),
 }
-"""What is asked for → the entry. Every setting that is not here needs ``OLDEST_TORCH``."""
+"""Name of an option → its entry. Every setting not listed here needs ``OLDEST_TORCH``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +128,17 @@ class ScheduleEntry:
     """How one of torch's pipeline schedules shares stages and micro-batches."""
 
     usual: int = 1
-    """Stages on a rank where the recipe does not say it."""
+    """Stages per rank if the recipe does not set them."""
 
     most: int | None = None
-    """Stages on a rank; None: any number."""
+    """Largest number of stages per rank; None: any number."""
 
     rounds: bool = False
-    """Micro-batches go in rounds of as many as there are ranks, or some more; all rounds alike."""
+    """True if micro-batches run in rounds of at least as many as there are ranks, all rounds
+    equal."""
 
     def refuse(self, micro_batches: int, ranks: int, stages: int) -> str | None:
-        """Why so many micro-batches cannot be shared, with the arithmetic; None where they can."""
+        """Return why so many micro-batches cannot be shared, with the arithmetic, or None."""
         if micro_batches < ranks:
             return f"{ranks} ranks need as many micro-batches to be busy"
         rounds = micro_batches // ranks
@@ -156,10 +157,12 @@ SCHEDULES = {
     "interleaved_1f1b": ScheduleEntry(usual=2, rounds=True),
     "looped_bfs": ScheduleEntry(usual=2),
 }
-"""Schedule of torch.distributed.pipelining.schedules, without regard to case and underscores."""
+"""Schedule in a recipe → entry; names are torch.distributed.pipelining.schedules', ignoring case
+and underscores."""
 
 SIMULATION_TORCH = "2.13.0"
-"""The least torch of ``training.simulation``, which no image runs: it is for the checkout's own."""
+"""Oldest torch for ``training.simulation``; no image runs it: it is for the checkout's own
+torch."""
 
 
 def release(version: str) -> tuple[int, int, int]:
@@ -176,9 +179,9 @@ def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
 
 
 def refuse_torch(config: Any, version: str) -> str | None:
-    """Why a training with this ``TrainConfig`` cannot run under this torch; None when it can.
+    """Return why this ``TrainConfig`` cannot run under this torch; None if it can.
 
-    ``validate`` asks this of AWS's images, and the job asks it where it runs.
+    ``validate`` checks AWS's images with it, and the job checks its own torch.
     """
     field, least = max(needed_torch(config), key=lambda needed: release(needed[1]))
     if release(version) >= release(least):
@@ -190,4 +193,4 @@ def refuse_torch(config: Any, version: str) -> str | None:
 
 
 SPLIT_PLACE = "mesh.Mesh"
-"""What trains when samples or model are split among ranks, whichever strategy is named."""
+"""Class that trains when samples or model are split among ranks, whichever strategy is named."""

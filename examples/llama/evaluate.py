@@ -1,4 +1,4 @@
-"""What the model that one of the three loops has trained costs on each sample of the test split."""
+"""Write the loss of a trained model on each sample of the test split, whichever loop trained it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the three loops train: a small Llama of bytes, made from a config, offline."""
+"""The model of the three training loops: a small Llama over bytes, from a config, offline."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ IGNORED = -100
 def model(
     folder: str = "", layers: int = 2, dim: int = 128, heads: int = 4, dropout: float = 0.0
 ) -> LlamaForCausalLM:
-    """The model in a folder, or one with fresh weights of torch's random state."""
+    """Load the model in a folder, or create one with fresh weights from torch's random state."""
     if folder:
         return LlamaForCausalLM.from_pretrained(folder)
     config = LlamaConfig(
@@ -32,9 +32,9 @@ def model(
 
 
 def inputs(batch: dict[str, "Tensor"]) -> dict[str, "Tensor"]:
-    """Tokens of n samples, uint16 (n, width), to a causal model's inputs and labels, int64.
+    """Turn tokens of n samples, uint16 (n, width), into a causal model's inputs and labels, int64.
 
-    An end after an end only fills a sample up: it is no target.
+    An end token after an end token is padding, so it is not a target.
     """
     tokens = batch["tokens"].long()
     labels = tokens.clone()

@@ -1,4 +1,4 @@
-"""A loop of one's own with Accelerate on the Shard step's shards: resumes bit for bit."""
+"""Your own loop with Accelerate on the Shard step's shards: resumes bit for bit."""
 
 import argparse
 import os
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def save(accelerator: Accelerator, folder: Path) -> None:
-    """A checkpoint gets its name when it is whole, on each node."""
+    """Save a checkpoint, which gets its name once it is complete, on each node."""
     unfinished = folder.with_name(f"unfinished-{folder.name}")
     accelerator.save_state(str(unfinished))
     accelerator.wait_for_everyone()

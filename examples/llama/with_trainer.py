@@ -16,7 +16,7 @@ from training.data.torch_dataset import ShardDataset, collate
 @dataclass
 class Model:
     base: str = ""
-    """Folder of a model to begin with; none: fresh weights."""
+    """Folder of a model to start from; empty: fresh weights."""
     layers: int = 2
     dim: int = 128
     heads: int = 4
@@ -27,10 +27,10 @@ def main() -> None:
     parser = HfArgumentParser((Model, TrainingArguments))
     parser.set_defaults(
         output_dir="/opt/ml/checkpoints",
-        train_sampling_strategy="sequential",  # the dataset has its order
-        ignore_data_skip=True,  # ... and its position
+        train_sampling_strategy="sequential",  # the dataset has its own order
+        ignore_data_skip=True,  # ... and its own position
         remove_unused_columns=False,
-        save_on_each_node=True,  # each has a disk of its own, and restarts from it
+        save_on_each_node=True,  # each node has its own disk, and restarts from it
         report_to="none",
         disable_tqdm=True,
         ddp_backend=os.environ.get("TRAINING_BACKEND"),

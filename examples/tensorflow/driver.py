@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from common.utils import (  # of AWS's drivers, beside which this one runs
+from common.utils import (  # a module of AWS's drivers, beside which this one runs
     execute_commands,
     get_python_executable,
     hyperparameters_to_cli_args,
@@ -24,7 +24,7 @@ PORT = 8890
 
 
 def tf_config(environment: Mapping[str, str]) -> dict[str, object]:
-    """What TF_CONFIG tells this node."""
+    """Return the content of TF_CONFIG for this node."""
     hosts = json.loads(environment["SM_HOSTS"])
     return {
         "cluster": {"worker": [f"{host}:{port}" for port, host in enumerate(hosts, start=PORT)]},

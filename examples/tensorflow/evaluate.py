@@ -1,4 +1,4 @@
-"""Scores the line that train.py or train_keras.py learned on the points of the channel test."""
+"""Scores the line that train.py or train_keras.py learned, on the points of the channel test."""
 
 import csv
 import json
@@ -13,8 +13,8 @@ def main() -> None:
     with points.open() as file, (output / "scores.jsonl").open("w") as scores:
         for row in csv.DictReader(file):
             error = line["slope"] * float(row["point"]) + line["offset"] - float(row["value"])
-            told = {"example": row["point"], "squared_error": error**2}
-            scores.write(json.dumps(told) + "\n")
+            score = {"example": row["point"], "squared_error": error**2}
+            scores.write(json.dumps(score) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A custom training loop under MultiWorkerMirroredStrategy: a line is learned from noisy points.
+"""A custom training loop under MultiWorkerMirroredStrategy that fits a line to noisy points.
 
 Every worker draws its own points; the gradients are summed over all of them, so all workers hold
 the same weights after each step, to the last digit. Worker 0's are the model.

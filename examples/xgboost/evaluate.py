@@ -1,4 +1,4 @@
-"""Scores the trees on the channel test, row by row; and the base rate beside them."""
+"""Scores the trees on the channel test, row by row, and the base rate for comparison."""
 
 import os
 from pathlib import Path
@@ -27,10 +27,10 @@ def main() -> None:
 
 
 def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) -> None:
-    """A row an example, as docs/gate.md has them; days are the groups."""
+    """Write a row per example in the format of docs/gate.md; days are the groups."""
     label, one = rows["label"].astype(float), probability.astype(np.float64)
     table = {
-        "example": np.arange(len(rows)),  # the order of the shards is that of their contents
+        "example": np.arange(len(rows)),  # shards are ordered by their contents' hashes
         "group": rows["group"],
         "log_loss": -np.log(np.where(label == 1, one, 1 - one)),
         "accuracy": ((one > 0.5) == label).astype(float),
@@ -43,7 +43,7 @@ def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) ->
 
 
 def months(rows: np.ndarray, test: Split) -> list[str]:
-    """The month of each row in the words of the data."""
+    """Return the month of each row, with the data's own values."""
     column = test.columns[0].index("month")
     words = {code: value for value, code in test.values()[column].items()}
     return [words[code] for code in rows["categories"][:, column].tolist()]

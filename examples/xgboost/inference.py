@@ -1,4 +1,4 @@
-"""Answers a record of the raw data as JSON with its probability, by AWS's inference toolkit."""
+"""Answers a raw record, given as JSON, with its probability, by AWS's inference toolkit."""
 
 import json
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""XGBoost's workers find each other: Rabit's tracker, started from what the launcher tells.
+"""XGBoost's workers find each other by Rabit's tracker, started from the launcher's variables.
 
-torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others are told where
-           it is by torch's store, which the launcher has open already
-none       one process a node, in an image that need not have torch: SM_HOSTS; the first host starts
-           the tracker at a port that all know
+torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others learn its
+           address from torch's store, which the launcher has already opened
+none       SM_HOSTS: one process per node, in an image that need not have torch; the first host
+           starts the tracker at a fixed port
 """
 
 import json
@@ -18,29 +18,29 @@ from xgboost.collective import CommunicatorContext
 from xgboost.core import XGBoostError
 from xgboost.tracker import RabitTracker
 
-PORT = 9099  # of AWS's own XGBoost container
+PORT = 9099  # the port of AWS's own XGBoost container
 PATIENCE = 120.0  # seconds until the tracker must listen
 
 
 @contextmanager
 def joined() -> Iterator[tuple[int, int]]:
-    """(rank, world size) within a communicator of all processes."""
+    """Context with a communicator of all processes; yields (rank, world size)."""
     if "RANK" in os.environ:
         from torch.distributed import rendezvous
 
-        # Bound here: where no launcher has it open, rank 0's is gone with its last name.
+        # Kept in a name: if no launcher serves the store, it ends with rank 0's last reference.
         store, rank, world = next(rendezvous("env://"))
-        tracker, told = _by_store(store, rank, world)
+        tracker, settings = _by_store(store, rank, world)
     else:
-        rank, world, tracker, told = _by_hosts()
-    with _connected({"dmlc_task_id": str(rank), **told}):
+        rank, world, tracker, settings = _by_hosts()
+    with _connected({"dmlc_task_id": str(rank), **settings}):
         yield rank, world
     if tracker:
         tracker.wait_for(timeout=10)
 
 
 Told = dict[str, str | int]
-"""What a worker must know of the tracker."""
+"""Settings with which a worker connects to the tracker."""
 
 
 def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, Told]:
@@ -61,17 +61,17 @@ def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
 
 
 def _started(world: int, address: str, port: int) -> RabitTracker:
-    """Task ids decide the ranks: the first process has the first part of the rows each time."""
+    """Start the tracker; task ids decide the ranks, so the first process has the first rows."""
     tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
     tracker.start()
     return tracker
 
 
 @contextmanager
-def _connected(told: Told) -> Iterator[None]:
-    """A refused connection is tried again: the first host may not listen yet."""
+def _connected(settings: Told) -> Iterator[None]:
+    """Join the communicator; retries, since the first host may not listen yet."""
     end = time.monotonic() + PATIENCE
-    context = CommunicatorContext(dmlc_communicator="rabit", **told)
+    context = CommunicatorContext(dmlc_communicator="rabit", **settings)
     while True:
         try:
             context.__enter__()

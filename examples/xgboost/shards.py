@@ -1,4 +1,4 @@
-"""A split of the tabular workload's shards, by NumPy alone: docs/shards.md is the format."""
+"""A split of the tabular workload's shards, read with NumPy only: docs/shards.md is the format."""
 
 import json
 from pathlib import Path
@@ -22,18 +22,20 @@ class Split:
             for row, file in enumerate(shards["file"].split()):
                 files[file] = shards["sha256"][64 * row : 64 * row + 64]
         self._paths = [Path(folder) / file for file in sorted(files, key=lambda f: (files[f], f))]
-        told = self.manifests[0]["workload"]
-        self.columns: Columns = told["categories"], told["numbers"]
+        workload = self.manifests[0]["workload"]
+        self.columns: Columns = workload["categories"], workload["numbers"]
 
     def rows(self, part: int = 0, parts: int = 1) -> np.ndarray:
-        """Every ``parts``-th sample from the ``part``-th on: a structured array, copied."""
+        """Return a structured array of every ``parts``-th sample from the ``part``-th on,
+        copied.
+        """
         arrays = [np.load(path, mmap_mode="r") for path in self._paths]
         starts = np.cumsum([0, *map(len, arrays)])
         pairs = zip(arrays, starts[:-1], strict=True)
         return np.concatenate([array[(part - start) % parts :: parts] for array, start in pairs])
 
     def values(self) -> list[dict[str, int]]:
-        """Of each category: value → hash, of all values in the split; the manifests have them."""
+        """Return value → hash for each category, over all values in the split's manifests."""
         found: list[dict[str, int]] = [{} for _ in self.columns[0]]
         for manifest in self.manifests:
             for statistics in manifest["sources"]["statistics"]:
@@ -45,7 +47,7 @@ class Split:
 
 
 class Features:
-    """Rows → what XGBoost sees: each category's code, then the numbers; NaN where there is none."""
+    """Turns rows into XGBoost's inputs: each category's code, then the numbers; NaN if missing."""
 
     def __init__(self, columns: Columns, values: list[dict[str, int]]) -> None:
         self.columns, self.values = columns, values
@@ -53,7 +55,7 @@ class Features:
         self.types = ["c"] * len(columns[0]) + ["float"] * len(columns[1])
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """float32 (n, columns); a value that the training split lacks is missing."""
+        """Return float32 (n, columns); a value that the training split lacks is missing."""
         found = np.full((len(rows), len(self.types)), np.nan, np.float32)
         for column, known in enumerate(self._known):
             hashes = rows["categories"][:, column]
@@ -64,7 +66,7 @@ class Features:
         return found
 
     def of_record(self, record: dict[str, Any]) -> np.ndarray:
-        """The same of one record of the raw data, as an endpoint is asked: (1, columns)."""
+        """Return the inputs for one raw record, as sent to an endpoint: (1, columns)."""
         found = np.full((1, len(self.types)), np.nan, np.float32)
         for column, name in enumerate(self.columns[0]):
             code = self.values[column].get(str(record.get(name)))

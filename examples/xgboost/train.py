@@ -1,6 +1,6 @@
-"""Trees on a table's shards, over any number of processes: every one has its own part of the rows.
+"""Trees on a table's shards, over any number of processes, each with its part of the rows.
 
-Nothing of Trainyard is imported: this is a script as anybody has one. It reads the channels train
+Nothing of Trainyard is imported: this could be any script. It reads the channels train
 and validation, and leaves xgboost-model and features.json in SM_MODEL_DIR.
 """
 
@@ -36,7 +36,7 @@ def fit(
     rank: int,
     world: int,
 ) -> xgb.Booster:
-    """Boost until the validation loss of all processes has not improved for a while."""
+    """Boost until the validation loss over all processes has stopped improving."""
     mine, watched = (matrix(features, split, rank, world) for split in (train, validation))
     settings = {
         "objective": "binary:logistic",
@@ -69,7 +69,7 @@ def matrix(features: Features, split: Split, rank: int, world: int) -> xgb.DMatr
 
 
 def agree(model: xgb.Booster, rank: int, world: int) -> None:
-    """Every process has grown the very same trees, or something is wrong with the cluster."""
+    """Check that every process has grown the same trees; fails if not."""
     sha256 = hashlib.sha256(model.save_raw()).hexdigest()
     rounds = model.num_boosted_rounds()
     print(f"rank {rank} of {world}: {rounds} rounds, model {sha256}", flush=True)

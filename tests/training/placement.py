@@ -1,4 +1,4 @@
-"""Where tensors are, followed on a machine without a GPU.
+"""Tracks where tensors are, on a machine without a GPU.
 
 ``cpu:0`` stands for the accelerator: torch computes on it as on ``cpu``, but whoever asks for it
 gives its index. Each tensor that a call of torch's returns is marked: on the accelerator, or on the
@@ -32,11 +32,11 @@ INDEXES = {"__getitem__", "__setitem__"}
 
 
 class MixedDevices(AssertionError):
-    """On a GPU: "Expected all tensors to be on the same device"."""
+    """Like a GPU's error "Expected all tensors to be on the same device"."""
 
 
 class Placement(TorchFunctionMode):
-    """While it is entered, in the thread that entered it."""
+    """Context that tracks tensors, in the thread that entered it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,9 @@ class Placement(TorchFunctionMode):
 
 
 def inside_torch() -> bool:
-    """Whether a strategy of torch's calls: FSDP's own tensors are where its mesh is, on ``cpu``."""
+    """Return whether a torch strategy calls: FSDP's own tensors are on its mesh's device,
+    ``cpu``.
+    """
     frame = sys._getframe(1)
     while frame.f_globals["__name__"] in (__name__, "torch.overrides"):
         frame = frame.f_back
@@ -102,7 +104,7 @@ def mark(tensor: Tensor) -> torch.device | None:
 
 
 def allowed(name: str, given: list[Tensor]) -> bool:
-    """Whether CUDA would take host tensors there."""
+    """Return whether CUDA would accept host tensors there."""
     if name in INDEXES:
         return mark(given[0]) == ACCELERATOR
     hosts = [t for t in given if mark(t) == HOST]
@@ -128,7 +130,7 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def simulate() -> Placement:
-    """From now on, in this process: ranks have the accelerator, and tensors of files do not."""
+    """Simulate an accelerator in this process: ranks use it, tensors from files do not."""
     from training.initial import fill_memory
     from training.strategies.single import Single
 

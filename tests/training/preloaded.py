@@ -1,4 +1,4 @@
-"""What the fork server of the ranks imports, once: none of it is garbage to any of them."""
+"""Modules that the ranks' fork server imports once; no rank has to collect them as garbage."""
 
 import importlib
 

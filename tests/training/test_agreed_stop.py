@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 
 class Memory:
-    """What of a store is used; each call is atomic, as it is there."""
+    """The part of a store that is used; each call is atomic, as in a real one."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -41,8 +41,8 @@ class Memory:
 
 
 class Ranks:
-    """Ranks whose step ends when all of them have begun it, as with a collective in it, or which
-    only queue it (``free``), as far as ``ahead`` steps beyond the slowest.
+    """Ranks whose step ends when all have begun it, as with a collective in it, or which only queue
+    it (``free``), up to ``ahead`` steps beyond the slowest.
     """
 
     def __init__(self, world: int, *, free: int = 0) -> None:
@@ -51,7 +51,7 @@ class Ranks:
         self.begun, self.ended, self.dead = [0] * world, [False] * world, set[int]()
 
     def run(self, rank: int) -> None:
-        """The training's thread of a rank goes on as far as one boundary between steps."""
+        """Run a rank's training thread up to the next boundary between steps."""
         slowest = min(self.begun)
         if rank in self.dead or self.ended[rank] or self.begun[rank] > slowest + self.free:
             return
@@ -91,7 +91,7 @@ def test_all_ranks_end_after_the_same_step_whatever_comes_first(moves, asked, wh
 @settings(max_examples=100, deadline=None)
 @given(MOVES, st.integers(0, 3), st.integers(0, 120))
 def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
-    """The others go on, into the step in which they miss it."""
+    """The others go on, into the step in which they notice its absence."""
     ranks = Ranks(4)
     ranks.sides[0].asked = True
     for number, (move, rank) in enumerate(moves):
@@ -115,8 +115,8 @@ def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
 
 
 def _late(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """A rank that hears late that the last checkpoint is whole; rank 0, which knows it first, keeps
-    the store that it asks.
+    """Run a rank that learns late that the last checkpoint is complete; rank 0, which knows first,
+    keeps the store that it asks.
     """
     from training.checkpoint import rendezvous
 

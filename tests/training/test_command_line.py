@@ -1,4 +1,4 @@
-"""What is wrong with settings on a command line is told as a recipe's faults are."""
+"""Errors in settings on a command line are reported like a recipe's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A process's part of the machine's cores."""
+"""A process's share of the machine's cores."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def test_omp_num_threads_is_never_exceeded():
 
 
 def work(seconds: float) -> float:
-    """So long of processor time; the share that was waited for it."""
+    """Use ``seconds`` of CPU time; return the share of the time spent waiting for it."""
     before, end = Waited.now(), time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -64,7 +64,7 @@ def work(seconds: float) -> float:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Processes that want every core all the time."""
+    """Run processes that want every core all the time."""
     spin = "while True: pass"
     processes = [subprocess.Popen([sys.executable, "-S", "-c", spin]) for _ in range(count)]
     try:
@@ -77,7 +77,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 @pytest.mark.skipif(Waited.now() is None, reason="the kernel does not count the waiting")
 def test_neighbours_on_every_core_are_noticed():
-    """Five to a core: with a fair scheduler one in six parts is ours."""
+    """With five per core and a fair scheduler, a sixth of the time is ours."""
     with neighbours(5 * ALL):
         assert work(0.05) > 0.4
 

@@ -1,4 +1,4 @@
-"""Masks belong to samples: the same in any company, others for any other sample, step, place."""
+"""Masks belong to samples: the same in any batch, different for any other sample, step, module."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from training.dropout import Dropout, name_places, sample_keys
 
 
 def kept(first: int, count: int, *, p=0.5, seed=0, width=64, module=None) -> torch.Tensor:
-    """Boolean (count, width): what a module leaves of the samples at positions ``first`` …"""
+    """Return boolean (count, width): elements kept of the samples at positions ``first`` …"""
     module = module or Dropout(p)
     module.samples = sample_keys(seed, first, count)
     return module(torch.ones(count, width)) != 0
@@ -54,7 +54,7 @@ def test_as_many_are_dropped_as_was_asked_for_and_each_by_itself(p):
 
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_tensor_parallel_ranks_drop_their_parts_of_the_whole_mask(dimension):
-    """Seven positions or five columns over three ranks, of which each sees its part alone."""
+    """Seven positions or five columns over three ranks, each of which sees only its part."""
     whole, x = Dropout(0.5), torch.rand(3, 7, 5)
     whole.samples = sample_keys(0, 40, 3)
     parts = []
@@ -71,7 +71,7 @@ def test_tensor_parallel_ranks_drop_their_parts_of_the_whole_mask(dimension):
 
 
 def test_ranks_that_share_sequences_drop_their_parts_of_the_whole_mask():
-    """Of (sample, t, width): a rank has some of the t, in whatever order."""
+    """Covers (sample, t, width): a rank has some of the t, in any order."""
     module, x = Dropout(0.5), torch.ones(3, 8, 5)
     module.samples = sample_keys(0, 40, 3)
     whole = module(x)

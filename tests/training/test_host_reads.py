@@ -1,4 +1,4 @@
-"""Where the host would wait for a GPU is found without one; a training's steps have none."""
+"""Places where the host would wait for a GPU are found without one; our steps have none."""
 
 import json
 
@@ -103,7 +103,7 @@ def test_between_logged_steps_the_host_reads_nothing(name, tmp_path):
 
 
 def test_the_tabular_and_the_image_workload_read_nothing(tmp_path):
-    """Of a step what is theirs: units, inputs, model, loss, backward pass."""
+    """Covers the workload's part of a step: units, inputs, model, loss, backward pass."""
     tables.dataset(tmp_path / "train", tables.SETTINGS, {"a": tables.table(300, 1)})
     images = sharded(tmp_path / "images", pictures.folder(12))
     for trial in (
@@ -118,7 +118,7 @@ def test_the_tabular_and_the_image_workload_read_nothing(tmp_path):
 
 
 def test_a_workload_that_reads_is_found_in_a_training(root, train, tmp_path, monkeypatch):
-    """The toy's loss looks for the sample that is to spoil a training."""
+    """The toy's loss searches for the sample that spoils a training."""
     from training.loop import Loop
 
     monkeypatch.setattr(Loop, "_train_step", Loop._train_step)  # as it is again afterwards

@@ -1,4 +1,4 @@
-"""What makes a training another one, and what does not."""
+"""Changes that make a training another one, and changes that do not."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def test_data_torch_and_the_workloads_settings_do():
 
 
 def test_settings_are_compared_by_what_they_mean():
-    """A default that is written out, and another order of the JSON, are the same settings."""
+    """A default written out, and another order of the JSON, are the same settings."""
     written = json.loads(json.dumps(of().workload_config))
     assert of(settings=dict(reversed(written.items()))).name == of().name
 
@@ -117,7 +117,7 @@ def test_what_travels_and_shapes_no_weight_does_not_count(files, beside):
 
 
 def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_workloads():
-    """It may import any of them."""
+    """The package may import any of them."""
     files = {"mine/model.py": b"1", "vocabulary.json": b"2", "trainyard/common/errors.py": b"3"}
     files |= {"training/workloads/tabular/model.py": b"4"}
     assert {*material(files, "mine.model")} == {*files} - {"trainyard/common/errors.py"}
@@ -131,7 +131,7 @@ def test_the_job_counts_the_code_that_the_definition_sends(workload):
 
 
 def test_so_it_does_for_a_users_package_where_the_job_finds_it(tmp_path: Path, monkeypatch):
-    """Unpacked as in the container: beside training/ and steps/, caches in between."""
+    """Unpacked as in the container: beside training/ and steps/, with caches in between."""
     source, bundle = tmp_path / "source", tmp_path / "code"
     (source / "owned_by_me/net").mkdir(parents=True)
     for name in ("owned_by_me/__init__.py", "owned_by_me/net/config.py", "common.py", "words.txt"):

@@ -1,4 +1,4 @@
-"""What is tried again, and what would come again."""
+"""Failures that are retried, and failures that would recur."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def test_what_would_come_again_is_refused_by_the_next_attempt(tmp_path, monkeypa
 
 
 def torchrun(root: Path, log: Path, restarts: int = 2, **settings) -> subprocess.Popen:
-    """Two ranks on one node, as AWS's driver starts them."""
+    """Start two ranks on one node, as AWS's driver does."""
     environment = os.environ | {
         "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
         "OMP_NUM_THREADS": "1",
@@ -95,7 +95,7 @@ def test_a_loss_that_is_not_finite_is_not_tried_again(root: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_killed_rank_is_started_again_and_a_stopped_job_is_not(root: Path, tmp_path: Path):
-    """One job: SIGKILL of a rank, later SIGTERM to torchrun, which passes it on."""
+    """In one job: SIGKILL of a rank, later SIGTERM to torchrun, which forwards it."""
     log = tmp_path / "log"
     steps = {"max_steps": 20_000, "checkpoint_interval": 20, "validation_interval": 10**6}
     launcher = torchrun(root, log, strategy="ddp", micro_batch=4, **steps)
@@ -123,12 +123,12 @@ def test_a_killed_rank_is_started_again_and_a_stopped_job_is_not(root: Path, tmp
 
 
 def saved(root: Path, least: int) -> list[int]:
-    """Steps of the complete checkpoints, from ``least`` on."""
+    """Return the steps of the complete checkpoints, from ``least`` on."""
     found = root.glob("checkpoints/*/step-*/complete.json")
     steps = sorted(int(path.parent.name.removeprefix("step-")) for path in found)
     return [step for step in steps if step >= least]
 
 
 def printed(log: str) -> dict[int, str]:
-    """Step → loss as it is printed."""
+    """Return step → loss as printed."""
     return {int(step): loss for step, loss in re.findall(r"^step=(\d+) loss=(\S+) ", log, re.M)}

@@ -1,4 +1,4 @@
-"""The weights of a mixture: what they may be, and which whole numbers they stand for."""
+"""The weights of a mixture: allowed values, and the whole numbers that they become."""
 
 import math
 
@@ -20,7 +20,7 @@ from trainyard.common.errors import TrainingError
         ([0.333, 0.667], [333, 667]),
         ([1e-300, 2e-300], [1, 2]),
         ([5.0], [1]),
-        ([1.7e308, 1.7e308], [1, 1]),  # their sum is no float
+        ([1.7e308, 1.7e308], [1, 1]),  # their sum exceeds a float
     ],
 )
 def test_weights_are_reduced_to_whole_numbers(weights, whole):

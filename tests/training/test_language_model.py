@@ -32,7 +32,7 @@ END = 256
 
 @pytest.fixture(scope="module")
 def tokenizer_folder(tmp_path_factory) -> Path:
-    """A byte-level BPE as GPT-2's, trained on a few lines."""
+    """Train a byte-level BPE like GPT-2's on a few lines."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -47,7 +47,7 @@ def tokenizer_folder(tmp_path_factory) -> Path:
 
 
 def encode(tokenizer, text: str) -> np.ndarray:
-    """One text's tokens, without the end token."""
+    """Return one text's tokens, without the end token."""
     *tokens, end = tokenizer.encode_documents(pa.array([text], pa.string()))
     assert end == tokenizer.end
     return np.array(tokens, np.int64)
@@ -171,7 +171,7 @@ def test_the_loss_is_a_sum_and_padding_is_no_unit():
 
 
 def test_training_on_one_text_learns_it():
-    """Of twenty seeds under three instruction sets the worst ended at 0.07."""
+    """The limit has room: the worst of twenty seeds under three instruction sets ended at 0.07."""
     torch.manual_seed(0)
     workload = load("language_model", SMALL | {"dim": 32})
     model = workload.model()
@@ -271,8 +271,8 @@ def test_an_impossible_model_is_refused(fields):
     count=st.integers(1, 4),
 )
 def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, count):
-    """Each token costs what it and the token before it say, so the sums are known; and it is one
-    share's alone, in whose process the model sees whole batches of the split.
+    """A token's loss depends on it and the token before it, so the sums are known; and it belongs
+    to one share, in whose process the model sees whole batches of the split.
     """
     batches = []
     workload = load("language_model", SMALL | {"context_length": context})
@@ -357,7 +357,7 @@ def test_a_split_without_text_has_no_metrics(tmp_path, tokenizer_folder):
 
 
 def write_named(folder: Path, samples: dict, fields: dict, name: str) -> None:
-    """As the shard step would write a raw object below a folder."""
+    """Write samples as the shard step would write a raw object below a folder."""
     host = name.replace("/", "-")
     write_dataset(folder, samples, fields, host=host)
     manifest = folder / f"manifest-{host}.json"

@@ -33,7 +33,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def copy_inputs(root: Path, name: str) -> Path:
-    """A container of its own over the same data."""
+    """Create a separate container over the same data."""
     shutil.copytree(root / "input", root.parent / name / "input")
     return root.parent / name
 
@@ -173,7 +173,7 @@ def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, trai
 
 
 def test_the_gradient_is_clipped(root, train):
-    """Adam ignores the gradient's length, but not that of one step against the next."""
+    """Adam ignores the gradient's length, but not its ratio between steps."""
     free = losses(train(root, grad_clip=1e9))
     clipped = losses(train(copy_inputs(root, "clipped"), grad_clip=1e-3))
     assert free[1] == clipped[1] and free[10] != pytest.approx(clipped[10], rel=1e-6)
@@ -203,7 +203,7 @@ def test_a_loss_that_is_not_finite_names_step_and_rank_and_saves_nothing(root):
 
 
 def poison_rank_1(root: Path) -> int:
-    """Write a sample that makes the loss NaN where rank 1 of 2 meets it; its step, from 1."""
+    """Write a sample that makes the loss NaN when rank 1 of 2 reads it; return its step, from 1."""
     for poison_at in range(100):
         shutil.rmtree(root / "input/data/train")
         write_ragged(root / "input/data/train", 100, poison_at=poison_at)

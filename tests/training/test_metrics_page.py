@@ -1,4 +1,4 @@
-"""/metrics of a real training, while it trains; and none where the recipe does not ask."""
+"""/metrics of a real training, while it trains; absent if the recipe does not ask for it."""
 
 import re
 import urllib.error
@@ -16,7 +16,7 @@ from trainyard.dashboards import grafana_dashboard
 
 @pytest.fixture(scope="module")
 def spoken() -> str:
-    """The page of a history with all metrics in it, as its server gives it."""
+    """Return the page of a history with all metrics, as its server sends it."""
     page = MetricsPage(0)
     every = {source.key: 0.5 for m in OF_TRAINING for source in m.sources}
     page.begin(0, [{"step": 1, "watch.overfitting": 0.1}, every, {"step": 7, "loss": 2.5}])

@@ -1,4 +1,4 @@
-"""What micro-batches draw and count: the same whoever takes which of them."""
+"""Micro-batches draw and count the same, whichever rank takes them."""
 
 import copy
 
@@ -12,7 +12,7 @@ from training.strategies.block_wrapping import recompute
 
 
 class Counted(nn.Module):
-    """BatchNorm, and buffers of other kinds."""
+    """A model with BatchNorm, and buffers of other kinds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ def batches(count: int, size: int) -> list[torch.Tensor]:
 
 
 def run(model: nn.Module, given: list[torch.Tensor], first: int = 0) -> list[torch.Tensor]:
-    """One step; the outputs of its micro-batches."""
+    """Run one step; return the outputs of its micro-batches."""
     micro = MicroBatches(model, seed=7, size=len(given[0]))
     micro.step(first, torch.device("cpu"))
     outputs = []
@@ -64,7 +64,7 @@ def test_a_buffer_is_the_mean_of_what_each_micro_batch_made_of_it():
 
 
 def test_statistics_move_once_a_step_however_many_micro_batches_it_has():
-    """As BatchNorm's own, of a batch whose statistics are the mean of theirs."""
+    """Statistics move as BatchNorm's own would, for the mean of the micro-batches' statistics."""
     model, given = Counted(), batches(3, 6)
     run(model, given)
     mean = torch.stack([batch.mean(0) for batch in given]).mean(0)
@@ -79,7 +79,7 @@ def test_a_micro_batch_draws_the_same_whichever_rank_takes_it():
 
 
 def test_no_two_micro_batches_or_steps_drop_the_same():
-    """Neither torch's dropout nor ours; every mask of three steps of two ranks is another one."""
+    """Holds for torch's dropout and ours; all masks of three steps of two ranks are different."""
     model = nn.Sequential(nn.Dropout(0.5))
     ours = nn.Sequential(Dropout(0.5))
     ones = [torch.ones(4, 16)] * 2
@@ -105,7 +105,7 @@ def test_a_stage_draws_otherwise_than_another():
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "after the next one's forward"])
 def test_a_pass_that_is_made_again_drops_the_same_and_counts_nothing(later):
-    """Under 1F1B the next micro-batch is on its way by then."""
+    """Under 1F1B the next micro-batch is already under way by then."""
     kept, recomputed = Counted(), Counted()
     recompute(recomputed)
     given, gradients = batches(2, 6), []

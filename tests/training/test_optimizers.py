@@ -47,7 +47,7 @@ def take(trained: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> No
 
 
 def test_lamb_is_the_algorithm_of_the_paper():
-    """Algorithm 2 of You et al. 2020 in numpy's words, two steps of one matrix."""
+    """Algorithm 2 of You et al. 2020 in numpy, two steps of one matrix."""
     weight = nn.Parameter(torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64))
     holder = nn.Module()
     holder.weight = weight
@@ -118,7 +118,7 @@ def test_a_short_run_does_not_ship_its_initial_weights():
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 def test_weights_without_a_gradient_have_a_state_too_and_frozen_ones_none(kind):
-    """So that a checkpoint holds the same names, whatever had a gradient so far."""
+    """A checkpoint therefore holds the same names, whichever weights had a gradient so far."""
     trained = nn.ModuleDict({"used": nn.Linear(4, 2), "unused": nn.Linear(4, 2)}).double()
     trained["used"].bias.requires_grad_(False)
     optimizer = build(config(optimizer=kind, weight_decay=0.5), trained)

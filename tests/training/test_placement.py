@@ -1,6 +1,6 @@
-"""Nothing mixes the host's tensors with the accelerator's, in any workload or strategy.
+"""Check that no workload or strategy mixes tensors of the host with the accelerator's.
 
-On the CPU, by ``placement``: what it takes for an error, CUDA does.
+Runs on the CPU with ``placement``, which reports the same errors as CUDA.
 """
 
 import json
@@ -29,12 +29,12 @@ SHORT = SETTINGS | {"strategy": "single", "max_steps": 2, "checkpoint_interval":
 
 
 RECOMPUTED = {} if lacks("2.13.0") else {"activation_checkpointing": "full"}
-"""An older torch compares the devices of recomputed tensors past the simulation's own."""
+"""An older torch compares the devices of recomputed tensors, bypassing the simulation."""
 
 
 @pytest.fixture
 def placed(monkeypatch):
-    """The simulated accelerator, in this process."""
+    """Simulate the accelerator in this process."""
     monkeypatch.syspath_prepend(str(TOYS))
     for owner, name in ((Single, "__init__"), (torch, "from_numpy")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
@@ -99,7 +99,9 @@ def test_every_strategy_keeps_to_the_accelerator(tmp_path):
 
 
 def test_the_fault_of_the_tabular_workload_is_found(placed, tmp_path, monkeypatch):
-    """It counted rows on the host, and the loop stacked them with a loss of the accelerator's."""
+    """The workload counted rows on the host, and the loop stacked them with a loss on the
+    accelerator.
+    """
     monkeypatch.setattr(Workload, "units", lambda self, batch: torch.tensor(len(batch["label"])))
     host, loss = torch.tensor(3), torch.zeros((), device=ACCELERATOR)
     with pytest.raises(MixedDevices, match="stack"):

@@ -1,4 +1,4 @@
-"""A probe's figures are those of the machine, and foresight reads them."""
+"""A probe's figures are the machine's, and foresight can read them."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What a recipe can name is there, and what is there can be named."""
+"""Everything that a recipe can name exists, and everything that exists can be named."""
 
 import ast
 from pathlib import Path
@@ -16,7 +16,7 @@ from training.workloads import spec
 
 
 def classes(path: Path) -> list[str]:
-    """Classes of a module that can be started: those derived from another strategy, and Single."""
+    """Return a module's classes that can be started: Single, and those derived from a strategy."""
     nodes = [n for n in ast.parse(path.read_text(encoding="utf-8")).body]
     known = {place.partition(".")[2] for place in places()}
     found = [n for n in nodes if isinstance(n, ast.ClassDef)]
@@ -65,7 +65,8 @@ def test_every_module_that_reads_records_has_suffixes():
     "folder", [path.parent for path in (CHECKOUT / "training/workloads").glob("*/config.py")]
 )
 def test_a_workload_has_a_score_for_each_metric_that_it_declares(folder: Path):
-    told = (folder / "scores.py").read_text(encoding="utf-8")
+    module = next(path for n in ("scores", "workload") if (path := folder / f"{n}.py").exists())
+    computed = module.read_text(encoding="utf-8")
     declared = spec(folder.name).metrics
     assert spec(folder.name).primary_metric in declared
-    assert not [metric for metric in declared if f'"{metric}' not in told]
+    assert not [metric for metric in declared if f'"{metric}' not in computed]

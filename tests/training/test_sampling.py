@@ -1,4 +1,4 @@
-"""A training on a mixture: the same curve on any ranks, killed, resumed and continued otherwise."""
+"""A training on a mixture: the same curve on any ranks, killed, resumed and continued."""
 
 import json
 import shutil
@@ -28,17 +28,17 @@ WEIGHTS = {"code": 20, "tiny": 10, "web": 70}
 CHANGED = {"code": 1, "tiny": 1}
 SIZES = {"web": 90, "code": 31, "tiny": 3}
 LATER = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
-"""A schedule of the learning rate that does not depend on max_steps."""
+"""Learning-rate schedule that does not depend on max_steps."""
 
 
 def mixture(**changes: dict) -> str:
-    """``step5={…}``: other weights after five steps."""
+    """Return a mixture; ``step5={…}`` gives other weights after five steps."""
     told = [{"step": int(name[4:]), "weights": weights} for name, weights in changes.items()]
     return json.dumps({"weights": WEIGHTS, "changes": told})
 
 
 def write_inputs(folder: Path, sizes: dict[str, int], seed: int) -> None:
-    """The samples of the toy workload; an input's numbers differ from the others'."""
+    """Write samples of the toy workload; each input has different numbers."""
     random = np.random.default_rng(seed)
     for number, (name, samples) in enumerate(sorted(sizes.items())):
         rows = np.zeros((samples, 9), np.uint16)
@@ -56,7 +56,7 @@ def write_inputs(folder: Path, sizes: dict[str, int], seed: int) -> None:
 
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
-    """A training container's folders with the samples of three inputs."""
+    """Create a training container's folders with the samples of three inputs."""
     monkeypatch.syspath_prepend(str(TOYS))
     write_inputs(tmp_path / "ml/input/data/train", SIZES, 1)
     write_inputs(tmp_path / "ml/input/data/validation", {"web": 12, "code": 5, "tiny": 1}, 2)
@@ -73,7 +73,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def after(root: Path, name: str) -> Path:
-    """A container that is given the checkpoints of ``root``."""
+    """Create a container with the checkpoints of ``root``."""
     [training] = root.glob("checkpoints/*/")
     made = copy_inputs(root, name)
     shutil.copytree(training, made / "input/data/start")
@@ -126,7 +126,7 @@ def test_how_much_of_each_input_was_seen_and_its_own_loss_are_reported(root, tra
 
 
 def run_until(last: int, *given) -> None:
-    """A rank that does not begin the step after ``last``: it waits to be killed."""
+    """Run a rank that does not begin the step after ``last``: it waits to be killed."""
     step = Loop._train_step
 
     def wait_or_step(self, ahead, loader) -> None:
@@ -141,7 +141,7 @@ def run_until(last: int, *given) -> None:
 @pytest.mark.sweep
 @pytest.mark.slow
 def test_killed_twice_and_resumed_on_other_ranks_the_curve_is_that_of_one(root, train):
-    """2 ranks, killed; 4 ranks, killed; then 1 to the end; the weights change on the way."""
+    """Runs 2 ranks, killed; 4 ranks, killed; then 1 to the end; the weights change on the way."""
     settings = {"max_steps": 90, "mixture": mixture(step30=CHANGED, step60=WEIGHTS)}
     settings |= {"micro_batch": 2, "validation_interval": 30, "keep_checkpoints": 100}
     alone = losses(train(copy_inputs(root, "alone"), **settings))
@@ -175,7 +175,7 @@ def test_a_training_that_is_resumed_is_bitwise_the_undisturbed_one(root, train, 
 
 
 def test_with_weights_that_change_later_a_checkpoint_goes_on_as_if_it_had_been_so(root, train):
-    """A change after the checkpoint's step needs no word; the outcome is that of one training."""
+    """A change after the checkpoint's step need not be declared, and does not alter the outcome."""
     short = train(root, mixture=mixture(), max_steps=5, **LATER)
     whole = train(copy_inputs(root, "whole"), mixture=mixture(step5=CHANGED), **LATER)
     settings = {"mixture": mixture(step5=CHANGED), "start_from": going_on("max_steps"), **LATER}

@@ -16,7 +16,7 @@ rows = st.lists(
 
 
 def blocks(groups, sums, weights, cuts=()):
-    """Rows in blocks that end before ``cuts``."""
+    """Split rows into blocks that end before ``cuts``."""
     columns = {
         "group": np.asarray(groups, np.int64),
         "loss.sum": np.asarray(sums, float),
@@ -42,7 +42,7 @@ def test_a_metric_is_the_ratio_of_the_sums_and_its_error_that_of_the_groups_resi
 
 
 def test_the_standard_error_is_that_of_repeated_draws():
-    """Documents of unequal length, each harder or easier as a whole."""
+    """Uses documents of unequal length, each harder or easier as a whole."""
     random = np.random.default_rng(0)
     values, errors, naive = [], [], []
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Shapes that are traced: those of the formulas, for any workload, and what advise reads."""
+"""Traced shapes match the formulas, for any workload, and advise can read them."""
 
 from functools import cache
 
@@ -56,8 +56,8 @@ def test_the_language_models_are_those_of_the_formulas(tied: bool):
 
 
 def test_a_block_keeps_what_the_formula_says_and_what_this_model_copies():
-    """Attention's result is put in order for the product after it; queries, keys and values are one
-    product, so selective keeps the keys, too; each norm keeps a number a row.
+    """Attention's result is made contiguous for the product after it; queries, keys and values are
+    one product, so selective keeps the keys, too; each norm keeps a number per row.
     """
     block, expected = (one.units[1].kept for one in (language_model(), by_formula()))
     more = {"none": 2 * 64 + 2 * 4, "selective": 2 * 64, "full": 0}
@@ -68,7 +68,7 @@ def test_a_block_keeps_what_the_formula_says_and_what_this_model_copies():
 
 
 def test_elementwise_work_is_as_eager_kernels_move_it():
-    """The formula takes rotated queries and keys as one pass in 16 bits; ours turns in float32."""
+    """The formula counts the rotation of queries and keys in 16 bits; ours rotates in float32."""
     found, expected = language_model().units[1], by_formula().units[1]
     assert expected.elementwise_bytes < found.elementwise_bytes < 2.5 * expected.elementwise_bytes
 
@@ -89,7 +89,7 @@ def test_a_simple_workload_with_ragged_samples(tmp_path, monkeypatch):
 
 @pytest.mark.sweep
 def test_weights_that_autocast_narrows_are_kept_by_no_token(tmp_path, monkeypatch):
-    """Of 41 weights a bfloat16 copy is alive beside what the 8 samples keep."""
+    """A bfloat16 copy of 41 weights is alive besides what the 8 samples keep."""
     monkeypatch.syspath_prepend(str(TOYS))
     write(tmp_path, 8)
     few, many = (traced("toys.lines", {}, tmp_path, samples) for samples in (1, 8))

@@ -1,4 +1,4 @@
-"""The caching allocator's rules: what is reserved for a sequence of allocations."""
+"""The caching allocator's rules: the bytes reserved for a sequence of allocations."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ sizes = st.one_of(st.integers(1, 4096), st.integers(1, 64 * MIB))
 
 @st.composite
 def allocations(draw: st.DrawFn) -> list[Event]:
-    """Allocations and ends of some of them, in an order that can be."""
+    """Draw allocations, and ends of some of them, in a possible order."""
     events: list[Event] = []
     alive: list[Event] = []
     for life in range(draw(st.integers(1, 30))):
@@ -49,7 +49,7 @@ def test_no_two_living_blocks_overlap(events, expandable):
 
 @given(st.lists(sizes, min_size=1, max_size=20), sizes, st.integers(1, 20))
 def test_what_is_freed_is_used_again(unlike, size, count):
-    """Separate segments are asked for one size: of others best fit may leave too small a rest."""
+    """Segments are of one size: with others best fit may leave too small a remainder."""
     for asked, expandable in ((unlike, True), ([size] * count, False)):
         round_ = [Event(n, size, False) for n, size in enumerate(asked)]
         ends = [Event(n, -size, False) for n, size in enumerate(asked)]

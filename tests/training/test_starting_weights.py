@@ -1,4 +1,4 @@
-"""Going on from another training, and beginning with a model: what is asked for, and no more."""
+"""Going on from another training, and starting from a model: exactly what was asked for."""
 
 import json
 import shutil
@@ -22,13 +22,13 @@ from trainyard.common.safe_unpack import unpack
 pytestmark = pytest.mark.long
 
 CONSTANT = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
-"""A schedule that does not depend on max_steps."""
+"""Learning-rate schedule that does not depend on max_steps."""
 BUCKET = "s3://bucket/checkpoints/key/"
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory) -> Callable[[], Path]:
-    """A copy of what a training of five steps left behind, as often as one is wanted."""
+    """Return a function that copies what a training of five steps left behind."""
     made = tmp_path_factory.mktemp("short") / "ml"
     write_ragged(made / "input/data/train", 100, seed=1)
     write_ragged(made / "input/data/validation", 20, seed=2)
@@ -46,7 +46,7 @@ def short(tmp_path_factory) -> Callable[[], Path]:
 
 @pytest.fixture
 def own(monkeypatch) -> None:
-    """The toy workload can be imported."""
+    """Make the toy workload importable."""
     monkeypatch.syspath_prepend(str(TOYS))
 
 
@@ -56,7 +56,7 @@ def copy_inputs(root: Path, name: str) -> Path:
 
 
 def after(root: Path, name: str, folder: str = "") -> Path:
-    """A container that is given the checkpoints of ``root``, or one ``folder`` of them."""
+    """Create a container with the checkpoints of ``root``, or one ``folder`` of them."""
     [training] = root.glob("checkpoints/*/")
     made = copy_inputs(root, name)
     shutil.copytree(training / folder, made / "input/data/start")
@@ -64,7 +64,7 @@ def after(root: Path, name: str, folder: str = "") -> Path:
 
 
 def with_model(root: Path, name: str) -> Path:
-    """A container that is given the model of ``root``."""
+    """Create a container with the model of ``root``."""
     made = copy_inputs(root, name)
     (made / "input/data/start").mkdir()
     with tarfile.open(made / "input/data/start/model.tar.gz", "w:gz") as tar:
@@ -165,7 +165,7 @@ def without_lineage(folder: Path) -> None:
 
 
 def of_another_form(folder: Path) -> None:
-    """As older versions wrote them: without a word of their form."""
+    """Rewrite checkpoints as older versions wrote them: without their format."""
     path = folder / "step-00000005/complete.json"
     said = json.loads(path.read_text())
     path.write_text(json.dumps({name: said[name] for name in ("step", "files", "lineage")}))
@@ -174,7 +174,7 @@ def of_another_form(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [(torn, "is not as it was written: bytes 0 to "),
-     (stray, "other.safetensors is no file of this checkpoint; remove it"),
+     (stray, "other.safetensors does not belong to this checkpoint; remove it"),
      (without_lineage, "does not say what it was trained with; begin with"),
      (of_another_form, "complete.json is of form 1; this version reads 2"),
      (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
@@ -232,7 +232,7 @@ def other_shape(model: Path) -> None:
     ("change", "said"),
     [(other_workload, "is a model of workload 'tabular'; this training is of 'toys.ragged'"),
      (other_shape, "are not those of this training's model: Error(s) in loading state_dict"),
-     (lambda model: (model / "config.json").unlink(), "holds no config.json; it is no model of"),
+     (lambda model: (model / "config.json").unlink(), "holds no config.json; it is not a model of"),
      (lambda model: (model / "model.safetensors").write_bytes(b"{"), "are not those of this")],
 )  # fmt: skip
 def test_a_model_that_is_none_of_this_trainings_is_an_error(short, train, own, change, said):
@@ -253,7 +253,7 @@ def test_a_replaced_model_and_a_damaged_one_are_errors(short, train, own):
 
 
 def test_every_part_of_a_training_may_be_named():
-    """Else an error would ask for what is refused."""
+    """Otherwise an error would suggest a value that is refused."""
     known = Parts(workload="v", workload_config={"a": 1}, settings={"seed": 0}, code={"f": "1"})
     other = Parts(workload="w", workload_config={}, settings={}, code={}, data="f", torch="2")
     parts = {name.partition(".")[0] for name in other.differences(known)}
@@ -264,7 +264,7 @@ def test_every_part_of_a_training_may_be_named():
     ("fields", "said"),
     [({}, "set one of the two"),
      ({"checkpoint": BUCKET, "model": "s3://bucket/m"}, "set one of the two"),
-     ({"checkpoint": BUCKET, "may_differ": ["colour"]}, "colour is no part of a training"),
+     ({"checkpoint": BUCKET, "may_differ": ["colour"]}, "colour is not a part of a training"),
      ({"model": "s3://bucket/m", "may_differ": ["code"]}, "may_differ code is for checkpoint"),
      ({"checkpoint": BUCKET, "model_sha256": "0" * 64}, "model_sha256 is for model"),
      ({"checkpoint": "checkpoints/here"}, "start_from.checkpoint"),
@@ -280,7 +280,9 @@ def test_a_setting_that_makes_no_sense_says_why(fields, said):
 
 
 def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path, train):
-    """recorded/3052fb24.tar.xz: data, and the checkpoint of step 4, as that commit wrote them."""
+    """recorded/3052fb24.tar.xz has the data and the checkpoint of step 4, written by that
+    commit.
+    """
     with tarfile.open(Path(__file__).parent / "recorded/3052fb24.tar.xz") as recorded:
         unpack(recorded, tmp_path)
     [complete] = tmp_path.glob("input/data/start/step-*/complete.json")

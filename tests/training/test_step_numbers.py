@@ -1,4 +1,4 @@
-"""A step whose numbers are not finite changes nothing, and is named when the host looks."""
+"""A step whose numbers are not finite changes nothing, and is named when the host reads them."""
 
 import copy
 import math

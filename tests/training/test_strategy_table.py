@@ -1,4 +1,4 @@
-"""The least torch of strategies, schedules and options, and what is said of an older one."""
+"""The oldest torch of strategies, schedules and options, and the error for an older one."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Settings of the loop: what cannot work is refused before anything runs."""
+"""Settings of the loop: settings that cannot work are refused before anything runs."""
 
 import re
 
@@ -43,7 +43,10 @@ def test_recomputation_reads_what_older_recipes_say(written, policy):
             {"precision": "fp8"},
             "hyperparameter precision: is 'fp8'; .*'float64', 'float32', 'bfloat16' or 'float16'",
         ),
-        ({"micro_batch": "3"}, "^hyperparameters: global_batch 8 is no multiple of micro_batch 3"),
+        (
+            {"micro_batch": "3"},
+            "^hyperparameters: global_batch 8 is not a multiple of micro_batch 3",
+        ),
         ({"learning_rate": None}, "hyperparameter learning_rate: is missing; add --learning_rate"),
     ],
 )
@@ -207,7 +210,7 @@ def test_the_linear_scaling_rule():
 
 
 def test_settings_of_older_versions_count_only_where_they_had_an_effect():
-    """What recipes, hyperparameters and artifacts of the version before tell."""
+    """Recipes, hyperparameters and artifacts of the previous version may contain them."""
     told = {"max_steps": "1", "global_batch": "8", "micro_batch": "8", "learning_rate": "0.1"}
     config = TrainConfig.model_validate(told | {"momentum": "0.95", "expert_parallel": "1"})
     assert config == TrainConfig.model_validate(told)

@@ -32,7 +32,7 @@ def aws(tmp_path_factory):
 
 
 def start(aws: Cloud, root: Path, name: str) -> None:
-    """The train job on two nodes, as sm_train.sh ends up starting it."""
+    """Start the train job on two nodes, as sm_train.sh does in the end."""
     script = f"""
         cp -r {root}/input/data/* /opt/ml/input/data/
         export SM_CURRENT_INSTANCE_TYPE=ml.m5.large SM_HOST_COUNT=2
@@ -54,7 +54,7 @@ def start(aws: Cloud, root: Path, name: str) -> None:
 
 
 def log(aws: Cloud, job: str) -> str:
-    """What rank 0 printed; empty before there is a log."""
+    """Return what rank 0 printed; empty before there is a log."""
     try:
         return "\n".join(aws.log("Training", job))
     except (IndexError, aws.logs.exceptions.ResourceNotFoundException):

@@ -1,4 +1,4 @@
-"""Finding a workload by name, and what is said when that goes wrong."""
+"""Finding a workload by name, and the errors if it fails."""
 
 from pathlib import Path
 
@@ -27,9 +27,9 @@ def test_the_shipped_spec_is_consistent():
     [
         ("langauge_model", "shipped with Trainyard: image, language_model, tabular"),
         ("no.such", "there is no no.such.config"),
-        ("", "is no name of a Python package"),
-        (".relative", "is no name of a Python package"),
-        ("a b", "is no name of a Python package"),
+        ("", "is not a name of a Python package"),
+        (".relative", "is not a name of a Python package"),
+        ("a b", "is not a name of a Python package"),
     ],
 )
 def test_an_unknown_workload_is_named(name, expected):
@@ -55,7 +55,7 @@ def test_a_wrong_setting_is_named_with_its_value():
         load("language_model", {"layrs": 3})
 
 
-@pytest.mark.parametrize(("text", "expected"), [("{", "is no JSON"), ("[1]", "JSON object")])
+@pytest.mark.parametrize(("text", "expected"), [("{", "is not JSON"), ("[1]", "JSON object")])
 def test_settings_that_are_no_json_object(text, expected):
     with pytest.raises(TrainingError, match=expected):
         read_settings(text)

@@ -1,4 +1,4 @@
-"""Tests of what this torch does not have are left out, by the version that is declared for it."""
+"""Skips tests of features that this torch lacks, by the version declared for them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from training.strategy_table import refuse_torch, release
 
 
 def lacks(least: str) -> bool:
-    """Whether this torch is older."""
+    """Return whether this torch is older than ``least``."""
     return release(torch.__version__) < release(least)
 
 
@@ -24,7 +24,7 @@ def since(least: str, what: str) -> pytest.MarkDecorator:
 
 
 def trains_here(settings: Mapping[str, Any]) -> bool:
-    """Whether the job would start a training with these settings under this torch."""
+    """Return whether the job would start a training with these settings under this torch."""
     needed = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.1}
     names = TrainConfig.model_fields.keys() & settings.keys()
     config = TrainConfig(**needed | {name: settings[name] for name in names})

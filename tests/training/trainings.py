@@ -1,4 +1,4 @@
-"""Datasets of the toy workload, the train job's arguments, and what a training left behind."""
+"""Datasets of the toy workload, the train job's arguments, and readers of a training's results."""
 
 import json
 import re
@@ -29,13 +29,13 @@ SETTINGS = {
 
 
 write_dataset = partial(shard_writer.write_dataset, shard_bytes=400)
-"""Several shards of a few samples."""
+"""Writes several shards of a few samples."""
 
 
 def write_ragged(
     folder: Path, samples: int, *, seed: int = 0, poison_at: int | None = None
 ) -> None:
-    """``samples`` lists of very unequal length, in two manifests as from two instances."""
+    """Write ``samples`` lists of very unequal length, in two manifests as from two instances."""
     random = np.random.default_rng(seed)
     rows = np.zeros((samples, 9), np.uint16)
     rows[:, 0] = np.where(random.random(samples) < 0.5, 1, 8)
@@ -48,7 +48,7 @@ def write_ragged(
 
 
 def read_manifests(folder: Path) -> dict[str, Manifest]:
-    """Every manifest in the folder by file name, as docs/shards.md says how to read one."""
+    """Return every manifest in the folder by file name, read as docs/shards.md describes."""
     found = {}
     for path in sorted(folder.glob("manifest-*.json")):
         whole = json.loads(path.read_text())
@@ -71,23 +71,23 @@ def arguments(root: Path, settings: dict) -> list[str]:
 
 
 def history(root: Path) -> list[dict[str, float]]:
-    """The metric lines of the finished training, at full precision."""
+    """Return the metric lines of the finished training, at full precision."""
     lines = (root / "model/history.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def losses(root: Path, name: str = "loss") -> dict[int, float]:
-    """Optimizer step → loss."""
+    """Return optimizer step → loss."""
     return {line["step"]: line[name] for line in history(root) if name in line}
 
 
 def loss_of(workload, model, batch) -> tuple:
-    """(sum of the losses, number of units) of samples as they are stored."""
+    """Return (sum of the losses, number of units) of samples as they are stored."""
     return workload.loss(model(*workload.inputs(batch)), batch), workload.units(batch)
 
 
 def check_shares(workload, model, dataset, slices=()) -> None:
-    """Rows of shares, one behind the other, are those of the whole, bit for bit."""
+    """Check that the shares' rows, in order, are those of the whole, bit for bit."""
     whole = joined(list(workload.scores(model, dataset, slices)))
     for count in (2, 3):
         shares = [list(workload.scores(model, dataset, slices, Share(n, count)))
@@ -101,5 +101,5 @@ def check_shares(workload, model, dataset, slices=()) -> None:
 
 
 def evaluated(workload, model, dataset) -> dict[str, dict[str, float]]:
-    """Metric → value and standard error, as the evaluate step finds them."""
+    """Return metric → value and standard error, as the evaluate step computes them."""
     return workload.metrics(list(workload.scores(model, dataset)))

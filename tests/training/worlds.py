@@ -1,4 +1,4 @@
-"""Trainings of several real ranks over gloo, from a server that has imported torch already."""
+"""Trainings of several real ranks over gloo, from a server that has already imported torch."""
 
 import contextlib
 import logging
@@ -16,9 +16,9 @@ from torch.distributed import TCPStore
 
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 
-SECONDS = 240  # pytest ends a test after 300; a busy machine is no defect
+SECONDS = 240  # pytest ends a test after 300; a busy machine is not a defect
 PRELOADED = ["tests.training.preloaded"]
-"""What the ranks would import one by one: seconds of a processor for each of them."""
+"""Modules that the ranks would import one by one, at seconds of CPU time each."""
 
 
 def free_port() -> int:
@@ -30,7 +30,7 @@ def free_port() -> int:
 def start(
     roots: Path | list[Path], world: int, *, target: Callable | None = None, **settings
 ) -> list[BaseProcess]:
-    """The train job as ``world`` processes; what they print is in ``<root>/rank-<n>.log``.
+    """Start the train job as ``world`` processes; their output is in ``<root>/rank-<n>.log``.
 
     With a list of folders each rank is alone on a machine of its own. ``target`` runs in the place
     of ``run_rank``.
@@ -60,7 +60,7 @@ def start(
 
 
 def until_printed(root: Path, text: str, processes: list[BaseProcess]) -> None:
-    """Waits until rank 0 has printed ``text``; nobody may end before."""
+    """Wait until rank 0 has printed ``text``; fails if a process ends before."""
     log, end = root / "rank-0.log", time.monotonic() + SECONDS
     while not log.exists() or text not in log.read_text():
         alive = all(process.is_alive() for process in processes)
@@ -69,7 +69,7 @@ def until_printed(root: Path, text: str, processes: list[BaseProcess]) -> None:
 
 
 def finish(processes: list[BaseProcess], seconds: float = SECONDS) -> list[int | None]:
-    """The ranks' exit codes; None for one that had to be killed."""
+    """Return the ranks' exit codes; None for one that had to be killed."""
     for process in processes:
         process.join(seconds)
     codes = [process.exitcode for process in processes]
@@ -79,7 +79,7 @@ def finish(processes: list[BaseProcess], seconds: float = SECONDS) -> list[int |
 
 
 def train(root: Path, world: int, *, seconds: float = SECONDS, **settings) -> Path:
-    """A training that is expected to succeed."""
+    """Run a training that is expected to succeed."""
     codes = finish(start(root, world, **settings), seconds)
     logs = [(root / f"rank-{rank}.log").read_text() for rank in range(world)]
     assert codes == [0] * world, "\n".join(logs)
@@ -87,7 +87,7 @@ def train(root: Path, world: int, *, seconds: float = SECONDS, **settings) -> Pa
 
 
 def run_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """The train job of one rank, in a process of its own."""
+    """Run the train job of one rank, in its own process."""
     import torch
 
     from steps.train import job
@@ -111,9 +111,9 @@ def train_each(
     run: Callable | None = None,
     seconds: float = SECONDS,
 ) -> None:
-    """Each training to its end, one after the other in the same processes.
+    """Run each training to its end, one after the other in the same processes.
 
-    Each would take seconds to begin in processes of its own. With ``newest`` each is then trained
+    In separate processes each would take seconds to start. With ``newest`` each is then trained
     once more, as if its checkpoint of that step were lost; what the first run left as model/ is in
     first/ afterwards. Each process calls ``before`` first. ``run``, such as
     ``run_apart``, is called in the place of ``run_rank``.
@@ -142,12 +142,12 @@ def train_each(
 def train_and_resume(
     cases: dict[Path, dict], world: int, newest: int, before: Callable | None = None
 ) -> None:
-    """Each training to its end; then once more, as if its checkpoint ``newest`` were lost."""
+    """Run each training to its end; then once more, as if its checkpoint ``newest`` were lost."""
     train_each(cases, world, newest=newest, before=before)
 
 
 def run_apart(*given) -> None:
-    """``run_rank`` in a process forked from this one: some libraries keep what they had before."""
+    """Run ``run_rank`` in a forked process: some libraries keep state of earlier trainings."""
     process = multiprocessing.get_context("fork").Process(target=run_rank, args=given)
     process.start()
     process.join()

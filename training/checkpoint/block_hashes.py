@@ -2,7 +2,7 @@
 
 Beside ``shard-….safetensors`` lies ``shard-….sha256``: the SHA-256 of each 16 KiB of it, 32 bytes
 each, one after the other (0.2 % of the file). The marker has the SHA-256 of these hashes: a Merkle
-tree of two levels. 16 KiB is what a slice may read too much at each of its ends.
+tree of two levels. A slice may read up to 16 KiB too much at each of its ends.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ HASH = 32  # bytes
 
 
 class Torn(Exception):  # noqa: N818 (a finding; where nothing older is whole, no error comes of it)
-    """A file of a checkpoint is missing, or not as it was written; the message names it."""
+    """A file of a checkpoint is missing or not as it was written; the message names it."""
 
 
 class Source(Protocol):
@@ -25,20 +25,20 @@ class Source(Protocol):
         """Fill ``into`` with the bytes from ``begin`` on.
 
         Raises:
-            Torn: there are not so many.
+            Torn: the file ends before ``into`` is full.
         """
 
     def close(self) -> None:
-        """It is not read any more."""
+        """Close the source."""
 
 
 def hashes_path(path: Path) -> Path:
-    """Where the hashes of a file's blocks are."""
+    """Return the path of the file that holds the block hashes of ``path``."""
     return path.with_suffix(".sha256")
 
 
 def digests(content: memoryview) -> bytes:
-    """The hashes of the blocks of ``content``, which begins where a block does."""
+    """Return the hashes of the blocks of ``content``, which begins at a block boundary."""
     starts = range(0, len(content), BLOCK)
     return b"".join(hashlib.sha256(content[n : n + BLOCK]).digest() for n in starts)
 
@@ -67,13 +67,13 @@ class Local:
 
 
 class Verified:
-    """Reads parts of a file, in rising order, whole blocks at a time, each once.
+    """Reads parts of a file in rising order, in whole blocks, each block once.
 
     Args:
-        name: of the file, for messages.
-        size: bytes that it was written with.
-        hashes: of its blocks.
-        advance: is called with the number of bytes that were read from the source.
+        name: name of the file, for messages.
+        size: size of the file as written, in bytes.
+        hashes: hashes of the file's blocks.
+        advance: called with the number of bytes read from the source.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Verified:
         self._buffer, self._begin, self._end = bytearray(), 0, 0  # what the buffer holds
 
     def read(self, begin: int, end: int) -> memoryview:
-        """The bytes from ``begin`` to ``end``; valid until the next call.
+        """Return the bytes from ``begin`` to ``end``; valid until the next call.
 
         Raises:
             Torn: they are not as they were written.
@@ -100,11 +100,11 @@ class Verified:
         return memoryview(self._buffer)[begin - self._begin : end - self._begin]
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the underlying source."""
         self._source.close()
 
     def _fill(self, first: int, last: int) -> None:
-        """Read the blocks from ``first`` to ``last``, but for those that are there already."""
+        """Read the blocks from ``first`` to ``last``, except those already in the buffer."""
         kept = b""
         if self._begin <= first < self._end <= last:
             kept = bytes(memoryview(self._buffer)[first - self._begin : self._end - self._begin])

@@ -1,17 +1,17 @@
-"""Checkpoints that are whole or not there, and the way back to the newest whole one.
+"""Saves checkpoints that are complete or absent, and resumes the newest complete one.
 
     <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote
                                            shard-00001-….sha256        hashes of its blocks
                                            shard-00002-….safetensors
                                            complete.json               last: what is in which file
 
-A save stops the training for a copy in memory, which another process writes. Of what several ranks
-hold one writes it; a training of other ranks or another strategy reads the slices that it needs,
-and verifies these. What a rank does grows with what it holds, not with the model.
+A save stops the training for a copy in memory, which another process writes. Tensors that several
+ranks hold are written by one; a training with other ranks or another strategy reads the slices
+that it needs, and verifies these. A rank's work grows with its part of the model, not with all.
 
 SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
 its hashes have to match the files beside it. On a machine that was not restarted there are only the
-files of its own ranks: the others are asked for what is missing.
+files of its own ranks: missing ones come from the other machines.
 """
 
 import itertools
@@ -38,7 +38,8 @@ from trainyard.common.errors import LostRankError, TrainingError
 log = logging.getLogger(__name__)
 
 NUMBERS = itertools.count()
-"""Of the objects in this process, which every rank makes in the same order."""
+"""Numbers of the ``Checkpoints`` objects in this process; every rank creates them in the same
+order."""
 
 
 class Checkpoints:
@@ -48,12 +49,13 @@ class Checkpoints:
         folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
         name: the training's identity; others' checkpoints are left alone.
         keep: how many complete checkpoints stay, beside the best one.
-        timeout_seconds: how long a rank waits for the others while nobody gets on.
-        lineage: of this process; only a checkpoint of the same identity is resumed then.
-        start: what to begin with where there is none; a model is not for here.
+        timeout_seconds: how long a rank waits for the others while no rank makes progress.
+        lineage: this process's lineage; if given, only a checkpoint of the same identity is
+            resumed.
+        start: checkpoint to begin with if none is found; a model to start from is not handled here.
 
     Attributes:
-        lineage: with that of the checkpoint that was resumed before it.
+        lineage: this process's lineage, preceded by that of the resumed checkpoint.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        """Wait for the last save; the process that writes ends, and its memory is given back."""
+        """Wait for the last save, then end the writing process and free its memory."""
         if is_lost_peer(error):
             self._meeting.give_up()
         try:
@@ -91,19 +93,19 @@ class Checkpoints:
         except TrainingError as failed:
             if kind is None:
                 raise
-            log.warning("%s", failed)  # of what the training failed with, or because of it
+            log.warning("%s", failed)  # same cause as the training's error, or caused by it
         finally:
             self._release()
             self._share = None
 
     def save(self, step: int, state: dict[str, Tensor], loss: float | None = None) -> None:
-        """Copy the state, and have it written in the background. Every rank calls it.
+        """Copy the state and have it written in the background. Every rank calls it.
 
         Args:
             loss: the validation loss at this step, if known; the lowest one's checkpoint is kept.
 
         Raises:
-            TrainingError: the save before could not be written.
+            TrainingError: the previous save could not be written.
         """
         self.finish()
         share = self._shared(state)
@@ -133,14 +135,14 @@ class Checkpoints:
             ) from failure
 
     def progress(self, step: int) -> dict[str, float]:
-        """For a metric line: steps that are in no whole checkpoint, and whether a save failed."""
+        """Return fields for a metric line: unsaved steps, and whether a save failed."""
         return {
             "unsaved_steps": step - self._whole,
             "checkpoint_failures": int(self._failure is not None),
         }
 
     def resume(self, state: Callable[[], dict[str, Tensor]]) -> int | None:
-        """Write the newest whole checkpoint into the state's tensors; its step, None without one.
+        """Load the newest complete checkpoint into the state's tensors; return its step, or None.
 
         Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
         """
@@ -171,7 +173,7 @@ class Checkpoints:
         return find_files.survey(self._folder) if self._leads else []
 
     def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
-        """Load what the recipe asks to go on from; its step, None for a model.
+        """Load the checkpoint that the recipe starts from; return its step, or None for a model.
 
         Raises:
             TrainingError: a file is torn, or the state is another model's or optimizer's.
@@ -180,7 +182,9 @@ class Checkpoints:
             return None
         asked = f"start_from.checkpoint {start.asked.checkpoint}"
         if found := marker.strays(start.folder, start.said) if self._leads else []:
-            raise TrainingError(f"{asked}: {found[0]} is no file of this checkpoint; remove it")
+            raise TrainingError(
+                f"{asked}: {found[0]} does not belong to this checkpoint; remove it"
+            )
         try:
             self._load(start.folder, start.said, state())
         except Torn as torn:
@@ -196,7 +200,7 @@ class Checkpoints:
         return start.said.step
 
     def _is_foreign(self, step: int, said: Marker) -> bool:
-        """Whether another training's checkpoint lies in this one's folder; that is told."""
+        """Return whether the folder holds another training's checkpoint; logs it if so."""
         if self.lineage is None:
             return False
         if said.lineage is None:
@@ -220,13 +224,13 @@ class Checkpoints:
 
     @property
     def _leads(self) -> bool:
-        """Whether this rank looks after its machine's folder."""
+        """True if this rank looks after its machine's folder."""
         return self._ranks.local_rank == 0
 
     # writing
 
     def _shared(self, state: Mapping[str, Tensor]) -> Share:
-        """What this rank writes; agreed on anew when every rank's state has become another."""
+        """Return what this rank writes; agreed on again if the ranks' states have changed shape."""
         parts = save.parts_of(state)
         if self._share is None or self._share.parts != parts:
             self._release()
@@ -235,7 +239,7 @@ class Checkpoints:
         return self._share
 
     def _write_or_fail(self, share: Share, arrived: Callable[[], None], said: Marker) -> None:
-        """In a thread that only waits: for the copy, the process that writes, and the others."""
+        """Wait, in a background thread, for the copy, the writing process and the other ranks."""
         try:
             arrived()
             target = marker.folder_of(self._folder, said.step)
@@ -247,7 +251,7 @@ class Checkpoints:
     # reading
 
     def _load(self, folder: Path, said: Marker, state: dict[str, Tensor]) -> None:
-        """Read this rank's slices, and write them into the tensors when every rank has its own.
+        """Read this rank's slices, and write them into the tensors once every rank has its own.
 
         Raises:
             Torn: a file is missing, or not as it was written; on every rank.
@@ -273,7 +277,7 @@ class Checkpoints:
         read_slices.commit(state, read)
 
     def _remove_strays(self, folder: Path, said: Marker) -> None:
-        """SageMaker brings back from S3 what was deleted here before it was copied there."""
+        """Remove files that SageMaker brought back from S3 after they were deleted here."""
         for stray in marker.strays(folder, said) if self._leads else []:
             save.clear(folder / stray)
 

@@ -1,13 +1,13 @@
 """A rank's file of a checkpoint, byte for byte, in memory that another process reads.
 
 A save copies the tensors into it and goes on; the writing process reads it from there. The memory
-is anonymous (``memfd_create``): it needs no place in /dev/shm, which containers have little of, and
-is gone with the last process that has it, however that ends.
+is anonymous (``memfd_create``): it needs no space in /dev/shm, of which containers have little, and
+is freed with the last process that has it, however that ends.
 
-On CUDA it is page-locked, and the copies are queued on a stream of their own, behind the work that
-makes the tensors; what the training queues next waits for them, the process itself does not. As no
-machine with a GPU was at hand, that part is written from CUDA's and torch's documentation and has
-not run.
+On CUDA it is page-locked, and the copies are queued on a separate stream, behind the work that
+computes the tensors; the training's next work on the device waits for them, the process does not.
+No machine with a GPU was available: that part is written from CUDA's and torch's documentation, and
+has not run.
 """
 
 import math
@@ -30,22 +30,22 @@ DTYPES = {
     **{torch.float32: "F32", torch.float64: "F64"},
     **{torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"},
 }
-"""torch's type → what safetensors calls it."""
+"""torch's type → safetensors' name for it."""
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a DTensor, or the tensor."""
+    """Return this rank's part of a DTensor; any other tensor as it is."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
 def part_of(name: str, tensor: Tensor) -> Part:
-    """Where in the whole tensor this rank's part lies.
+    """Return where this rank's part lies in the whole tensor.
 
     torch's own ``__create_chunk_list__`` is not asked: of 257 rows that two tensor-parallel ranks
     share, and of those 129 that four ranks of FSDP2 share, torch 2.13 says 31 where a rank has 33.
 
     Raises:
-        TrainingError: its type is none of safetensors', or it is laid out in an unknown way.
+        TrainingError: safetensors lacks its type, or its layout is unknown.
     """
     if tensor.dtype not in DTYPES:
         raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
@@ -64,15 +64,15 @@ def part_of(name: str, tensor: Tensor) -> Part:
 
 
 class Image:
-    """The file in memory.
+    """A rank's checkpoint file in memory.
 
     Attributes:
-        descriptor: of the memory, for the process that writes.
+        descriptor: file descriptor of the memory, for the writing process.
         size: bytes of the file.
     """
 
     def __init__(self, parts: Mapping[str, Part], device: torch.device) -> None:
-        """``parts``: name → what of it this rank writes."""
+        """Allocate the file; ``parts``: name → the part of that tensor that this rank writes."""
         # Wide elements first, as safetensors has them: so each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
         beginning, places = made(parts, order)
@@ -94,7 +94,7 @@ class Image:
 
     @torch.no_grad()
     def copy(self, state: Mapping[str, Tensor]) -> Callable[[], None]:
-        """Copy the tensors in; wait with what is returned until they have arrived."""
+        """Copy the tensors in; the returned function waits until they have arrived."""
         sources = {name: local(state[name]).detach() for name in self._views}
         if self._stream is None:
             for name, view in self._views.items():
@@ -111,12 +111,12 @@ class Image:
 
         def wait() -> None:
             arrived.synchronize()
-            sources.clear()  # until now: nobody else may have the memory of a temporary one
+            sources.clear()  # kept until now: a temporary one's memory must not be reused
 
         return wait
 
     def close(self) -> None:
-        """Give the memory back; the writing process may still have it."""
+        """Free the memory here; the writing process may still hold it."""
         self._views = {}
         if self._locked is not None:
             torch.cuda.cudart().cudaHostUnregister(self._locked.data_ptr())
@@ -125,12 +125,12 @@ class Image:
 
 
 def torch_type(name: str) -> torch.dtype:
-    """Torch's type of what safetensors calls ``name``."""
+    """Return torch's type for safetensors' name ``name``."""
     return next(dtype for dtype, known in DTYPES.items() if known == name)
 
 
 def _anonymous(size: int) -> int:
-    """A descriptor of so much memory, or where the system has none without a name, of a file."""
+    """Return a descriptor of ``size`` bytes of memory, or of a file if the system has no memfd."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("checkpoint")
     else:
@@ -141,7 +141,7 @@ def _anonymous(size: int) -> int:
 
 
 def _lock(memory: Tensor) -> None:
-    """Make memory that a GPU copies into by itself; as torch's ``pin_shared_mem``."""
+    """Page-lock memory that a GPU copies into, like torch's ``pin_shared_mem``."""
     status = int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
     if status:
         raise TrainingError(

@@ -1,7 +1,7 @@
-"""Which checkpoints the machines have together, and on which of them each file lies.
+"""Find which checkpoints the machines have together, and which machine has each file.
 
 The metadata are read once: the first machine that has a checkpoint's marker sends it to rank 0, and
-rank 0 to all. Of the files themselves a machine looks only whether they are there, and how long.
+rank 0 to all. Of the files themselves a machine only checks whether they exist, and their size.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from training.checkpoint.marker import Damaged, Marker
 from training.checkpoint.rendezvous import Alone, Meeting
 from trainyard.common.errors import TrainingError
 
-# On a machine that was restarted with an empty disk nothing lies; the others have their ranks'
+# A machine that was restarted with an empty disk has no files; the others have their ranks'
 # files. One rank of each machine that has what another one lacks serves byte ranges of these
-# files while a checkpoint is read, to whoever knows a word that only the ranks of this job were
-# told.
+# files while a checkpoint is read, to any client that knows a word that only the ranks of this
+# job received.
 #
 #     word (32 characters), then requests: {"file": "shard-…", "begin": 0, "count": 16384}\n
 #     → count bytes; or the connection ends
@@ -39,7 +39,7 @@ AT_ONCE = 2**20  # bytes
 
 
 def word() -> str:
-    """A new one."""
+    """Return a new secret word."""
     return secrets.token_hex(WORD // 2)
 
 
@@ -47,11 +47,11 @@ class Server:
     """Serves a folder's files to the other machines until it is closed.
 
     Attributes:
-        address: host and port at which the others find it.
+        address: host and port at which the others reach it.
     """
 
     def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
-        """``names``: the files that may be asked for."""
+        """Start serving; ``names``: the files that may be requested."""
         host, bound = _host()
         known = frozenset(names)
         self._open = connections = set[socket.socket]()
@@ -80,7 +80,7 @@ class Server:
             request_queue_size = 128
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """Nothing: who asked sees the end of the connection, and says so."""
+                """Ignore the error: the client sees the connection end, and reports that."""
 
         self._server = Threaded((bound, 0), Answer)
         self.address = host, int(self._server.server_address[1])
@@ -88,7 +88,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """Serve no more, and wait for the threads."""
+        """Stop serving, and wait for the threads."""
         self._server.shutdown()
         self._thread.join()
         for connection in [*self._open]:
@@ -106,9 +106,9 @@ def _send(file: Local, begin: int, count: int, write: Callable[[memoryview], obj
 
 
 def _host() -> tuple[str, str]:
-    """Where the others reach this machine, and what to bind to for that.
+    """Return the host at which the others reach this machine, and the address to bind to.
 
-    Rank 0's machine is where they meet; of another one it is the address that it has towards it.
+    Rank 0's machine is MASTER_ADDR; any other uses the address that it has towards that one.
     """
     meeting = os.environ["MASTER_ADDR"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
@@ -124,7 +124,7 @@ class Remote:
     """A file on another machine.
 
     Args:
-        addresses: of the machines that have it; the first that answers is asked.
+        addresses: addresses of the machines that have it; the first that answers is used.
     """
 
     def __init__(self, name: str, addresses: Sequence[tuple[str, int]], word: str) -> None:
@@ -132,7 +132,7 @@ class Remote:
         self._connection: socket.socket | None = None
 
     def read(self, begin: int, into: memoryview) -> None:
-        """As ``blocks.Source``."""
+        """Fill ``into`` from byte ``begin`` on, as ``blocks.Source`` does."""
         while True:
             try:
                 return self._ask(begin, into)
@@ -170,7 +170,7 @@ THERE, ABSENT = "+", "-"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checkpoint that some machine has the marker of; or one that is damaged, and why."""
+    """A checkpoint whose marker some machine has; or a damaged one, with the reason."""
 
     step: int
     holder: int = 0
@@ -179,32 +179,32 @@ class Found:
 
 
 def survey(folder: Path) -> list[tuple[int, str, str]]:
-    """(step, digest of the marker, what is wrong with it) of each checkpoint on this machine."""
-    told = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
+    """Return (step, digest of the marker, damage) of each checkpoint on this machine."""
+    found = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
             marker.unfinished(folder)]  # fmt: skip
     for step in marker.steps(folder):
         try:
             marker.examined(marker.folder_of(folder, step))
             content = (marker.folder_of(folder, step) / marker.NAME).read_bytes()
-            told.append((step, hashlib.sha256(content).hexdigest(), ""))
+            found.append((step, hashlib.sha256(content).hexdigest(), ""))
         except (Damaged, OSError) as error:
-            told.append((step, "", str(error)))
-    return told
+            found.append((step, "", str(error)))
+    return found
 
 
 def candidates(meeting: Meeting | Alone, mine: list[tuple[int, str, str]]) -> list[Found]:
-    """All checkpoints of all machines, newest first; what is whole on one is not told of another.
+    """Return all machines' checkpoints, newest first; a complete copy hides a damaged one.
 
     Args:
-        mine: ``survey`` of this machine, by one of its ranks; else nothing.
+        mine: ``survey`` of this machine, from one rank of each machine; empty from the others.
     """
     return [Found(*one) for one in meeting.decide(mine, _merged)]
 
 
-def _merged(told: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, str, str]]:
+def _merged(surveys: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, str, str]]:
     holders: dict[tuple[int, str], int] = {}
     damages: dict[int, str] = {}
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(surveys):
         for step, digest, damage in one:
             if digest:
                 holders.setdefault((step, digest), rank)
@@ -217,10 +217,10 @@ def _merged(told: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, 
 
 
 def relayed(meeting: Meeting | Alone, found: Found, folder: Path) -> Marker:
-    """The marker of a checkpoint, from the machine that has it.
+    """Return the marker of a checkpoint, sent by the machine that has it.
 
     Raises:
-        Torn: it is damaged by now.
+        Torn: it has been damaged meanwhile.
     """
     mine = None
     if meeting.rank == found.holder:
@@ -234,10 +234,10 @@ def relayed(meeting: Meeting | Alone, found: Found, folder: Path) -> Marker:
 
 @dataclass
 class Files:
-    """Where the files of one checkpoint are, while it is read.
+    """Locations of one checkpoint's files while it is read.
 
     Attributes:
-        said: the marker, with a table in any case.
+        said: the marker, always with a table.
     """
 
     folder: Path
@@ -245,14 +245,14 @@ class Files:
     here: str
     """``THERE`` or ``ABSENT`` for each of its files on this machine."""
     elsewhere: dict[int, str]
-    """The same of other machines, by the rank that serves them."""
+    """``here`` of each machine, by the rank that looks after it."""
     addresses: dict[int, tuple[str, int]]
     word: str
     rank: int
     server: Server | None = None
 
     def opened(self, name: str) -> Source:
-        """A shard's bytes, or its hashes'."""
+        """Open a shard, or the file of its hashes."""
         shards = self.said.names
         number = shards.index(str(Path(name).with_suffix(".safetensors")))
         if self.here[number] == THERE:
@@ -275,7 +275,7 @@ def located(
     lead: int,
     advance: Callable[[int], None],
 ) -> Files:
-    """Where the files are; the machines that have what others lack serve it from now on.
+    """Locate the files; machines that have what others lack serve it from now on.
 
     Args:
         lead: the rank that looks after this rank's machine.
@@ -285,7 +285,7 @@ def located(
     """
     leads = meeting.rank == lead
     mine = _codes(folder, said, advance) if leads else None
-    answer = meeting.decide(mine, lambda told: _placed(said, told))
+    answer = meeting.decide(mine, lambda answers: _placed(said, answers))
     if "torn" in answer:
         raise Torn(answer["torn"])
     codes = {int(rank): one for rank, one in answer["codes"].items()}
@@ -297,7 +297,7 @@ def located(
             files.server = Server(folder, names, answer["word"])
         address = files.server.address if files.server else None
         try:
-            every = meeting.decide(address, lambda told: told)
+            every = meeting.decide(address, lambda answers: answers)
         except TrainingError:
             files.close()
             raise
@@ -306,12 +306,12 @@ def located(
 
 
 def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
-    """What of a checkpoint is on this machine."""
+    """Return which of the checkpoint's files are on this machine, and what is wrong with others."""
     codes, why = "", {}
     for number, name in enumerate(said.names):
         wrong = marker.problem(folder, name, said.files[name])
         codes += ABSENT if wrong else THERE
-        if wrong and wrong != _missing(name):  # that is the rule where each machine has its own
+        if wrong and wrong != _missing(name):  # normal if each machine has its own ranks' files
             why[str(number)] = wrong
     return {"codes": codes, "why": why}
 
@@ -320,10 +320,10 @@ def _missing(name: str) -> str:
     return f"{name} is missing"
 
 
-def _placed(said: Marker, told: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    codes = {rank: one["codes"] for rank, one in enumerate(told) if one}
+def _placed(said: Marker, answers: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    codes = {rank: one["codes"] for rank, one in enumerate(answers) if one}
     for number, name in enumerate(said.names):
         if all(one[number] == ABSENT for one in codes.values()):
-            why = (one["why"].get(str(number)) for one in told if one)
+            why = (one["why"].get(str(number)) for one in answers if one)
             return {"torn": next(filter(None, why), _missing(name))}
     return {"codes": codes, "word": word()}

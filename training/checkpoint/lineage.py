@@ -1,7 +1,7 @@
-"""What a checkpoint, and at last the model, was really trained with: stretch by stretch.
+"""Records how a checkpoint, and finally the model, was really trained, stretch by stretch.
 
-A training that is interrupted goes on in another process, perhaps with other ranks. What it says of
-itself then is taken over from the checkpoint that it went on from, never from what it is now.
+An interrupted training goes on in another process, perhaps with other ranks. Its past stretches
+are then copied from the resumed checkpoint, never derived from its present settings.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from training.identity import Parts
 
 
 class Stretch(BaseModel):
-    """Optimizer steps that were made alike, up to those of the next stretch."""
+    """Consecutive optimizer steps trained under the same conditions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     since: int = Field(ge=0)
-    """Steps that were made before."""
+    """Number of steps before this stretch."""
 
     identity: str
     code_sha256: str
@@ -28,7 +28,7 @@ class Stretch(BaseModel):
 
 
 class Lineage(BaseModel):
-    """What made the weights: this training's parts, and all stretches of its history."""
+    """How the weights came about: this training's parts, and all stretches of its history."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class Lineage(BaseModel):
 
     @classmethod
     def begin(cls, parts: Parts, strategy: str, world_size: int) -> "Lineage":
-        """Begin the lineage of a training that has made no step yet."""
+        """Return the lineage of a training that has not made a step yet."""
         stretch = Stretch(
             since=0,
             identity=parts.name,
@@ -49,7 +49,7 @@ class Lineage(BaseModel):
         return cls(parts=parts, stretches=(stretch,))
 
     def after(self, step: int, before: "Lineage") -> "Lineage":
-        """The same training when it goes on at ``step`` from a checkpoint with this lineage."""
+        """Return this training's lineage when it resumes at ``step`` from lineage ``before``."""
         mine = self.stretches[-1].model_copy(update={"since": step})
         kept = tuple(stretch for stretch in before.stretches if stretch.since < step)
         if kept and kept[-1].model_copy(update={"since": step}) == mine:
@@ -57,5 +57,5 @@ class Lineage(BaseModel):
         return Lineage(parts=self.parts, stretches=(*kept, mine))
 
     def told(self) -> Mapping[str, Any]:
-        """What the model's description says of it."""
+        """Return the lineage as the model's description records it."""
         return {"identity": self.parts.name, **self.model_dump(mode="json")}

@@ -1,7 +1,7 @@
-"""The last file of a checkpoint, which says that it is whole; and how its folder is found.
+"""The last file of a checkpoint, which marks it as complete; and how its folder is found.
 
-SageMaker brings back from S3 whatever lies there, so a folder of checkpoints may hold anything:
-what does not look exactly like a checkpoint of ours is none, and stops nobody.
+SageMaker brings back from S3 whatever is there, so a folder of checkpoints may hold anything:
+what does not look exactly like one of our checkpoints is ignored.
 """
 
 import json
@@ -28,41 +28,41 @@ class Written(BaseModel):
 
     bytes: int = Field(ge=0)
     sha256: str
-    """Of its blocks' hashes (``training.checkpoint.block_hashes``)."""
+    """SHA-256 of the file's block hashes (``training.checkpoint.block_hashes``)."""
 
 
 class Marker(BaseModel):
-    """complete.json."""
+    """Content of complete.json."""
 
     model_config = ConfigDict(frozen=True)
 
     format: int = FORMAT
 
     step: int = Field(ge=0)
-    """Optimizer steps that the checkpoint is after."""
+    """Optimizer steps made before the checkpoint."""
 
     validation_loss: FiniteFloat | None = None
-    """At this step, where it was measured."""
+    """Validation loss at this step, if it was measured."""
 
     files: dict[str, Written]
-    """Name → what is known of every shard."""
+    """Name of each shard → its size and hash."""
 
     lineage: Lineage | None = None
-    """What it was trained with; None where nobody said."""
+    """Lineage of the weights; None if it was not given."""
 
     table: Table = Table(layouts=(), tensors={})
-    """Which shard, by its number among the sorted names, has which part of which tensor."""
+    """Map from tensors' parts to shards, given as indices among the sorted names."""
 
     sha256: str | None = None
-    """Of files and table: what a damaged table says would be read into wrong places."""
+    """Hash of files and table; a damaged table would lead to reads from wrong places."""
 
     def sealed(self) -> "Marker":
-        """With the hash of files and table."""
+        """Return a copy with the hash of files and table set."""
         return self.model_copy(update={"sha256": self._hash()})
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is as it was written."""
+        """True if files and table are as they were written."""
         return self.sha256 == self._hash()
 
     def _hash(self) -> str:
@@ -70,27 +70,29 @@ class Marker(BaseModel):
 
     @property
     def names(self) -> list[str]:
-        """Of the shards, in the order of their numbers."""
+        """Names of the shards, in the order of their numbers."""
         return sorted(self.files)
 
 
 class Damaged(ValueError):
-    """A marker says nothing, or not what it was written with."""
+    """A marker is unreadable, or not as it was written."""
 
 
 def folder_of(folder: Path, step: int) -> Path:
-    """Where below ``folder`` the checkpoint of a step lies."""
+    """Return the path below ``folder`` of the checkpoint of a step."""
     return folder / f"{PREFIX}{step:08d}"
 
 
 def steps(folder: Path, name: str = NAME) -> list[int]:
-    """Steps of the checkpoints in ``folder`` that have a marker, in order; strays are left out."""
+    """Return the steps of ``folder``'s checkpoints with a marker, in order, without strays."""
     found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
     return [step for step in found if (folder_of(folder, step) / name).is_file()]
 
 
 def unfinished(folder: Path) -> list[int]:
-    """Steps of the checkpoints in ``folder`` that have shards, or a part of one, and no marker."""
+    """Return the steps of the checkpoints in ``folder`` that have shards, even partial, but no
+    marker.
+    """
     found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))
     return [step for step in found if not (folder_of(folder, step) / NAME).is_file()]
 
@@ -102,10 +104,10 @@ def _numbered(folders: Iterator[Path]) -> list[int]:
 
 
 def parsed(content: bytes) -> Marker:
-    """A marker's content.
+    """Parse a marker's content.
 
     Raises:
-        Damaged: it is none, or not as it was written; why.
+        Damaged: it is not a marker, or not as it was written; with the reason.
     """
     _check_form(content)
     try:
@@ -115,7 +117,7 @@ def parsed(content: bytes) -> Marker:
         field = ".".join(map(str, first["loc"]))
         raise Damaged(f"{NAME} is damaged: {field + ': ' if field else ''}{first['msg']}") from None
     if not all("/" not in name and name.endswith(".safetensors") for name in marker.files):
-        raise Damaged(f"{NAME} names a file that is no shard")
+        raise Damaged(f"{NAME} names a file that is not a shard")
     if not marker.is_sealed:
         raise Damaged(
             f"{NAME} is not as it was written: what it says of the files has another hash"
@@ -124,10 +126,10 @@ def parsed(content: bytes) -> Marker:
 
 
 def _check_form(content: bytes) -> None:
-    """Refuse what another version wrote.
+    """Refuse a marker written by another version.
 
     Raises:
-        Damaged: says its form, and the one that is read.
+        Damaged: names its format, and the one that this version reads.
     """
     try:
         said = json.loads(content)
@@ -138,13 +140,13 @@ def _check_form(content: bytes) -> None:
 
 
 def examined(folder: Path, *, named: bool = True) -> Marker:
-    """What the marker of a checkpoint's folder says.
+    """Read and check the marker in a checkpoint's folder.
 
     Args:
         named: whether the folder has to have its step's name.
 
     Raises:
-        Damaged: it is missing, or not as it was written; why.
+        Damaged: it is missing, or not as it was written; with the reason.
     """
     try:
         content = (folder / NAME).read_bytes()
@@ -157,7 +159,7 @@ def examined(folder: Path, *, named: bool = True) -> Marker:
 
 
 def read(folder: Path, *, named: bool = True) -> Marker | None:
-    """As ``examined``; None when there is no marker or it is damaged."""
+    """Return the marker like ``examined``, or None if it is missing or damaged."""
     try:
         return examined(folder, named=named)
     except Damaged:
@@ -165,24 +167,24 @@ def read(folder: Path, *, named: bool = True) -> Marker | None:
 
 
 def problem(folder: Path, name: str, written: Written) -> str | None:
-    """What a look at a shard finds wrong: it and its hashes have to be as long as written."""
+    """Return what is wrong with a shard, or None; it and its hashes must have the written sizes."""
     path = folder / name
     blocks = -(-written.bytes // BLOCK)
     for one, size in ((path, written.bytes), (hashes_path(path), blocks * HASH)):
         if not one.is_file():
-            return f"{one.name} is no file" if one.exists() else f"{one.name} is missing"
+            return f"{one.name} is not a file" if one.exists() else f"{one.name} is missing"
         if (found := one.stat().st_size) != size:
             return f"{one.name} has {found} bytes, {size} were written"
     return None
 
 
 def strays(folder: Path, said: Marker) -> list[str]:
-    """Names of shards in the folder that are none of the checkpoint's."""
+    """Return the names of shards in the folder that do not belong to the checkpoint."""
     return sorted({path.name for path in folder.glob("*.safetensors")} - {*said.files})
 
 
 def strangers(own: Path, parts: Parts) -> Iterator[str]:
-    """A sentence for each other training whose checkpoints lie beside the folder ``own``."""
+    """Yield a sentence for each other training whose checkpoints lie beside the folder ``own``."""
     for folder in sorted(path for path in own.parent.glob("*") if path != own and path.is_dir()):
         said = [read(folder_of(folder, step)) for step in steps(folder)]
         for newest in [one.lineage for one in said if one and one.lineage][-1:]:

@@ -1,8 +1,8 @@
-"""This rank's slices of a checkpoint: read and verified, then written into the tensors at once.
+"""Read and verify this rank's slices of a checkpoint, then write them all into the tensors.
 
-Which parts of which files it needs is computed once for tensors that lie alike. What is read waits
-in memory, as much as this rank holds, until every rank has found its part whole: one that is torn
-leaves no trace in anybody's weights.
+Which parts of which files it needs is computed once for tensors with the same layout. What was read
+waits in memory, as much as this rank holds, until every rank has found its part intact: a torn file
+leaves no trace in any rank's weights.
 """
 
 import hashlib
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
     from training.checkpoint.find_files import Files
 
 MOST = 16 * 2**20  # bytes that are read at once
-RUN = 8 * BLOCK  # bytes that lie together, from which on gaps between them are not read
+RUN = 8 * BLOCK  # contiguous bytes above which gaps between them are not read
 
 Open = Callable[[str], Source]
-"""The name of a file → its bytes: on this machine or another."""
+"""Opens a file by name, on this machine or another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What of a part in a file goes where in this rank's part of a tensor."""
+    """A region of a part in a file, and where it goes in this rank's part of a tensor."""
 
     name: str
     file: int
     sizes: tuple[int, ...]
-    """Of the part in the file."""
+    """Sizes of the part in the file."""
     begin: tuple[int, ...]
     lengths: tuple[int, ...]
     into: tuple[int, ...]
 
 
 def slices(parts: Mapping[str, Part], table: Table, where: str) -> list[Slice]:
-    """What this rank needs to read.
+    """Return the slices that this rank needs to read.
 
     Args:
         parts: name → what this rank holds.
@@ -81,7 +81,7 @@ def slices(parts: Mapping[str, Part], table: Table, where: str) -> list[Slice]:
 
 
 def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
-    """What of each file's piece lies in ``part``: a slice's fields but its name."""
+    """Yield the overlap of each file's piece with ``part``: a slice's fields except its name."""
     if not math.prod(part.sizes):
         return
     ends = [begin + size for begin, size in zip(part.offsets, part.sizes, strict=True)]
@@ -97,12 +97,12 @@ def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
 def read(
     state: Mapping[str, Tensor], files: "Files", local_rank: int, advance: Callable[[], None]
 ) -> dict[str, Tensor]:
-    """Name → what this rank's part of each tensor is in the checkpoint, on the CPU.
+    """Return name → this rank's part of each tensor as it is in the checkpoint, on the CPU.
 
     Args:
         local_rank: ranks of a machine that need the same files begin with different ones, and find
             in its memory what the others had from the disk.
-        advance: called when some of it was read.
+        advance: called each time some bytes were read.
 
     Raises:
         Torn: a file is not as it was written.
@@ -124,7 +124,7 @@ def read(
 
 
 class File:
-    """A shard, of which the header is read."""
+    """A shard whose header has been read."""
 
     def __init__(
         self, name: str, written: Written, opened: Open, advance: Callable[[int], None]
@@ -143,7 +143,7 @@ class File:
         self._content.close()
 
     def fill(self, read: Mapping[str, Tensor], needed: list[Slice]) -> None:
-        """Copy the slices to where they belong."""
+        """Copy the slices to their destinations."""
         steps = [(*cut, one) for one in needed for cut in self._cuts(one)]
         for begin, end, start, lengths, one in sorted(steps, key=lambda step: step[:2]):
             content = self._content.read(begin, end)
@@ -155,7 +155,7 @@ class File:
             into.copy_(part)
 
     def _cuts(self, one: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
-        """(begin and end in the file, begin in the slice, lengths) of what is read at once."""
+        """Yield (begin and end in the file, begin in the slice, lengths) of each piece to read."""
         said = self._header.get(one.name)
         if said is None or tuple(said["shape"]) != one.sizes:
             raise Torn(f"{self._name} does not hold what the marker says of {one.name}")
@@ -173,14 +173,14 @@ def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _span(lengths: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """From a slice's first element to its last, both counted."""
+    """Number of elements from a slice's first element to its last, both included."""
     return 1 + sum((n - 1) * stride for n, stride in zip(lengths, strides, strict=True))
 
 
 def _cut(
     start: tuple[int, ...], lengths: tuple[int, ...], strides: tuple[int, ...], width: int
 ) -> Iterator[tuple[tuple, tuple]]:
-    """(begin, lengths) of pieces of a slice: of few bytes, and without large gaps in them."""
+    """Yield (begin, lengths) of pieces of a slice, each of few bytes and without large gaps."""
     span, wanted = _span(lengths, strides) * width, math.prod(lengths) * width
     dimension = next((d for d, length in enumerate(lengths) if length > 1), None)
     run = wanted // lengths[dimension] if dimension is not None else wanted
@@ -203,6 +203,6 @@ def _typed(content: memoryview, dtype: torch.dtype) -> Tensor:
 
 @torch.no_grad()
 def commit(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
-    """Write what was read into the state's tensors; ``read`` is empty afterwards."""
+    """Write what was read into the state's tensors; empties ``read``."""
     for name, tensor in state.items():
         local(tensor).copy_(read.pop(name))

@@ -1,11 +1,12 @@
-"""What the ranks tell each other about a checkpoint: through the job's store, and not in its time.
+"""Exchange between the ranks about a checkpoint, through the job's store, free of its timeout.
 
-A round: every rank says something, rank 0 answers once. A rank asks the store some five times, and
-while it waits twice a second; rank 0 once more for each rank. Nobody gets what all others said.
+In a round every rank says something, and rank 0 answers once. A rank makes some five requests to
+the store, and two per second while it waits; rank 0 makes one more for each rank. No rank gets what
+all others said.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
-an hour: whoever gets on says so (``pulse``), and the others wait while anybody does. The patience
-counts from the last sign of anyone, so of what hangs the others notice when all else is done.
+an hour: a rank that makes progress says so (``pulse``), and the others wait while any does. The
+patience counts from the last sign of any rank, so a hang is noticed once all other work is done.
 """
 
 import json
@@ -19,10 +20,10 @@ import torch.distributed as dist
 
 from trainyard.common.errors import LostRankError, TrainingError
 
-LOOK = 5.0  # seconds between two looks at whether anybody gets on
+LOOK = 5.0  # seconds between two looks at whether any rank makes progress
 SOON, LATER = 0.005, 0.5
-"""Seconds between two looks for an answer, at first and when it is long in coming. The store's own
-wait would log two lines at each end of its time, on every rank."""
+"""Seconds between two looks for an answer: at first, and when it takes long. The store's own wait
+would log two lines on every rank each time it runs out."""
 WELL, FAILED = b"+", b"-"
 NAMED = 8  # ranks, in a message
 
@@ -30,7 +31,7 @@ Choice = Callable[[Sequence[Any]], Any]
 
 
 def packed(value: Any) -> bytes:
-    """A value of JSON as bytes, small."""
+    """Return a JSON value as compressed bytes."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
 
 
@@ -39,7 +40,7 @@ def unpacked(content: bytes) -> Any:
 
 
 class Alone:
-    """Of a process that no other one waits for."""
+    """The counterpart of ``Meeting`` for a single process, which has no others to wait for."""
 
     rank, world = 0, 1
 
@@ -64,11 +65,11 @@ class Alone:
 
 
 class Meeting:
-    """This rank's place among the ``world`` ranks; every rank makes the same calls in order.
+    """One rank's place among the ``world`` ranks; every rank makes the same calls in order.
 
     Args:
-        store: of these ranks' meetings only, by a connection that nobody else uses.
-        patience_seconds: how long nobody may get on until those that wait give up.
+        store: store for these ranks' meetings only, over a connection that nothing else uses.
+        patience_seconds: how long no rank may make progress before waiting ranks give up.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class Meeting:
         self._given_up = False
 
     def decide(self, mine: Any, choose: Choice, *, wanted: bool = True) -> Any:
-        """What rank 0 chooses, on every rank, knowing what each of them says.
+        """Return on every rank what rank 0 chooses, knowing what each of them says.
 
         Args:
-            wanted: whether this rank wants to know it; else None is returned.
+            wanted: whether this rank needs the result; else None is returned.
 
         Raises:
             TrainingError: rank 0 cannot choose; with its reason.
-            LostRankError: a rank does not come, and nobody gets on.
+            LostRankError: a rank does not come, and none makes progress.
         """
         name = self._said(mine)
         if self.rank == 0:
@@ -96,7 +97,9 @@ class Meeting:
         return self._heard(name, f"{name}/answer" if wanted else None)
 
     def deal(self, mine: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
-        """This rank's part of what rank 0 chooses, knowing what each rank says; as ``decide``."""
+        """Return this rank's share of what rank 0 chooses from all answers; else like
+        ``decide``.
+        """
         name = self._said(mine)
 
         def parts(said: Sequence[Any]) -> dict[str, Any]:
@@ -108,26 +111,26 @@ class Meeting:
         return self._heard(name, f"{name}/answer/{self.rank}")
 
     def offer(self, name: str, content: bytes) -> None:
-        """Leave something for whoever asks, if it is not there yet; before a round."""
+        """Store something for other ranks to read, unless it exists; call before a round."""
         if not self._store.check([name]):
             self._store.set(name, content)
 
     def offered(self, name: str) -> bytes:
-        """What somebody offered before a round."""
+        """Return what a rank offered under ``name`` before a round."""
         return self._store.get(name)
 
     def pulse(self) -> None:
-        """Say that this rank gets on; as often as it likes."""
+        """Report that this rank makes progress; may be called as often as you like."""
         if time.monotonic() - self._pulsed > self._look:
             self._store.add("pulse", 1)
             self._pulsed = time.monotonic()
 
     def give_up(self) -> None:
-        """Let a thread that waits end soon: a rank is known to be gone."""
+        """Make a waiting thread end soon: a rank is known to be gone."""
         self._given_up = True
 
     def _said(self, mine: Any) -> str:
-        """Say this rank's part of the next round; the round's name."""
+        """Publish this rank's part of the next round; return the round's name."""
         self._round += 1
         name = str(self._round)
         self._store.set(f"{name}/{self.rank}", packed(mine))
@@ -136,7 +139,7 @@ class Meeting:
         return name
 
     def _answer(self, name: str, choose: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
-        """Rank 0's part of a round."""
+        """Act as rank 0 in a round: collect the answers, and publish the choice."""
         self._wait(f"{name}/all", name)
         keys = [f"{name}/{rank}" for rank in range(self.world)]
         answers: dict[str, Any] = {}
@@ -161,7 +164,7 @@ class Meeting:
         return unpacked(self._store.get(key)) if key else None
 
     def _wait(self, key: str, name: str) -> None:
-        """Until a key is there, while anybody gets on."""
+        """Wait until a key exists, as long as any rank makes progress."""
         since = looked = time.monotonic()
         pause, last = SOON, -1
         while not self._store.check([key]):
@@ -181,16 +184,16 @@ class Meeting:
                 )
 
     def _missing(self, name: str) -> str:
-        """Who does not come: the first rank that asks finds it out, and tells the others."""
-        told = f"{name}/missing"
+        """Return which ranks do not come; the first rank that asks finds out for the others."""
+        key = f"{name}/missing"
         if self._store.add(f"{name}/asked", 1) > 1:
             end = time.monotonic() + self._look
             while time.monotonic() < end:
-                if self._store.check([told]):
-                    return self._store.get(told).decode()
+                if self._store.check([key]):
+                    return self._store.get(key).decode()
                 time.sleep(SOON)
         found = self._named(name)
-        self._store.set(told, found)
+        self._store.set(key, found)
         return found
 
     def _named(self, name: str) -> str:
@@ -202,7 +205,7 @@ class Meeting:
         return f"rank {', '.join(map(str, first))}{others}"
 
     def _absent(self, name: str, ranks: range) -> Iterator[int]:
-        """Those that have said nothing; asked for by halves, not one by one."""
+        """Yield the ranks that have said nothing, searched for by bisection."""
         if self._store.check([f"{name}/{rank}" for rank in ranks]):
             return
         if len(ranks) == 1:

@@ -1,7 +1,7 @@
-"""One save: from a copy of the state in memory to the marker of a checkpoint that is whole.
+"""One save: from a copy of the state in memory to the marker of a complete checkpoint.
 
-What every rank waits for, in the background and through the store: the folder is clear; every file
-is written; the marker is. Rank 0 gets a hash of each rank, and each machine the marker once.
+Every rank waits, in the background and through the store, until the folder is clear, every file
+is written, and the marker is. Rank 0 gets a hash from each rank, each machine the marker once.
 """
 
 import json
@@ -28,7 +28,7 @@ from trainyard.common.errors import TrainingError
 
 
 class Share:
-    """What this rank writes of every checkpoint: agreed on at the first save, then kept.
+    """The part of every checkpoint that this rank writes: agreed on at the first save, then kept.
 
     Attributes:
         table: which rank writes what; on rank 0 only.
@@ -42,7 +42,7 @@ class Share:
         self._writer: Writer | None = None
 
     def write(self, path: Path, advance: Callable[[], None]) -> Written | None:
-        """Have this rank's file written; None when others write all that it holds."""
+        """Have this rank's file written; None if other ranks write all that it holds."""
         if self.image is None:
             return None
         self._writer = self._writer or Writer(self.image.descriptor, self.image.size)
@@ -54,7 +54,7 @@ class Share:
         return Written(bytes=self.image.size, sha256=sha256)
 
     def rest(self) -> None:
-        """End the writing process; the next save starts another."""
+        """End the writing process; the next save starts a new one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -66,12 +66,13 @@ class Share:
 
 
 def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
-    """(names of what this rank holds and another one writes, who writes what); all ranks call it.
+    """Agree on who writes what: (names held here that another rank writes, table). Run on all
+    ranks.
 
     The table is on rank 0 only; it is empty elsewhere.
     """
-    told, table = Told.of(parts), Table(layouts=(), tensors={})
-    meeting.offer(f"names/{told.digest}", told.names)
+    report, table = Told.of(parts), Table(layouts=(), tensors={})
+    meeting.offer(f"names/{report.digest}", report.names)
 
     def shared(said: Sequence[Any]) -> list[list[str]]:
         nonlocal table
@@ -80,16 +81,16 @@ def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str
         table = shares.table
         return [sorted(shares.not_written[rank]) for rank in range(len(said))]
 
-    return set(meeting.deal((told.digest, told.layouts), shared)), table
+    return set(meeting.deal((report.digest, report.layouts), shared)), table
 
 
 def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
-    """What this rank holds."""
+    """Return name → the part of that tensor that this rank holds."""
     return {name: part_of(name, tensor) for name, tensor in state.items()}
 
 
 def name_of(rank: int) -> str:
-    """The file that a rank writes, as torch's own writer calls it."""
+    """Return the name of the file that a rank writes, the same as torch's own writer uses."""
     return f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
 
 
@@ -101,11 +102,11 @@ def write(
     said: Marker,
     keep: int,
 ) -> None:
-    """Every rank's part, then the marker, then delete what need not be kept.
+    """Write every rank's part, then the marker, then delete checkpoints that are no longer kept.
 
     Args:
         leads: whether this rank looks after its machine's folder.
-        said: step, loss and lineage.
+        said: marker with step, loss and lineage.
 
     Raises:
         TrainingError: a rank cannot write; on every rank.
@@ -136,10 +137,10 @@ def _together(
     choose: Callable[[list[Any]], Any],
     wanted: bool = False,
 ) -> Any:
-    """Do something on every rank, and choose by what came of it; fails on all if on one.
+    """Run ``act`` on every rank; rank 0 chooses by the results. Fails on all ranks if on one.
 
     Args:
-        wanted: whether this rank wants to know what is chosen.
+        wanted: whether this rank needs the choice.
     """
     try:
         mine = {"is": act()}
@@ -169,7 +170,7 @@ def _marker(said: Marker, table: Table, written: Sequence[Any]) -> str:
 def prune(folder: Path, keep: int) -> None:
     """Keep the newest ``keep`` complete checkpoints, and the best one.
 
-    One whose marker is damaged is neither counted nor deleted: what it was worth is not known.
+    A checkpoint with a damaged marker is neither counted nor deleted: its worth is unknown.
     """
     found = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
     said = {step: read for step, read in found.items() if read}
@@ -185,18 +186,18 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def make_anew(folder: Path) -> None:
-    """An empty folder, also where another machine makes the same one anew at the same time."""
+    """Create an empty folder, also if another machine does so at the same time."""
     clear(folder)
-    with suppress(FileExistsError):  # by another, which makes it again if it is what it clears
+    with suppress(FileExistsError):  # by another machine, which creates it again if it clears it
         folder.mkdir(parents=True)
 
 
 def clear(path: Path) -> None:
-    """Make place: a folder goes with all that is in it, and so does a file of that name."""
+    """Remove what is at ``path``: a folder with all its contents, or a file."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return
-    with suppress(IsADirectoryError):  # another machine, whose folder it is too, has just made it
+    with suppress(IsADirectoryError):  # another machine that shares the folder has just created it
         path.unlink(missing_ok=True)
 
 
@@ -212,13 +213,13 @@ HELD_BACK = (signal.SIGTERM, signal.SIGINT)
 
 
 class Writer:
-    """The process, from its start to ``close``."""
+    """The writing process, from its start to ``close``."""
 
     def __init__(self, image: int, size: int) -> None:
-        """``image``: the descriptor of the memory that it writes ``size`` bytes of."""
+        """Start the process; ``image``: descriptor of the ``size`` bytes that it writes."""
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
-        # What is started inherits it: a stop of the job must not tear what is being written.
+        # The process inherits the blocked signal: a stop must not tear the file being written.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             self._process = subprocess.Popen(
@@ -233,10 +234,10 @@ class Writer:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def write(self, path: Path, advance: Callable[[], None]) -> str:
-        """Have the image written to ``path``; the hash of its blocks' hashes.
+        """Have the image written to ``path``; return the hash of its block hashes.
 
         Args:
-            advance: called when some of it is written.
+            advance: called each time some of it is written.
 
         Raises:
             TrainingError: it could not be written, or the process is gone.
@@ -262,7 +263,7 @@ class Writer:
         )
 
     def close(self) -> None:
-        """Let it end, and wait for that."""
+        """Let the process end, and wait for it."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()

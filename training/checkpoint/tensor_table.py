@@ -1,10 +1,10 @@
-"""Which file of a checkpoint has which part of which tensor. No torch: markers are read with it.
+"""Table of the tensors' parts in a checkpoint's files. Markers are read with it: no torch.
 
-Of what several ranks hold (all of it with DDP, a shard's copies with a hybrid, norms under tensor
-parallelism) one writes it, the one that has the least to write so far: as torch's own
-``dedup_save_plans``. Rank 0 decides, once for a training. What it is told grows little with the
-tensors: most have the same shape and lie in the same way, so a rank names its few layouts and, for
-each tensor, which of them it is; and ranks whose tensors are alike say those only once.
+What several ranks hold (everything with DDP, a shard's copies with a hybrid, norms under tensor
+parallelism) is written by the one with the least to write so far, as in torch's own
+``dedup_save_plans``. Rank 0 decides, once for a training. What it receives grows little with the
+tensors: most share shape and layout, so a rank names its few layouts and, for
+each tensor, one of these; and ranks with the same tensors send their names only once.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ WIDTHS = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""Types of safetensors → bytes of an element."""
+"""Name of a safetensors type → bytes per element."""
 
 Numbers = tuple[int, ...]
 Spread = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
@@ -36,12 +36,12 @@ Spread = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a rank holds of a tensor."""
+    """The part of a tensor that a rank holds."""
 
     dtype: str
-    """As safetensors calls it."""
+    """Type under safetensors' name."""
     shape: Numbers
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     offsets: Numbers
     sizes: Numbers
 
@@ -51,26 +51,26 @@ class Part:
 
 
 class Layout(BaseModel):
-    """How tensors of one shape lie in the files."""
+    """How tensors of one shape are distributed over the files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     shape: Numbers
     pieces: tuple[tuple[int, Numbers, Numbers], ...]
-    """(number of the file, offsets, sizes)."""
+    """Pieces of the tensor: (number of the file, offsets, sizes)."""
 
 
 class Table(BaseModel):
-    """All tensors of a checkpoint."""
+    """Location of each tensor of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     layouts: tuple[Layout, ...]
     tensors: dict[str, tuple[str, int]]
-    """Name → (type, number of its layout)."""
+    """Name → (type, index of its layout)."""
 
     def renumbered(self, numbers: Mapping[int, int]) -> "Table":
-        """The same with other numbers for the files."""
+        """Return the same table with other numbers for the files."""
         layouts = [
             Layout(shape=one.shape, pieces=[(numbers[n], o, s) for n, o, s in one.pieces])
             for one in self.layouts
@@ -79,18 +79,18 @@ class Table(BaseModel):
 
     @property
     def files(self) -> list[int]:
-        """Numbers of the files that hold something."""
+        """Numbers of the files that hold a part of a tensor."""
         return sorted({number for one in self.layouts for number, _, _ in one.pieces})
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a rank holds, as it says it."""
+    """A rank's report to rank 0 about the tensors that it holds."""
 
     names: bytes
-    """Name → (type, number of a layout), JSON, compressed; alike on many ranks."""
+    """Name → (type, index of a layout) as compressed JSON; identical on many ranks."""
     layouts: tuple[tuple[Numbers, Numbers, Numbers], ...]
-    """(shape, offsets, sizes)."""
+    """Layouts: (shape, offsets, sizes) each."""
 
     @property
     def digest(self) -> str:
@@ -98,7 +98,7 @@ class Told:
 
     @classmethod
     def of(cls, parts: Mapping[str, Part]) -> "Told":
-        """``parts``: name → what this rank holds of it."""
+        """Build the report; ``parts``: name → the part that this rank holds."""
         numbers: dict[tuple[Numbers, Numbers, Numbers], int] = {}
         names = {}
         for name, part in parts.items():
@@ -109,12 +109,12 @@ class Told:
 
 @dataclass
 class Shares:
-    """Who writes what."""
+    """The decision which rank writes what."""
 
     table: Table
-    """With ranks for the files' numbers."""
+    """Table whose file numbers are ranks."""
     not_written: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Rank → names of what it holds and another rank writes."""
+    """Rank → names of tensors that it holds and another rank writes."""
 
 
 def share_out(
@@ -124,10 +124,10 @@ def share_out(
 
     Args:
         names: digest → ``Told.names``.
-        ranks: of each rank the digest, and ``Told.layouts``.
+        ranks: digest and ``Told.layouts`` of each rank.
 
     Raises:
-        TrainingError: the parts of a tensor are not all of it.
+        TrainingError: the parts of a tensor do not cover it.
     """
     by_digest: dict[str, list[tuple[int, list[tuple[Numbers, ...]]]]] = defaultdict(list)
     for rank, (digest, layouts) in enumerate(ranks):
@@ -143,7 +143,7 @@ def share_out(
 
 
 def _spread(key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]) -> tuple[Any, Spread]:
-    """(shape, parts) of the tensors that these ranks hold in this way."""
+    """Return (shape, parts) of the tensors that these ranks hold in this way."""
     found: dict[tuple[Numbers, Numbers], list[int]] = defaultdict(list)
     shape: Numbers = ()
     for digest, number in key:
@@ -170,7 +170,7 @@ def _share(
         _check_whole(name, shape, spread)
         if any(len(ranks) > 1 for _, _, ranks in spread):
             pieces = _chosen(name, WIDTHS[types[name]], spread, loads, shares.not_written)
-        else:  # nothing to decide, and so once for all tensors that lie in this way
+        else:  # nothing to decide: computed once for all tensors with this layout
             pieces = settled.setdefault(key, tuple((ranks[0], o, s) for o, s, ranks in spread))
         number = layouts.setdefault((shape, pieces), len(layouts))
         tensors[name] = types[name], number
@@ -207,12 +207,13 @@ def _check_whole(name: str, shape: Numbers, spread: Spread) -> None:
 
 
 OFFSETS = "DCP_SHARDING_INFO"
-"""Where torch's HuggingFaceStorageReader looks for a part's offsets: it reads our files, too."""
+"""Metadata key from which torch's HuggingFaceStorageReader takes a part's offsets; it can read our
+files."""
 LONGEST = 2**30  # bytes; more than any file of tensors begins with
 
 
 def made(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
-    """The beginning of a safetensors file; and where, behind it, each tensor lies."""
+    """Return the header of a safetensors file, and where each tensor lies behind it."""
     offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
     said: dict[str, object] = {
         "__metadata__": {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
@@ -232,18 +233,18 @@ def made(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[s
 
 
 def parsed(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any], int]:
-    """A safetensors file's header, and where its data begin.
+    """Return a safetensors file's header, and the offset at which its data begin.
 
     Args:
-        read: gives the bytes from one place to another.
+        read: returns the bytes from one offset to another.
 
     Raises:
-        Torn: it is none.
+        Torn: it is not a valid header.
     """
     length = int.from_bytes(read(0, 8), "little")
     if length > LONGEST:
-        raise Torn(f"a header of {length} bytes is none of safetensors'")
+        raise Torn(f"a header of {length} bytes is not one of safetensors'")
     try:
         return json.loads(bytes(read(8, 8 + length))), 8 + length
     except ValueError:
-        raise Torn("a header is no JSON") from None
+        raise Torn("a header is not JSON") from None

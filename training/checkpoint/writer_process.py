@@ -1,11 +1,11 @@
-"""The process that writes a rank's files of checkpoints. It imports the standard library alone.
+"""The process that writes a rank's checkpoint files. It imports the standard library only.
 
 python -m training.checkpoint.writer_process <image's descriptor> <its bytes> <the rank's pid>
 
-It reads a path a line (JSON), writes the image there with its hashes beside it, and answers with
-lines of JSON: ``{"written": 67108864}`` as it gets on, and at last ``{"sha256": "…"}`` or
-``{"error": "…"}``. It ends with its rank, even one that was killed, and leaves no half file under a
-file's name. SIGTERM is blocked in it by its rank: what was begun is written while the rank ends.
+It reads one path per line (JSON), writes the image there with its hashes beside it, and answers
+with lines of JSON: ``{"written": 67108864}`` during the work, and finally ``{"sha256": "…"}`` or
+``{"error": "…"}``. It ends with its rank, even if that was killed, and leaves no partial file under
+a final name. Its rank blocks SIGTERM in it: a file that was begun is written while the rank ends.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 from training.checkpoint.block_hashes import BLOCK, digests, hashes_path
 from trainyard.common import atomic_file
 
-AT_ONCE = 256 * BLOCK  # 4 MiB: what it has in memory
+AT_ONCE = 256 * BLOCK  # 4 MiB: bytes in memory at a time
 SAY = 16  # of these between two lines
 LOOK = 1.0  # seconds between two looks at whether the rank lives
 
@@ -30,10 +30,10 @@ class Orphaned(Exception):  # noqa: N818
 
 
 def write(path: Path, image: int, size: int, rank: int) -> str:
-    """Write the file and its hashes, which are taken on the way; returns the hash of the hashes.
+    """Write the file and its hashes, computed on the way; return the hash of the hashes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
         Orphaned: ``rank`` is not this process's parent any more.
     """
     content, found = bytearray(AT_ONCE), bytearray()
@@ -53,12 +53,12 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
 
 
 def say(**what: Any) -> None:
-    """One line to the rank."""
+    """Print one line of JSON for the rank."""
     print(json.dumps(what), flush=True)
 
 
 def lines(rank: int) -> Any:
-    """The rank's lines, until it is gone or has no more."""
+    """Yield the rank's lines until it is gone or sends no more."""
     while os.getppid() == rank:
         if select.select([sys.stdin], [], [], LOOK)[0]:
             line = sys.stdin.readline()

@@ -1,1 +1,1 @@
-"""Finds what a workload does not keep of its contract (``training.workloads``), and says where."""
+"""Finds where a workload breaks its contract (``training.workloads``), and says where."""

@@ -1,4 +1,4 @@
-"""The rules of a workload's contract: each is a function that yields what breaks it."""
+"""The rules of a workload's contract: each is a function that yields the faults it finds."""
 
 import inspect
 import traceback
@@ -16,16 +16,16 @@ OURS = CHECKOUT / "training"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that does not hold."""
+    """One violation of a rule."""
 
     found: str
-    """What was seen, with its numbers."""
+    """Observation, with its numbers."""
 
     where: str
     """File and line, or the name of what to look at."""
 
     fix: str
-    """What to do."""
+    """Suggested fix."""
 
 
 class NotChecked(Exception):
@@ -34,28 +34,28 @@ class NotChecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One demand on a workload."""
+    """One requirement on a workload."""
 
     name: str
     says: str
-    """What holds when it is kept."""
+    """Statement that is true if the rule is kept."""
 
     check: Callable[[Trial], Iterator[Fault]]
     needs: tuple[str, ...]
-    """Rules without which it cannot be checked."""
+    """Names of rules that must hold before this one can be checked."""
 
     fix: str
-    """What to do when the workload's code raises."""
+    """Suggested fix if the workload's code raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a rule."""
+    """Result of checking a rule."""
 
     rule: Rule
     faults: Sequence[Fault]
     why_not: str = ""
-    """Why it was not checked; empty where it was."""
+    """Reason why it was not checked; empty if it was."""
 
 
 RULES: list[Rule] = []
@@ -64,7 +64,7 @@ RULES: list[Rule] = []
 def rule(
     name: str, says: str, *, needs: tuple[str, ...] = ("runs",), fix: str = "mend what raises"
 ) -> Callable[[Callable[[Trial], Iterator[Fault]]], Callable[[Trial], Iterator[Fault]]]:
-    """Add a rule to the contract; rules are checked in the order in which they are added."""
+    """Add a rule to the contract; rules are checked in the order in which they were added."""
 
     def add(check: Callable[[Trial], Iterator[Fault]]) -> Callable[[Trial], Iterator[Fault]]:
         RULES.append(Rule(name, says, check, needs, fix))
@@ -87,7 +87,7 @@ def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
 
 
 def place(workload: Any, *methods: str) -> str:
-    """Where a method of the workload is written: the first that is the user's own, if one is."""
+    """Return where a method of the workload is defined: the first of the user's own, if any."""
     own = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
     method = (own or methods)[0]
     try:
@@ -99,7 +99,7 @@ def place(workload: Any, *methods: str) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """The innermost line of the user's own code that an error came through."""
+    """Return the innermost line of the user's own code that an error came through."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_own(frame.filename)]
     frame = (own or list(frames))[-1]
@@ -107,13 +107,13 @@ def raised_at(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """An error in one line."""
+    """Return an error in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 def short(file: str) -> str:
-    """Below the current folder, where it is."""
+    """Return a path relative to the current folder, if it is below it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
@@ -123,14 +123,14 @@ def _judged(trial: Trial, one: Rule) -> Verdict:
         return Verdict(one, list(one.check(trial)))
     except NotChecked as reason:
         return Verdict(one, (), str(reason))
-    except Exception as error:  # whatever the workload's code raises is what is looked for
+    except Exception as error:  # any exception of the workload's code is a finding
         if _is_ours(error.__traceback__):
             raise
         return Verdict(one, [Fault(told(error), raised_at(error), one.fix)])
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
-    """Whether nothing of the user's, nor of the defaults', had a part in it."""
+    """Return whether neither the user's code nor the defaults took part in the error."""
     names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
     return all(name.is_relative_to(OURS / "trying") for name in names)
 

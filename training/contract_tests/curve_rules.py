@@ -1,4 +1,4 @@
-"""Rules of whole trainings, on real processes: interrupted, repeated, shared by two ranks."""
+"""Rules of whole trainings on real processes: interrupted, repeated, shared by two ranks."""
 
 import json
 import socket
@@ -32,8 +32,8 @@ SETTINGS: dict[str, Any] = {
     "mlflow_tracking_uri": "off",
 }
 CLOSE = 1e-4
-"""Relative difference of losses in float32 that is rounding: 1.8e-7 was measured over 100 steps of
-a transformer; what adds up in another order in a larger model may be more."""
+"""Relative difference of float32 losses that counts as rounding: 1.8e-7 was measured over 100 steps
+of a transformer; sums in another order in a larger model may differ more."""
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp"},
@@ -41,7 +41,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "tensor_parallel": {"strategy": "ddp", "tensor_parallel": 2},
     "pipeline_parallel": {"strategy": "ddp", "pipeline_parallel": 2},
 }
-"""On two ranks."""
+"""Name → settings of the strategies tried on two ranks."""
 
 PATIENCE = 300  # seconds that the trainings of one plan may take
 
@@ -114,9 +114,9 @@ def alike(trial: Trial) -> Iterator[Fault]:
 
 
 def _supported(trial: Trial) -> list[str]:
-    """Strategies that the workload says it supports."""
+    """Return the strategies that the workload says it supports."""
     typed = trial.spec.config.model_validate(dict(trial.settings))
-    drawn = by_batch(trial.one, trial.model())  # with a split, such a training is another one
+    drawn = by_batch(trial.one, trial.model())  # if so, a split changes the training
     splits = {"tensor_parallel": (2, 1), "pipeline_parallel": (1, 2)}
     return [
         name
@@ -127,7 +127,7 @@ def _supported(trial: Trial) -> list[str]:
 
 @cache
 def _first(trial: Trial) -> Results:
-    """One process: the whole training, and one that is interrupted."""
+    """Run one process: the whole training, and one that is interrupted."""
     cases = [
         Case("whole", SETTINGS, str(_work(trial) / "whole")),
         Case("interrupted", SETTINGS, str(_work(trial) / "interrupted"), stop_at=SAVED),
@@ -137,7 +137,7 @@ def _first(trial: Trial) -> Results:
 
 @cache
 def _second(trial: Trial) -> Results:
-    """Another process: the interrupted training goes on, and the whole one comes again."""
+    """Run another process: the interrupted training goes on, and the whole one runs again."""
     cases = [
         Case("resumed", SETTINGS, str(_work(trial) / "interrupted")),
         Case("again", SETTINGS, str(_work(trial) / "again")),
@@ -147,7 +147,7 @@ def _second(trial: Trial) -> Results:
 
 @cache
 def _ranks(trial: Trial, names: Sequence[str]) -> Results:
-    """Two ranks."""
+    """Run the trainings ``names`` on two ranks."""
     cases = [
         Case(name, SETTINGS | STRATEGIES[name], str(_work(trial) / name), port=_free())
         for name in names
@@ -165,7 +165,7 @@ def _run(
     *,
     seed: int = 1,
 ) -> Results:
-    """Rank 0's results; what another rank raised counts where rank 0 raised nothing."""
+    """Run the cases; return rank 0's results, or another rank's error if rank 0 raised none."""
     out = _work(trial) / f"{name}.json"
     settings = dict(trial.settings)
     plan = Plan(trial.name, settings, str(trial.folder), cases, str(out))
@@ -205,7 +205,7 @@ def _errors(results: Results) -> Iterator[Fault]:
 
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """In words; empty where there is none."""
+    """Describe the difference in words; empty if there is none."""
     for what in ("losses", "validation"):
         for step, value in other[what].items():
             if one[what][step] != value:

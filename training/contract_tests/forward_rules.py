@@ -13,7 +13,7 @@ from training.contract_tests.trial import SAMPLES, SEED, Trial, losses, mode
 from training.microbatches import MicroBatches, by_batch
 
 CLOSE = 1e-4
-"""Relative: a sum in float32 in another order differs by less."""
+"""Relative tolerance: a float32 sum in another order differs by less."""
 
 
 @rule(
@@ -78,9 +78,9 @@ def _first_dimension(
 def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
     where = place(trial.one, "loss")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
-        told = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
+        shown = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
         yield Fault(
-            f"loss() gives {told}, expected one floating-point number, 0-dim",
+            f"loss() gives {shown}, expected one floating-point number, 0-dim",
             where,
             "sum over all samples and units: reduction='sum', or .sum()",
         )
@@ -214,7 +214,7 @@ def _foreign() -> dict[str, str]:
 
 @rule("units fit the loss", "the units are what the loss looks at")
 def counted(trial: Trial) -> Iterator[Fault]:
-    """Which places of the outputs the loss looks at is seen by its gradient."""
+    """Compare the units with the outputs that the loss depends on, found by its gradient."""
     workload, model, batch = trial.one, trial.model(), trial.batch()
     outputs = losses(workload, model, batch)[0].detach().requires_grad_()
     gradient = torch.autograd.grad(workload.loss(outputs, batch), outputs)[0] != 0
@@ -241,7 +241,7 @@ def reached(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     solver, missing = torch.optim.Adam(trained.values(), 1e-3), set(trained)
-    for _ in range(3):  # what begins at zero lets gradients through after a step
+    for _ in range(3):  # weights that begin at zero let gradients through after a step
         solver.zero_grad()
         losses(trial.one, model, trial.batch())[1].backward()
         missing -= {n for n, p in trained.items() if p.grad is not None and p.grad.any()}

@@ -1,4 +1,4 @@
-"""Rules of how raw records become samples."""
+"""Rules for how raw records become samples."""
 
 import json
 import os
@@ -24,7 +24,7 @@ load_packing(sys.argv[1], read_settings(sys.argv[2]))
 
 
 def environment(seed: int) -> dict[str, str]:
-    """A subprocess's: with this one's path, and another order of sets and of ``hash``."""
+    """Return a subprocess's environment: the same path, other orders of sets and ``hash``."""
     path = os.pathsep.join([str(CHECKOUT), *(one or os.getcwd() for one in sys.path)])
     return os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
 
@@ -32,9 +32,9 @@ def environment(seed: int) -> dict[str, str]:
 def shard(
     name: str, settings: str, raw: Path, work: Path, *, folders: Sequence[str] = TWICE
 ) -> Mapping[str, str]:
-    """Run a shard job for each of ``folders``, at once, in ``work``; folder → why it failed.
+    """Run concurrent shard jobs, one per folder, in ``work``; return folder → why it failed.
 
-    The reason is empty where it did not.
+    The reason is empty if it did not.
     """
     jobs = {}
     for seed, folder in enumerate(folders, 1):

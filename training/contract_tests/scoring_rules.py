@@ -1,4 +1,4 @@
-"""Rules of what evaluate, the gate and an endpoint ask of a workload."""
+"""Rules for what evaluate, the gate and an endpoint need from a workload."""
 
 import math
 from collections.abc import Iterator
@@ -83,17 +83,17 @@ def measured(trial: Trial) -> Iterator[Fault]:
 
 
 def _table(trial: Trial, model: nn.Module) -> dict[str, np.ndarray]:
-    """All blocks as one."""
+    """Return all blocks as one table."""
     return joined(list(trial.one.scores(model, trial.test)))
 
 
 def joined(blocks: list[Block]) -> dict[str, np.ndarray]:
-    """Blocks one after the other."""
+    """Join blocks, one after the other."""
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def _columns(trial: Trial) -> list[str]:
-    """What a row must have."""
+    """Return the columns that a row must have."""
     spec = trial.spec
     compared = spec.metrics if spec.compared_in is None else spec.compared_in
     return ["example", "group", *(f"{n}.{part}" for n in compared for part in ("sum", "weight"))]

@@ -1,4 +1,4 @@
-"""Rules of what a checkpoint holds: everything that a training goes on from."""
+"""Rules for what a checkpoint holds: everything that a training needs to resume."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,7 @@ def registered(trial: Trial) -> Iterator[Fault]:
 
 
 def _hidden(value: Any) -> Iterator[nn.Module | Tensor]:
-    """Weights and layers in a plain attribute."""
+    """Yield weights and layers that a plain attribute holds."""
     if isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad):
         yield value
     elif isinstance(value, Mapping):
@@ -89,13 +89,13 @@ def saved(trial: Trial) -> Iterator[Fault]:
 
 
 def _unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
-    """Attributes and buffers that ``state_dict`` has not, copied."""
+    """Return copies of attributes and buffers that ``state_dict`` does not contain."""
     found = {f"workload.{n}": v for n, v in vars(workload).items() if _plain(v)}
     for path, module in model.named_modules():
         kept = module._non_persistent_buffers_set
-        told = {name: module._buffers[name] for name in kept}
-        told |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _plain(v)}
-        found |= {f"model.{path}.{n}".replace("..", "."): v for n, v in told.items()}
+        attributes = {name: module._buffers[name] for name in kept}
+        attributes |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _plain(v)}
+        found |= {f"model.{path}.{n}".replace("..", "."): v for n, v in attributes.items()}
     return {n: v.detach().clone() if isinstance(v, Tensor) else v for n, v in found.items()}
 
 
@@ -111,7 +111,7 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-@rule("export and restore", "the model that is handed on is the one that was trained")
+@rule("export and restore", "the exported model is the one that was trained")
 def exported(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -131,8 +131,8 @@ def exported(trial: Trial) -> Iterator[Fault]:
 
 def _reopened(trial: Trial, model: nn.Module, state: dict[str, Tensor]) -> Iterator[Fault]:
     with tempfile.TemporaryDirectory() as name:
-        told = {"workload": trial.name, "workload_config": dict(trial.settings)}
-        artifact.save(Path(name), Held(state), trial.one, told, [])
+        description = {"workload": trial.name, "workload_config": dict(trial.settings)}
+        artifact.save(Path(name), Held(state), trial.one, description, [])
         workload, opened, _ = artifact.open_artifact(Path(name))
     with mode(model, training=False), torch.no_grad():
         before, _ = losses(trial.one, model, trial.batch())

@@ -1,4 +1,4 @@
-"""A workload on its sample data, as the rules try it."""
+"""A workload on its sample data, as the contract's rules use it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,22 +19,22 @@ from training.workloads import Workload, WorkloadSpec, load, spec
 
 SEED = 7
 SAMPLES = 8
-"""In the batch that most rules look at."""
+"""Samples in the batch that most rules use."""
 
 Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What is tried: a workload's name, its settings, and a folder with its sharded sample data."""
+    """A workload under test: its name, its settings, and a folder with its sharded sample data."""
 
     name: str
     settings: Mapping[str, Any]
     folder: Path
-    """Holds ``train``, ``validation`` and ``test``."""
+    """Folder with ``train``, ``validation`` and ``test``."""
 
     raw: Path | None = None
-    """The raw sample data, where they are known."""
+    """Folder of the raw sample data, if known."""
 
     @cached_property
     def spec(self) -> WorkloadSpec:
@@ -53,28 +53,28 @@ class Trial:
         return Dataset(self.folder / "test")
 
     def workload(self) -> Workload:
-        """A new one, as the train job makes it."""
+        """Create a new workload, as the train job does."""
         made = load(self.name, self.settings, self.folder / "train")
         made.fit(self.train)
         return made
 
     @cached_property
     def one(self) -> Workload:
-        """One for all rules that do not change it."""
+        """A workload shared by all rules that do not change it."""
         return self.workload()
 
     def model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
-        """A model with fresh weights."""
+        """Create a model with fresh weights."""
         torch.manual_seed(seed)
         return (workload or self.one).model()
 
     @cached_property
     def samples(self) -> Samples:
-        """SAMPLES of the training split, spread over it."""
+        """SAMPLES samples of the training split, spread evenly over it."""
         return self.train.read(np.linspace(0, len(self.train) - 1, SAMPLES).astype(np.int64))
 
     def batch(self, start: int = 0, stop: int = SAMPLES) -> Batch:
-        """Some of ``samples`` as a batch of its own."""
+        """Return some of ``samples`` as a separate batch."""
         return self._batches.of(copied(part(self.samples, self.train.fields, start, stop)))
 
     @cached_property
@@ -82,18 +82,18 @@ class Trial:
         return Batches(self.one)
 
     def batches(self, dataset: Dataset, size: int = SAMPLES) -> Iterator[tuple[int, Batch]]:
-        """(samples in it, batch), over a whole split."""
+        """Yield (number of samples, batch) over a whole split."""
         for samples in dataset.batches(size):
             yield count_of(samples, dataset.fields), self._batches.of(samples)
 
 
 def copied(samples: Samples) -> Samples:
-    """What nothing else looks at."""
+    """Return a copy of the samples that nothing else refers to."""
     return {name: array.copy() for name, array in samples.items()}
 
 
 def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(outputs in float32 or wider, loss), as a strategy asks for them."""
+    """Return (outputs in float32 or wider, loss), computed as a strategy does."""
     outputs = model(*workload.inputs(batch))
     wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     return wide, workload.loss(wide, batch)
@@ -101,7 +101,9 @@ def losses(workload: Workload, model: nn.Module, batch: Batch) -> tuple[Tensor, 
 
 @contextmanager
 def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Inside, the model trains or evaluates; afterwards every module does what it did."""
+    """Context in which the model trains or evaluates; every module's mode is restored
+    afterwards.
+    """
     before = {module: module.training for module in model.modules()}
     if not training:
         model.eval()

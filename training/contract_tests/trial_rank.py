@@ -1,6 +1,6 @@
-"""One process that trains: ``python -m training.contract_tests.trial_rank PLAN``, a JSON file.
+"""One training process: ``python -m training.contract_tests.trial_rank PLAN``, a JSON file.
 
-As many as the plan's cases need ranks are started, each with the launcher's variables.
+One process is started per rank that the plan's cases need, with the launcher's variables.
 """
 
 import hashlib
@@ -25,34 +25,35 @@ from training.strategies import started
 
 @dataclass(frozen=True)
 class Case:
-    """One training."""
+    """One training to run."""
 
     name: str
     config: dict[str, Any]
     folder: str
-    """Where its checkpoints are."""
+    """Folder of its checkpoints."""
 
     stop_at: int = 0
-    """The step after which it is interrupted; 0: it is not."""
+    """Step after which it is interrupted; 0: never."""
 
     port: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a process does."""
+    """The trainings that a process has to run."""
 
     workload: str
     settings: dict[str, Any]
     data: str
     cases: list[Case]
     out: str
-    """The JSON file that a rank writes, its number behind the name: ``Result`` by case."""
+    """JSON file that a rank writes (the rank's number is appended to the name): ``Result`` by
+    case."""
 
 
 @dataclass
 class Result:
-    """What came of a training."""
+    """Outcome of a training."""
 
     losses: dict[int, float] = field(default_factory=dict)
     validation: dict[int, float] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Result:
 
 
 def weights(state: dict[str, torch.Tensor]) -> str:
-    """The SHA-256 of a model's state, whatever the order of its names."""
+    """Return the SHA-256 of a model's state, independent of the order of its names."""
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())

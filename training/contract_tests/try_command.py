@@ -1,4 +1,4 @@
-"""The command: shard the sample data, check rule by rule, show what was found."""
+"""The command: shard the sample data, check rule by rule, show the findings."""
 
 import sys
 import tempfile
@@ -32,22 +32,22 @@ console = Console()
 
 
 def rules() -> list[Rule]:
-    """All rules, in the order of their modules."""
+    """Return all rules, in the order of their modules."""
     names = [module.__name__ for module in ORDER]
     return sorted(RULES, key=lambda one: names.index(one.check.__module__))
 
 
 def chosen(only: Sequence[str]) -> list[Rule]:
-    """The rules of these names and those that they need; all where none is named.
+    """Return the rules of these names and those that they need; all rules if none is named.
 
     Raises:
-        TrainyardError: there is no such rule.
+        TrainyardError: a rule of this name does not exist.
     """
     known, wanted, waiting = {one.name: one for one in rules()}, set[str](), list(only or ())
     while waiting:
         name = waiting.pop()
         if name not in known:
-            raise TrainyardError(f"--only {name!r}: is no rule; {nearest(name, list(known))}")
+            raise TrainyardError(f"--only {name!r}: is not a rule; {nearest(name, list(known))}")
         wanted.add(name)
         waiting += known[name].needs
     return [one for one in rules() if not only or one.name in wanted]
@@ -56,10 +56,10 @@ def chosen(only: Sequence[str]) -> list[Rule]:
 def attempt(
     name: str, settings: str, raw: Path, work: Path, only: Sequence[str] = ()
 ) -> Iterator[Verdict]:
-    """Check the rules of the contract on ``raw``; ``work`` is an empty folder.
+    """Check the rules of the contract on ``raw``; ``work`` must be an empty folder.
 
     Raises:
-        TrainyardError: there is no such workload, a setting is wrong, or its data cannot be read.
+        TrainyardError: the workload is unknown, a setting is wrong, or its data cannot be read.
     """
     typed = spec(name).config.model_validate(read_settings(settings))
     imports = [one for one in chosen(only) if one.name == "imports"]
@@ -83,7 +83,7 @@ def main(
 ) -> None:
     """Check a workload's contract on sample data: in this process, in others, on two ranks.
 
-    Exits with 1 where something does not hold.
+    Exits with 1 if a rule is broken.
     """
     sys.path[:0] = [str(path.resolve()) for path in (source, Path()) if path]
     began, faults = time.monotonic(), 0

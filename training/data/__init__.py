@@ -1,1 +1,1 @@
-"""Shards of fixed-width samples: the manifest, the writer, the reader, the order of samples."""
+"""Shards of fixed-width samples: manifest, writer, reader, order of samples."""

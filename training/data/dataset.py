@@ -3,9 +3,9 @@
 A batch takes rows from many shards, perhaps from as many shards as it has rows. Going through them
 shard by shard costs microseconds a shard and copies every row twice: measured on rows of 4 KB from
 9 shards, 910 M tokens/s where one memory map gives 2,100, and 210 from 1,000 shards. Memory itself
-can be indexed instead: as an array that begins at the lowest of the rows, with an element at every
-byte, of which only those are touched where a row begins. That is one pass over all rows, as fast as
-from one map, however many shards there are.
+can be indexed instead: as an array that begins at the lowest row's address, with an element at
+every byte; only the elements at which a row begins are read. That is one pass over all rows, as
+fast as from one map, however many shards there are.
 """
 
 import itertools
@@ -28,9 +28,9 @@ RUN = 8  # rows; runs that are this long on average are copied as slices
 
 
 def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The rows at these addresses, in memory of their own: shape (len(addresses),).
+    """Copy the rows at these addresses into new memory: shape (len(addresses),).
 
-    The caller sees to it that every address is one of a row inside an array, and that the arrays
+    The caller ensures that every address is that of a row inside an array, and that the arrays
     live until this returns.
     """
     breaks = np.diff(addresses) != dtype.itemsize
@@ -47,7 +47,7 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class _Memory:
-    """What ``np.asarray`` makes an array of, without a copy and without owning anything."""
+    """Describes memory to ``np.asarray``, which makes an array of it without copying or owning."""
 
     def __init__(self, address: int, count: int, dtype: np.dtype, stride: int) -> None:
         self.__array_interface__ = {
@@ -60,34 +60,34 @@ class _Memory:
 
 
 def _memory(address: int, count: int, dtype: np.dtype, *, stride: int) -> np.ndarray:
-    """``count`` elements from ``address`` on, each ``stride`` bytes after the one before."""
+    """Return an array of ``count`` elements from ``address`` on, ``stride`` bytes apart."""
     return np.asarray(_Memory(address, count, dtype, stride)).view(dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Some samples as ``Dataset.stream`` gives them."""
+    """Consecutive samples as ``Dataset.stream`` yields them."""
 
     samples: Samples
     sources: np.ndarray
-    """Which unit each sample comes from (``Dataset.source_name``), int64 (n,)."""
+    """Unit that each sample comes from (``Dataset.source_name``), int64 (n,)."""
     start: int
-    """The place of the first sample in the order in which the whole split is streamed."""
+    """Position of the first sample in the order in which the whole split is streamed."""
     before: int
-    """The unit of the sample before it; -1 for none."""
+    """Unit of the sample before the passage; -1 for none."""
     beyond: bool
-    """Whether it lies behind the share that was asked for."""
+    """True if the passage lies behind the requested share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The ``index``-th of ``count`` shares of a split: one behind the other they are the split."""
+    """The ``index``-th of ``count`` consecutive shares that together make up a split."""
 
     index: int
     count: int
 
     def bounds(self, samples: int, size: int) -> tuple[int, int]:
-        """The places [begin, stop) of its samples, where ``size`` of them are taken at a time.
+        """Return the positions [begin, stop) of the share's samples, read ``size`` at a time.
 
         Shares are cut between such batches, so a batch is the same whatever ``count`` is.
         """
@@ -109,11 +109,11 @@ class Dataset:
 
         Args:
             folder: a folder, ``s3://bucket/prefix``, or a place of another kind.
-            loaded: read whole shards into memory, from front to back, instead of mapping them; so
-                it is with S3 anyway. Meant for an order that needs few shards at once.
+            loaded: read whole shards into memory, from front to back, instead of mapping them, as
+                S3 always does. Meant for an order that needs few shards at once.
 
         Raises:
-            DataError: no manifest, a damaged one, two that disagree, or no sample.
+            DataError: no manifest, a damaged one, two that disagree, or no samples.
         """
         named = isinstance(folder, str | Path)
         where = place(folder, loaded=loaded) if named else folder
@@ -138,24 +138,24 @@ class Dataset:
 
     @property
     def records(self) -> int:
-        """Raw records that went into this split."""
+        """Number of raw records that went into this split."""
         return sum(source.records for source in self.merged.sources)
 
     @property
     def bytes(self) -> int:
-        """Of all shards."""
+        """Size of all shards, in bytes."""
         return int(self.merged.bytes.sum())
 
     @property
     def statistics(self) -> list[dict[str, Any]]:
-        """What the workload counted in each unit, in the order of their names."""
+        """The workload's statistics of each unit, in the order of the units' names."""
         return [source.statistics for source in self.merged.sources]
 
     def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
-        """Samples by global index, in the order asked for, in memory of their own.
+        """Read samples by global index, in the given order, into new memory.
 
         Raises:
-            IndexError: there is no such sample.
+            IndexError: a sample does not exist.
             DataError: a shard is missing or damaged.
         """
         indices = np.asarray(indices, np.int64)
@@ -169,27 +169,27 @@ class Dataset:
             if field.shape is None:
                 self._add_values(samples, name, rows[name], shards, opened)
             else:
-                # A row of one field is that field; of several, each is taken out.
+                # A row with one field is that field; from a row with several, each is extracted.
                 samples[name] = rows[name] if len(self.fields) == 1 else rows[name].copy()
         return samples
 
     def batches(self, size: int) -> Iterator[Samples]:
-        """Everything in order, ``size`` samples at a time, at the end fewer."""
+        """Yield all samples in order, ``size`` at a time; the last batch may be smaller."""
         for start in range(0, len(self), size):
             yield self.read(np.arange(start, min(start + size, len(self))))
 
     def stream(
         self, size: int, share: Share | None = None, *, beyond: bool = False
     ) -> Iterator[Passage]:
-        """Everything once, in the order in which it was packed, ``size`` samples at a time.
+        """Yield every sample once, in the order in which it was packed, ``size`` at a time.
 
-        Units come in the order of their names, and what one gave lies together, also where
-        several shards hold it. Memory holds one passage: a shard is closed when it is
+        Units come in the order of their names, and a unit's samples stay together, even if
+        several shards hold them. Memory holds one passage: a shard is closed once it is
         read to its end.
 
         Args:
-            share: give its passages alone; they are those of the whole.
-            beyond: go on behind the share, for what begins in it and ends there.
+            share: yield only this share's passages; they are cut as for the whole split.
+            beyond: continue behind the share, for records that begin in it and end there.
         """
         order = self._packed()
         counts, sources = self.merged.samples[order], self.merged.source[order]
@@ -207,29 +207,29 @@ class Dataset:
                 self._tables.close()
 
     def source_name(self, source: int) -> str:
-        """The unit's name; it begins with a raw folder's where records were kept apart by it."""
+        """Return the unit's name; it begins with a raw folder's name if records were kept apart."""
         return self.merged.told["name"][source]
 
     def folders(self, sources: np.ndarray) -> np.ndarray:
-        """The raw folder, or input, of each of some samples, by their units (``Passage.sources``):
-        strings, shape (n,). Where records were not kept apart by it, the unit's own name.
+        """Return the raw folder or input of each sample, given their units (``Passage.sources``):
+        strings, shape (n,). If records were not kept apart by folder, it is the unit's own name.
         """
         numbers, places = np.unique(sources, return_inverse=True)
         names = [self.source_name(number).split("/")[0] for number in numbers.tolist()]
         return np.array(names, object)[places]
 
     def check(self) -> None:
-        """Look whether every shard is there with its size; cheap, reads no shard.
+        """Check that every shard exists with its size; cheap, reads no shard.
 
         Raises:
-            DataError: one is missing, or has another size.
+            DataError: a shard is missing, or has another size.
         """
         self._tables.check()
 
     def hold(self, shards: np.ndarray | None) -> None:
-        """Begin to read these shards (None: all) into memory, and forget all others.
+        """Begin to read these shards (None: all) into memory, and drop all others.
 
-        Does nothing where files are mapped.
+        Does nothing if files are mapped.
 
         Raises:
             DataError: they take more than half of this machine's memory.
@@ -237,7 +237,7 @@ class Dataset:
         self._tables.hold(np.arange(len(self.merged.names)) if shards is None else shards)
 
     def _packed(self) -> np.ndarray:
-        """The shards in the order in which ``stream`` reads them."""
+        """Return the shards in the order in which ``stream`` reads them."""
         names, files = self.merged.told["name"], self.merged.names.tolist()
         keys = [
             (names[source], len(file), file)  # stems are equal: a longer number is a higher one
@@ -248,7 +248,9 @@ class Dataset:
     def _add_values(
         self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, opened: Opened
     ) -> None:
-        """One variable-width field. ``bounds``: (start, stop) of each sample, shape (n, 2)."""
+        """Add the values of one variable-width field to ``samples``. ``bounds``: (start, stop) of
+        each sample, shape (n, 2).
+        """
         starts, stops = bounds[:, 0], bounds[:, 1]
         # Neighbours in one shard lie side by side in its file: one slice for all of them.
         breaks = np.flatnonzero((np.diff(shards) != 0) | (starts[1:] != stops[:-1])) + 1

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer on a ``ShardDataset``: its position is saved with each checkpoint.
+"""Hugging Face's Trainer on a ``ShardDataset``; each checkpoint saves its position.
 
 train = ShardDataset(os.environ["SM_CHANNEL_TRAIN"], samples=max_steps * global_batch)
 arguments = TrainingArguments(..., train_sampling_strategy="sequential", ignore_data_skip=True)
@@ -20,16 +20,16 @@ from training.data.torch_dataset import ShardDataset
 from trainyard.common.errors import TrainingError
 
 KEY = "ShardDataset"
-"""Where the position stands among a checkpoint's ``stateful_callbacks``."""
+"""Key of the position among a checkpoint's ``stateful_callbacks``."""
 
 STATE = "trainer_state.json"
-"""The file that Trainer writes last into a checkpoint."""
+"""File that Trainer writes last into a checkpoint."""
 
 
 class KeepPosition(TrainerCallback):
-    """Counts what was trained on, and lets a resumed training go on with the next sample.
+    """Counts the samples trained on, so that a resumed training continues with the next sample.
 
-    The position stands in the checkpoint's trainer_state.json, so there is no checkpoint without.
+    The position is in the checkpoint's trainer_state.json, so no checkpoint lacks it.
     """
 
     def __init__(self, train: ShardDataset) -> None:
@@ -43,7 +43,7 @@ class KeepPosition(TrainerCallback):
         train_dataloader: DataLoader | None = None,
         **_: Any,
     ) -> None:
-        """Take up the position of the checkpoint that was loaded, if one was.
+        """Restore the position of the checkpoint that was loaded, if one was.
 
         Raises:
             TrainingError: an argument would shuffle or skip samples, or cut batches short; or the
@@ -75,25 +75,25 @@ class KeepPosition(TrainerCallback):
             if getattr(args, name) != value:
                 raise TrainingError(
                     f"TrainingArguments.{name}: is {getattr(args, name)!r}; a ShardDataset with "
-                    f"KeepPosition wants {value!r}: order and position are its own"
+                    f"KeepPosition needs {value!r}: it sets order and position itself"
                 )
         if len(self.train) % (batch := global_batch(args)):
             raise TrainingError(
-                f"ShardDataset(samples={len(self.train)}): is no multiple of the global batch, "
+                f"ShardDataset(samples={len(self.train)}): is not a multiple of the global batch, "
                 f"{batch}; give it max_steps × {batch}"
             )
 
 
 def global_batch(args: TrainingArguments) -> int:
-    """Samples of an optimizer step over all ranks."""
+    """Return the number of samples of an optimizer step, over all ranks."""
     return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 
 def newest_checkpoint(folder: Path | str) -> str | None:
-    """The newest checkpoint below Trainer's output folder that was written to its end, if any.
+    """Return the newest complete checkpoint below Trainer's output folder, if any.
 
-    ``transformers.trainer_utils.get_last_checkpoint`` takes the newest, also when the process was
-    killed while it was writing it.
+    ``transformers.trainer_utils.get_last_checkpoint`` returns the newest one, even if the process
+    was killed while writing it.
     """
     found = {int(m[1]): path for path in Path(folder).glob("checkpoint-*") if (m := _number(path))}
     whole = (str(found[number]) for number in sorted(found, reverse=True) if _whole(found[number]))

@@ -3,8 +3,8 @@
 One thread, no worker processes: a copy between processes costs more than the read (with two
 DataLoader workers every library falls to a tenth or less; see benchmarks/shards). The thread
 gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them.
-Where a workload prepares its samples (``preparation``), a chunk has some for each of its threads,
-and two of them are prepared at once, so that no thread waits for the last sample of one.
+If a workload prepares its samples (``preparation``), a chunk has some for each of its threads, and
+two chunks are prepared at once, so that no thread waits for the last sample of one.
 """
 
 import math
@@ -27,14 +27,14 @@ Batch = Mapping[str, Tensor]
 
 
 class Ahead:
-    """Takes a step's micro-batches from the loader to the device.
+    """Moves a step's micro-batches from the loader to the device ahead of time.
 
-    On CUDA they are copied on a stream of their own, out of pinned memory, so neither the host nor
-    the computation waits for a copy that had a step's time. Elsewhere nothing is read ahead.
+    On CUDA they are copied on a separate stream, from pinned memory, so neither the host nor
+    the computation waits for a copy that fits in a step's time. Elsewhere nothing is read ahead.
 
     Args:
-        batches: a loader's.
-        count: micro-batches of a step.
+        batches: batches of a loader.
+        count: micro-batches per step.
     """
 
     def __init__(self, batches: Iterator[Batch], count: int, device: torch.device) -> None:
@@ -44,19 +44,19 @@ class Ahead:
         self._failed: Exception | None = None
 
     def fetch(self) -> None:
-        """Send the next step's; called when this one's work is given to the device.
+        """Start copying the next step's micro-batches; call it once this step's work is queued.
 
-        A failure is one of the step that needs them: ``take`` raises it.
+        An error belongs to the step that needs them: ``take`` raises it.
         """
         if self._stream is None or self._coming is not None or self._failed is not None:
             return
         try:
             self._coming = self._sent(self._stream)
-        except Exception as error:  # noqa: BLE001  raised where they are asked for
+        except Exception as error:  # noqa: BLE001  raised when they are requested
             self._failed = error
 
     def take(self) -> list[Batch]:
-        """The next step's, for the current stream.
+        """Return the next step's micro-batches, ready for the current stream.
 
         Raises:
             DataError: a shard is missing or damaged.
@@ -72,11 +72,11 @@ class Ahead:
         current.wait_event(arrived)
         for batch in batches:
             for tensor in batch.values():
-                tensor.record_stream(current)  # its memory is not the copying stream's to reuse
+                tensor.record_stream(current)  # the copying stream must not reuse its memory yet
         return batches
 
     def _sent(self, stream: Any) -> tuple[list[Batch], Any]:
-        """The copies, and the event after the last one."""
+        """Start the copies; return them, and the event after the last one."""
         with torch.cuda.stream(stream):
             return self._moved(), stream.record_event()
 
@@ -85,28 +85,29 @@ class Ahead:
 
 
 def moved(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    """The batch on the device; from pinned memory without waiting for it."""
+    """Return the batch on the device; a copy from pinned memory is not waited for."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 CHUNK = 4 << 20
-"""Bytes that are gathered at once, at most, unless one micro-batch is more."""
+"""Largest number of bytes read at once, unless one micro-batch is more."""
 
 EACH = 4
-"""Samples of a chunk that each thread prepares, where they are prepared."""
+"""Samples of a chunk for each preparing thread, if samples are prepared."""
 
 AHEAD = 3
-"""Chunks that are read before they are asked for."""
+"""Number of chunks read before they are requested."""
 
 INDICES = 1 << 14
-"""Samples whose place in the order is computed at once: less than 20 ns each, not 2 µs."""
+"""Samples whose place in the order is computed at once: costs less than 20 ns each instead of 2
+µs."""
 
 
 class Loader:
-    """The micro-batches of one rank, forever: field → tensor, in the types that are stored.
+    """Endless micro-batches of one rank: field → tensor, in the stored types.
 
-    The first micro-batch is read alone, and the chunks double from there: what comes first after a
-    start or a resume waits for nothing but itself. For a CUDA device the tensors are in pinned
+    The first micro-batch is read alone, and the chunks double from there: the first batch after a
+    start or a resume waits for nothing else. For a CUDA device the tensors are in pinned
     memory, so that ``tensor.to(device, non_blocking=True)`` runs beside the computation.
 
     A sample of a variable-width field ``f`` is ``f[f_offsets[i]:f_offsets[i + 1]]``.
@@ -114,8 +115,8 @@ class Loader:
     Args:
         global_batch: samples that all ranks take in one optimizer step.
         micro_batch: samples in one dict; ``global_batch`` is a multiple of ``world`` times that.
-        position: samples that all ranks together took before: where the first global batch begins.
-        preparation: what stored samples become; None: they stay as they are.
+        position: samples that all ranks together have taken: where the first global batch begins.
+        preparation: prepares stored samples; None: they stay as they are.
     """
 
     def __init__(
@@ -132,9 +133,9 @@ class Loader:
         preparation: Preparation | None = None,
     ) -> None:
         if global_batch % (micro_batch * world):
-            raise ValueError(f"{global_batch=} is no multiple of {micro_batch=} × {world=}")
+            raise ValueError(f"{global_batch=} is not a multiple of {micro_batch=} × {world=}")
         self.stalled = 0.0
-        """Seconds that ``next`` spent waiting for the thread."""
+        """Seconds that ``next`` has spent waiting for the thread."""
         self._begin, self._batch, self._micro = position, global_batch, micro_batch
         self._share = global_batch // world
         self._given, self._asked = 0, 0  # samples of this rank
@@ -154,14 +155,14 @@ class Loader:
 
     @property
     def position(self) -> int:
-        """Where the next global batch begins, or the one that is not yet read to its end."""
+        """Position at which the next global batch begins, or the one that is only partly read."""
         return self._begin + self._given // self._share * self._batch
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> dict[str, Tensor]:
-        """The next micro-batch.
+        """Return the next micro-batch.
 
         Raises:
             DataError: a shard is missing or damaged.
@@ -185,16 +186,16 @@ class Loader:
         self.close()
 
     def close(self) -> None:
-        """Stop the thread, after the chunk that it is at. Garbage collection does the same."""
+        """Stop the thread after its current chunk. Garbage collection does the same."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _take(self) -> dict[str, Tensor]:
-        """The next chunk; when that fails, the same one again the next time."""
+        """Return the next chunk; after a failure, the next call tries the same one again."""
         began = time.perf_counter()
         first, size, coming = self._coming[0] if self._coming else (self._asked, self._next, None)
-        # Whoever waits for work that nobody has begun does it: nothing waits for the thread to
-        # wake up. Not where shards are read into memory: the thread knows what it will need. Nor
-        # where samples are prepared: the chunks after it would wait.
+        # A caller that waits for work not yet begun does it itself instead of waiting for the
+        # thread to wake up. Not if shards are read into memory: the thread knows what it will need.
+        # Nor if samples are prepared: the chunks after it would wait.
         if coming is None or (not self._chunks.busy and coming.cancel()):
             chunk = self._chunks.read(first, size)
         else:
@@ -211,16 +212,17 @@ class Loader:
         return chunk
 
     def _ahead(self, began: float) -> int:
-        """Chunks to read ahead: none when the consumer does little else than wait for them.
+        """Return how many chunks to read ahead; 0 if the consumer mostly waits for them.
 
-        There is nothing to hide then, and two threads only get into each other's way: measured
-        against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both busy).
+        Then there is no work to hide the reads behind, and two threads get in each other's way:
+        measured against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both
+        busy).
         """
         working = began - self._delivered
         return AHEAD if self._chunks.busy or working * 2 > self._chunks.seconds else 0
 
     def _plan(self) -> tuple[int, int]:
-        """The next chunk as (first sample of this rank, number of samples)."""
+        """Return the next chunk as (first sample of this rank, number of samples)."""
         chunk = self._asked, self._next
         self._asked += self._next
         self._next = min(2 * self._next, self._most)
@@ -228,9 +230,9 @@ class Loader:
 
 
 class _Chunks:
-    """What the thread runs; knows nothing of the loader, so that it does not keep it alive.
+    """The thread's work; holds no reference to the loader, so that it does not keep it alive.
 
-    Two threads may be in it at once; all that they share is a guess at what comes next.
+    Two threads may use it at once; all they share is a guess at what comes next.
     """
 
     def __init__(
@@ -246,14 +248,14 @@ class _Chunks:
     ) -> None:
         self._preparation = preparation or Preparation(None)
         self.busy = dataset.in_memory or self._preparation.threads > 0
-        """Whether there always is something to hide behind the consumer's work."""
+        """True if there is always work to do in parallel with the consumer."""
         self._dataset, self._order, self._begin, self._pinned = dataset, order, position, pinned
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
         self.seconds = math.inf  # that the last chunk took
 
     def read(self, first: int, count: int) -> dict[str, Tensor]:
-        """The rank's samples ``first`` … ``first + count - 1``."""
+        """Read the rank's samples ``first`` … ``first + count - 1``."""
         began = time.perf_counter()
         indices = self._at(first, count)
         positions = None
@@ -276,7 +278,7 @@ class _Chunks:
 
 
 def _cut(chunk: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
-    """A chunk's samples, ``size`` at a time, without a copy of what is in them."""
+    """Yield a chunk's samples, ``size`` at a time, as views."""
     columns: dict[str, Sequence[Tensor]] = {}
     for name, tensor in chunk.items():
         if (offsets := chunk.get(f"{name}_offsets")) is not None:

@@ -1,8 +1,8 @@
-"""Manifests: what one instance wrote into a folder of shards.
+"""Manifests: a record of what one instance wrote into a folder of shards.
 
 A manifest is written last, so a shard that no manifest names is not part of the dataset.
-docs/shards.md describes the format for people who read it without Trainyard. Here is what writes
-it; columns.py reads it.
+docs/shards.md describes the format for readers without Trainyard. This module writes
+it; manifest_columns.py reads it.
 """
 
 import re
@@ -20,79 +20,81 @@ from trainyard.common import atomic_file
 FORMAT = 4
 
 SUFFIX = ".npy"
-"""What the name of a shard's file ends with."""
+"""Suffix of a shard's file name."""
 
 BLANK = " "
-"""Stands between the names of files."""
+"""Separator between file names."""
 
 NAME = re.compile(r"[!-.0-\[\]-~]+\.npy")  # ASCII without blanks, slashes and backslashes
 HASH = re.compile("[0-9a-f]{64}")
 
 Samples = dict[str, np.ndarray]
-"""n samples by field: (n, *shape); of a variable-width field its values one after the other, and
-under ``<field>_offsets`` n + 1 int64 numbers: sample i is ``values[offsets[i]:offsets[i + 1]]``."""
+"""n samples by field, shape (n, *shape). A variable-width field has its values one after the other,
+and under ``<field>_offsets`` n + 1 int64 numbers: sample i is ``values[offsets[i]:offsets[i +
+1]]``."""
 
 Count = Annotated[int, Constraint(ge=0)]
 FieldName = Annotated[str, Constraint(pattern=r"^[^/\\]+$")]
-"""A part of the names of files, if the field's width varies."""
+"""Name of a field; part of file names if the field's width varies."""
 
 
 class Frozen(BaseModel):
-    """A part of a manifest: unknown fields are errors."""
+    """A part of a manifest; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Field(Frozen):
-    """One field of a sample."""
+    """Type and shape of one field of a sample."""
 
     dtype: Literal[
         "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
         "float16", "float32", "float64",
     ]  # fmt: skip
     shape: tuple[Count, ...] | None = ()
-    """The shape that one sample has: () for a number; None for a flat array whose width varies."""
+    """Shape of one sample: () for a number; None for a flat array whose width varies."""
 
 
 class Raw(Frozen):
-    """What was found in one raw object, for all splits together."""
+    """Counts of one raw object, for all splits together."""
 
     name: str
-    """Its path below the input prefix."""
+    """Path of the object below the input prefix."""
     records: Count
-    """Good, equal and bad ones."""
+    """Number of records: good, duplicate and bad ones."""
     duplicates: Count = 0
-    """Records that were left out because an equal one, of whatever object, stays."""
+    """Records left out because an equal one, from whatever object, stays."""
     quarantined: Count = 0
     """Records that could not be read."""
 
 
 class Source(Frozen):
-    """What one unit gave to this split: some of the records, packed together."""
+    """Contribution of one unit to this split; a unit is a set of records packed together."""
 
     name: str
-    """``<number>-of-<count>``; before it a raw folder's name, if records were kept apart by it."""
+    """``<number>-of-<count>``, preceded by a raw folder's name if records were kept apart by
+    folder."""
     records: Count
-    """Records that went into this split."""
+    """Number of records that went into this split."""
     samples: Count
     statistics: dict[str, Any] = {}
-    """What the workload counted over the records of this split."""
+    """The workload's statistics over the records of this split."""
 
 
 class Files(Frozen):
-    """Size and SHA-256 of one file for each shard."""
+    """Size and SHA-256 of one file per shard."""
 
     bytes: list[int] = []
     sha256: list[str] = []
 
 
 class Shards(Files):
-    """The shards as a table, column by column."""
+    """The shards as a table, one list per column."""
 
     file: list[str] = []
     samples: list[int] = []
     source: list[int] = []
-    """Index into the manifest's sources."""
+    """Indices into the manifest's sources."""
     values: dict[str, Files] = {}
     """Variable-width field → its files, ``<stem>.<field>.npy``."""
 
@@ -110,30 +112,30 @@ class Shards(Files):
             raise ValueError("a number is below 0")
         if not all(HASH.fullmatch(sha256) for column in hashes for sha256 in column):
             raise ValueError("a sha256 has not 64 hexadecimal digits")
-        # A name leads to a file beside the manifest, nowhere else.
+        # A name must point to a file beside the manifest, nowhere else.
         if not all(map(NAME.fullmatch, self.file)):
-            raise ValueError("a file is no name of a shard: <name>.npy, without a folder or blank")
+            raise ValueError("a file is not a shard's name: <name>.npy, without a folder or blank")
         return self
 
 
 class Head(Frozen):
-    """A manifest in JSON, its tables not yet looked at."""
+    """A manifest parsed from JSON, its tables not yet checked."""
 
     format: Literal[4] = FORMAT
     split: str
     fields: dict[FieldName, Field]
     """Fields of a sample, in the order in which they stand in a row."""
     workload: dict[str, Any]
-    """What the workload needs to know again to read its samples (tokenizer and the like)."""
+    """Information that the workload needs to read its samples again, such as a tokenizer."""
     raw: Any
     units: Count | None = None
-    """Units of all instances together; None: nobody counted."""
+    """Number of units of all instances together; None if unknown."""
     sources: Any
     shards: Any
 
 
 class Manifest(Head):
-    """What one instance wrote for one split, as it is put together to be written."""
+    """Record of one instance's output for one split, in the form written to the file."""
 
     raw: list[Raw] = []
     sources: list[Source]
@@ -151,16 +153,16 @@ class Manifest(Head):
 
 
 def no_samples(fields: Mapping[str, Field]) -> Samples:
-    """None of these fields: arrays of their types and shapes without a sample."""
+    """Return arrays of these fields' types and shapes, without a sample."""
     samples = {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in fields.items()}
     offsets = {f"{n}_offsets": np.zeros(1, np.int64) for n, f in fields.items() if f.shape is None}
     return samples | offsets
 
 
 def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
-    """The type of a shard's elements: one sample, little-endian, nothing between the fields.
+    """Return the type of a shard's elements: one sample, little-endian, without padding.
 
-    A variable-width field is (start, stop) in the shard's file of values.
+    A variable-width field is stored as (start, stop) in the shard's file of values.
     """
     return np.dtype(
         [
@@ -173,10 +175,10 @@ def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
 
 
 def manifest_json(manifest: Manifest) -> bytes:
-    """The manifest as it is written: tables column by column, names and hashes as one string each.
+    """Return the manifest as it is written: tables by column, names and hashes as one string each.
 
-    So 100,000 shards are read without an object for each of their names and hashes. They stand in
-    the order of their hashes, so nobody has to sort what one instance wrote.
+    So 100,000 shards are read without an object per name and hash. They are in
+    the order of their hashes, so that readers of one instance's manifest need not sort.
     """
     whole = manifest.model_dump(mode="json")
     for table, kind in (("raw", Raw), ("sources", Source)):
@@ -194,5 +196,5 @@ def manifest_json(manifest: Manifest) -> bytes:
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
-    """A manifest is whole or not there."""
+    """Write a manifest atomically: it is complete or absent."""
     atomic_file.write(path, manifest_json(manifest))

@@ -1,8 +1,8 @@
-"""Manifests as they are read: a row a shard, an array a column.
+"""Manifests as they are read: one row per shard, one array per column.
 
 100,000 shards are opened in the time that ``json.loads`` takes for their manifest, so no value is
 touched one by one: a column is checked as a whole, and only when it is wrong its first wrong value
-is looked for. pydantic, value by value, took four times as long.
+is searched for. pydantic, value by value, took four times as long.
 """
 
 import binascii
@@ -28,17 +28,17 @@ TABLES["shards"] = (*TABLES["values"], "file", "samples", "source", "values")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """One manifest."""
+    """One manifest, checked, with its tables as columns."""
 
     split: str
     fields: Mapping[str, Field]
     workload: Mapping[str, Any]
     raw: Mapping[str, list]
-    """The fields of ``Raw``, each as a column."""
+    """Fields of ``Raw``, each as a column."""
     units: int | None
     """Rows of ``sources`` in all manifests together."""
     sources: Mapping[str, list]
-    """The fields of ``Source``, each as a column."""
+    """Fields of ``Source``, each as a column."""
     files: np.ndarray
     """Names of the shards' files: bytes, shape (shards,)."""
     samples: np.ndarray
@@ -48,11 +48,12 @@ class Columns:
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
-    """Their hashes, shape (shards, 1 + variable-width fields), 32 bytes each (V32)."""
+    """Hashes of each shard's files, shape (shards, 1 + variable-width fields), 32 bytes each
+    (V32)."""
 
 
 class _Wrong(ValueError):
-    """Something in a manifest is not what it has to be."""
+    """A value in a manifest is not what it has to be."""
 
     def __init__(self, field: str, found: object, expected: str) -> None:
         text = repr(found)
@@ -60,10 +61,10 @@ class _Wrong(ValueError):
 
 
 def parse_manifest(name: str, content: bytes) -> Columns:
-    """A manifest from its JSON.
+    """Parse a manifest from its JSON.
 
     Raises:
-        DataError: it is damaged, or of another format.
+        DataError: the manifest is damaged, or of another format.
     """
     try:
         return _columns(_parsed(content))
@@ -79,18 +80,18 @@ def parse_manifest(name: str, content: bytes) -> Columns:
 
 def _parsed(content: bytes) -> Any:
     try:
-        # Hardly a string stands twice: looking each up in a cache takes as long as parsing it.
+        # Hardly any string repeats: looking each up in a cache takes as long as parsing it.
         return from_json(content, cache_strings="none")
     except ValueError as error:
         raise _Wrong("file", bytes(content[:40]), f"JSON ({error})") from None
 
 
 def _columns(whole: Any) -> Columns:
-    """What was parsed, checked.
+    """Check a parsed manifest, and return it as columns.
 
     Raises:
         ValidationError: a field of ``Head`` is wrong.
-        _Wrong: something in a table is.
+        _Wrong: a value in a table is wrong.
     """
     head = Head.model_validate(whole)
     sources, shards = _table("sources", head.sources), _table("shards", head.shards)
@@ -123,7 +124,7 @@ def _columns(whole: Any) -> Columns:
 
 
 def _table(kind: str, found: Any, place: str | None = None) -> dict[str, Any]:
-    """An object with exactly the keys of such a table."""
+    """Return a table; check that it is an object with exactly the keys of its kind."""
     _check_keys(place or kind, found, TABLES[kind])
     return found
 
@@ -137,7 +138,7 @@ def _check_keys(place: str, found: Any, keys: Collection[str]) -> None:
 
 
 def _named(kind: str, table: Mapping[str, Any]) -> Mapping[str, list]:
-    """A table of names and counts."""
+    """Return a table of names and counts, checked."""
     names = _typed(f"{kind}.name", table["name"], str)
     for name in table.keys() - {"name", "statistics"}:
         _numbers(f"{kind}.{name}", table[name], len(names))
@@ -152,7 +153,7 @@ def _sources(table: Mapping[str, Any]) -> Mapping[str, list]:
 
 
 def _typed(place: str, column: Any, kind: type) -> list:
-    """A list of nothing but this type."""
+    """Return the column; check that it is a list with values of this type only."""
     if not isinstance(column, list):
         raise _Wrong(place, column, "a list")
     if not set(map(type, column)) <= {kind}:
@@ -162,7 +163,7 @@ def _typed(place: str, column: Any, kind: type) -> list:
 
 
 def _numbers(place: str, column: Any, count: int) -> np.ndarray:
-    """``count`` whole numbers from 0 up, int64."""
+    """Return ``count`` non-negative integers as int64."""
     if not isinstance(column, list):
         raise _Wrong(place, column, "a list")
     _check_length(place, column, count)
@@ -183,7 +184,7 @@ def _whole(value: object) -> bool:
 
 
 def _hashes(place: str, text: Any, count: int) -> np.ndarray:
-    """The hashes, one after the other in hexadecimal digits: shape (count,), V32."""
+    """Parse hashes given as one string of hexadecimal digits: shape (count,), V32."""
     if not isinstance(text, str):
         raise _Wrong(place, text, "a string")
     if len(text) != 64 * count:
@@ -191,16 +192,16 @@ def _hashes(place: str, text: Any, count: int) -> np.ndarray:
             place, f"{len(text)} digits", f"{64 * count}: 64 for each of the {count} shards"
         )
     try:
-        raw = binascii.unhexlify(text)  # unlike bytes.fromhex it passes over no white space
+        raw = binascii.unhexlify(text)  # unlike bytes.fromhex it does not skip white space
     except ValueError as error:
         raise _Wrong(place, text, f"nothing but hexadecimal digits ({error})") from None
     return np.frombuffer(raw, "V32")
 
 
 def _names(text: Any) -> np.ndarray:
-    """Names of shards with a blank between them: bytes, shape (n,).
+    """Parse shards' names separated by blanks: bytes, shape (n,).
 
-    A name leads to a file beside the manifest, nowhere else.
+    A name must point to a file beside the manifest, nowhere else.
     """
     expected = f"names like 0123-00000{SUFFIX} with a blank between them, no folder"
     if not isinstance(text, str):
@@ -237,5 +238,5 @@ def _check_length(place: str, column: list, count: int) -> None:
 
 
 def _beside(columns: list[np.ndarray]) -> np.ndarray:
-    """Columns of one length, shape (n,), as one array of shape (n, columns)."""
+    """Stack columns of shape (n,) into one array of shape (n, columns)."""
     return columns[0][:, None] if len(columns) == 1 else np.stack(columns, axis=1)

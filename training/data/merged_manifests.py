@@ -1,4 +1,4 @@
-"""The union of the manifests in a folder is the dataset: its shards, their order, its fingerprint.
+"""The dataset is the union of a folder's manifests: its shards, their order, its fingerprint.
 
 Nothing here depends on which instance wrote which shard.
 """
@@ -17,12 +17,12 @@ from training.data.manifest import FORMAT, Field, Source
 from training.data.manifest_columns import Columns
 from trainyard.common.errors import DataError
 
-ALL = slice(None)  # rows of a table, as they stand
+ALL = slice(None)  # all rows of a table, in their order
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergedManifests:
-    """A split as all instances wrote it; the shards are ordered by hash, then by name."""
+    """A split as all instances wrote it; shards are ordered by hash, then by name."""
 
     split: str
     fields: Mapping[str, Field]
@@ -32,17 +32,18 @@ class MergedManifests:
     samples: np.ndarray
     """Samples in each shard, int64."""
     source: np.ndarray
-    """Row of ``told`` of the unit that each shard comes from, int64."""
+    """Row of ``told`` (a unit) that each shard comes from, int64."""
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
-    """Their hashes, shape (shards, 1 + variable-width fields), 32 bytes each (V32)."""
+    """Hashes of each shard's files, shape (shards, 1 + variable-width fields), 32 bytes each
+    (V32)."""
     fingerprint: str
-    """SHA-256 over what a sample is and the hashes of all shards: names the dataset."""
+    """SHA-256 over the form of a sample and the hashes of all shards: identifies the dataset."""
     told: Mapping[str, Sequence]
-    """The fields of ``Source`` as columns: what the manifests tell of the units."""
+    """Fields of ``Source`` as columns: what the manifests say about the units."""
     raw: Mapping[str, Sequence]
-    """The fields of ``Raw`` as columns: what they tell of the raw objects."""
+    """Fields of ``Raw`` as columns: what the manifests say about the raw objects."""
 
     @functools.cached_property
     def files(self) -> np.ndarray:
@@ -51,7 +52,7 @@ class MergedManifests:
 
     @functools.cached_property
     def sources(self) -> Sequence[Source]:
-        """Every unit, by name."""
+        """Every unit, sorted by name."""
         rows = {name: row for row, name in enumerate(self.told["name"])}
         return [
             Source(**{field: column[rows[name]] for field, column in self.told.items()})
@@ -60,10 +61,10 @@ class MergedManifests:
 
 
 def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
-    """The union of manifests given by file name; what two of them name is read once.
+    """Merge manifests, given by file name; a shard named by two of them is read once.
 
     Raises:
-        DataError: there is none, or they do not make one dataset together.
+        DataError: there is no manifest, or they do not form one dataset.
     """
     if not manifests:
         raise DataError(
@@ -75,10 +76,12 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         names = ", ".join(manifests)
         raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
     parts = list(manifests.values())
-    told = {name: _chained([part.sources[name] for part in parts]) for name in Source.model_fields}
-    _check_sources(place, told)
+    sources = {
+        name: _chained([part.sources[name] for part in parts]) for name in Source.model_fields
+    }
+    _check_sources(place, sources)
     _check_raw(place, parts)
-    _check_complete(place, parts, told["name"])
+    _check_complete(place, parts, sources["name"])
     table = _joined(parts)
     table["digest"] = _digests(table["sha256"])
     rows = _order(table)
@@ -96,26 +99,28 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         bytes=table["bytes"],
         sha256=table["sha256"],
         fingerprint=_fingerprint(*kinds, table["digest"]),
-        told=told,
+        told=sources,
         raw=parts[0].raw,
     )
 
 
 def _kind(manifest: Columns) -> str:
-    """What a sample is, in one line: the order of fields counts, that of other keys does not."""
+    """Describe in one line what a sample is; only the order of fields matters, not of other
+    keys.
+    """
     fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
     workload = sorted(manifest.workload.items())
     return f"{FORMAT} {manifest.split} {fields!r} {workload!r}"
 
 
-def _check_sources(place: object, told: Mapping[str, Sequence]) -> None:
-    names = told["name"]
+def _check_sources(place: object, sources: Mapping[str, Sequence]) -> None:
+    names = sources["name"]
     if len(set(names)) == len(names):
         return
     found: dict[str, int] = {}
     for row, name in enumerate(names):
         first = found.setdefault(name, row)
-        if any(column[row] != column[first] for column in told.values()):
+        if any(column[row] != column[first] for column in sources.values()):
             raise DataError(
                 f"{place}: two manifests tell different things of {name}, so they are "
                 "of two different runs; empty the folder and shard the data again"
@@ -123,7 +128,7 @@ def _check_sources(place: object, told: Mapping[str, Sequence]) -> None:
 
 
 def _check_raw(place: object, parts: Sequence[Columns]) -> None:
-    """Every instance has read all raw objects, and found the same."""
+    """Check that every instance has read all raw objects, and found the same."""
     if any(part.raw != parts[0].raw for part in parts[1:]):
         raise DataError(
             f"{place}: the manifests tell different things of the raw objects, so they are of "
@@ -133,7 +138,7 @@ def _check_raw(place: object, parts: Sequence[Columns]) -> None:
 
 
 def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str]) -> None:
-    """Without a manifest its units would be missing, and nobody would know."""
+    """Check that no manifest is missing; its units would be absent without notice."""
     for part in parts:
         if part.units is not None and part.units != len(set(names)):
             raise DataError(
@@ -143,7 +148,7 @@ def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str
 
 
 def _joined(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
-    """The shards of all manifests as one table; ``source`` counts through all their sources."""
+    """Join the shards of all manifests into one table; ``source`` counts through all sources."""
     befores = itertools.accumulate((len(part.sources["name"]) for part in parts), initial=0)
     columns = {
         "names": [part.files for part in parts],
@@ -164,7 +169,7 @@ def _chained(lists: Sequence[list]) -> list:
 
 
 def _digests(hashes: np.ndarray) -> np.ndarray:
-    """One hash a shard, shape (shards,), V32; of several files that of their hashes."""
+    """Return one hash per shard, shape (shards,), V32; for several files, one of their hashes."""
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     texts = ("\n".join(row.tobytes().hex() for row in rows).encode() for rows in hashes)
@@ -173,22 +178,22 @@ def _digests(hashes: np.ndarray) -> np.ndarray:
 
 
 def _order(table: Mapping[str, np.ndarray]) -> np.ndarray | slice | None:
-    """The rows by hash; None if something stands twice, or 64 bits do not tell the hashes apart."""
+    """Return the rows by hash; None if a hash repeats, or 64 bits do not distinguish the hashes."""
     keys = np.ascontiguousarray(table["digest"]).view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
     if not _distinct(_mixed(table["names"])):
         return None
     if (keys[1:] > keys[:-1]).all():
-        return ALL  # so one instance writes its shards down
+        return ALL  # one instance writes its shards in this order
     order = np.argsort(keys)
     ranked = keys[order]
     return order if (ranked[1:] > ranked[:-1]).all() else None
 
 
 def _distinct(keys: np.ndarray) -> bool:
-    """Whether no two of the keys, uint64, are equal.
+    """Return whether no two of the keys, uint64, are equal.
 
-    In a quarter of the time of sorting them: every key leaves its number in a table, where later
-    ones overwrite earlier ones. Who does not find himself there is compared with whom he finds, and
+    Takes a quarter of the time of sorting: every key stores its number in a table, where later
+    ones overwrite earlier ones. A key that finds another's number there is compared with it, and
     goes into the next round.
     """
     table = np.empty(1 << (2 * len(keys)).bit_length(), np.int32)
@@ -205,12 +210,12 @@ def _distinct(keys: np.ndarray) -> bool:
 
 
 def _mixed(names: np.ndarray) -> np.ndarray:
-    """64 bits for each name, uint64: equal names have equal ones, others hardly ever."""
+    """Return 64 bits for each name, uint64: equal for equal names, else almost always different."""
     if names.itemsize < 8:
         names = names.astype("S8")
     mixed = np.zeros(len(names), np.uint64)
     last = names.itemsize - 8
-    for offset in (*range(0, last, 8), last):  # eight letters at a time, at the end some again
+    for offset in (*range(0, last, 8), last):  # eight letters at a time; the last eight may overlap
         letters = names.getfield("<u8", offset)
         mixed = (mixed ^ letters) * ODD
         mixed ^= mixed >> np.uint64(32)
@@ -218,7 +223,7 @@ def _mixed(names: np.ndarray) -> np.ndarray:
 
 
 def _chosen(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Which rows are read, by hash, then by name."""
+    """Return the rows to read, ordered by hash, then by name."""
     files = [name.decode() for name in table["names"].tolist()]
     hashes = [digest.tobytes() for digest in table["digest"]]
     rows = _without_repeats(place, files, hashes)
@@ -226,7 +231,7 @@ def _chosen(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes]) -> list[int]:
-    """Leave out a file that another manifest named before."""
+    """Drop a file that another manifest named before."""
     found: dict[str, bytes] = {}
     rows = []
     for row, (file, sha256) in enumerate(zip(files, hashes, strict=True)):

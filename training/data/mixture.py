@@ -1,9 +1,9 @@
-"""The order of the samples of several inputs, each with a share: a pure function of the position.
+"""The order of samples from several inputs, each with a share: a pure function of the position.
 
-Which input a position belongs to is a table that repeats itself: of weights 7, 2 and 1 it has ten
-places. Within an input its own order goes on from where it was, by its own count and epochs, so
-that a small one is repeated while of a large one nothing is seen twice. Any position is found at
-once, behind a change of the weights, too.
+A repeating table gives the input of each position: for weights 7, 2 and 1 it has ten
+places. Each input continues in its own order, with its own count and epochs, so
+a small one is repeated while no sample of a large one is seen twice. Any position is found
+at once, also after a change of the weights.
 """
 
 import functools
@@ -22,31 +22,31 @@ from trainyard.common.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Those of a dataset's samples that come from one input."""
+    """The samples of a dataset that come from one input."""
 
     name: str
     fingerprint: str
-    """SHA-256 over the hashes of its shards."""
+    """SHA-256 over the hashes of the input's shards."""
     shards: np.ndarray
-    """Their rows among all shards, ascending, int64."""
+    """Rows of the input's shards among all shards, ascending, int64."""
     sizes: np.ndarray
-    """Samples in each, int64."""
+    """Number of samples in each shard, int64."""
     firsts: np.ndarray
-    """Global index of the first sample of each, int64."""
+    """Global index of the first sample of each shard, int64."""
 
     @property
     def samples(self) -> int:
         return int(self.sizes.sum())
 
     def first(self, count: int) -> np.ndarray:
-        """Global indices of its first samples, ``count`` at most, int64."""
+        """Return the global indices of its first samples, at most ``count``, int64."""
         ranges = zip(self.firsts.tolist(), self.sizes.tolist(), strict=True)
         every = (index for first, size in ranges for index in range(first, first + size))
         return np.fromiter(itertools.islice(every, count), np.int64)
 
 
 def inputs(merged: MergedManifests) -> dict[str, Input]:
-    """The inputs that the shards come from, by name, which their units' names begin with."""
+    """Return the inputs that the shards come from, by name; their units' names begin with it."""
     names = [name.rpartition("/")[0] for name in merged.told["name"]]
     folders = np.array(names, object)[merged.source]
     firsts = np.cumsum(merged.samples) - merged.samples
@@ -61,10 +61,10 @@ def inputs(merged: MergedManifests) -> dict[str, Input]:
 
 
 def chosen(found: Mapping[str, Input], names: Iterable[str], where: object) -> list[Input]:
-    """The inputs of these names, each with a sample.
+    """Return the inputs of these names; each must have a sample.
 
     Raises:
-        DataError: there is none of that name in the dataset.
+        DataError: the dataset has no input of that name.
     """
     missing = [name for name in names if name not in found or not found[name].samples]
     if missing:
@@ -78,31 +78,31 @@ def chosen(found: Mapping[str, Input], names: Iterable[str], where: object) -> l
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Positions from ``start`` on with the same weights."""
+    """Consecutive positions, from ``start`` on, with the same weights."""
 
     start: int
     shares: np.ndarray
-    """Of each input, whole numbers, int64."""
+    """Share of each input, whole numbers, int64."""
     source: np.ndarray
-    """The input of each place of the table, int64 (sum of the shares,)."""
+    """Input at each place of the table, int64 (sum of the shares,)."""
     before: np.ndarray
-    """How many places before it in the table have the same input, int64."""
+    """Number of earlier places in the table with the same input, int64."""
     counts: np.ndarray
     """Samples of each input before ``start``, int64."""
 
     def seen(self, position: int) -> np.ndarray:
-        """Samples of each input before this position, int64."""
+        """Return the number of samples of each input before this position, int64."""
         rounds, rest = divmod(position - self.start, len(self.source))
         more = np.bincount(self.source[:rest], minlength=len(self.shares))
         return self.counts + rounds * self.shares + more
 
 
 class MixtureOrder(Order):
-    """See the module.
+    """Order over several inputs with shares that may change; see the module.
 
     Args:
-        inputs: they are numbered in this order.
-        orders: of each input's own samples, which count from 0.
+        inputs: inputs, numbered in this order.
+        orders: order of each input's own samples, counted from 0.
         phases: (position, share of each input); the first begins at 0.
     """
 
@@ -142,16 +142,16 @@ class MixtureOrder(Order):
         return np.concatenate([o.shards if s is None else o.shards[s] for o, s in every])
 
     def seen(self, position: int) -> np.ndarray:
-        """Samples of each input before this position, int64."""
+        """Return the number of samples of each input before this position, int64."""
         [phase] = [p for p in self._phases if p.start < position][-1:] or self._phases[:1]
         return phase.seen(position)
 
     def sources(self, positions: np.ndarray | range) -> np.ndarray:
-        """The input's number at ascending positions, int64."""
+        """Return the input's number at ascending positions, int64."""
         return self._places(np.asarray(positions, np.int64))[0]
 
     def _places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(input's number, position in its own order) at ascending positions."""
+        """Return (input's number, position in its own order) at ascending positions."""
         source = np.empty(len(positions), np.int64)
         place = np.empty(len(positions), np.int64)
         for phase, here in self._pieces(positions):
@@ -164,7 +164,7 @@ class MixtureOrder(Order):
         return source, place
 
     def _pieces(self, positions: np.ndarray) -> Iterator[tuple[Phase, slice]]:
-        """Ascending positions by the phase that they fall into."""
+        """Split ascending positions by phase."""
         cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
         for phase, start, stop in zip(self._phases, cuts, cuts[1:], strict=False):
             if start < stop:
@@ -172,13 +172,13 @@ class MixtureOrder(Order):
 
 
 def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(number at each place, how many equal ones stand before it) of one round, both int64.
+    """Return (input's number, earlier places with that number) of each place of a round, int64.
 
-    Each number stands as often as its share says. Among the first n places of any number of rounds
-    it stands less than one time more or less than n × share / sum: R. Tijdeman 1980, "The chairman
-    assignment problem", shows that there is such an order. So each has to come between two places,
-    and of those that may come the one that has to come first is taken, which finds an order where
-    there is one (earliest deadline first, for jobs of one unit: Horn 1974).
+    Each number occurs as often as its share says. Among the first n places of any number of rounds
+    its count differs by less than one from n × share / sum: R. Tijdeman 1980, "The chairman
+    assignment problem", shows that such an order exists. So each occurrence must fall between two
+    places, and of the candidates the one with the earliest deadline is taken, which finds an order
+    if one exists (earliest deadline first, for jobs of one unit: Horn 1974).
     """
     found = np.array(_drawn(tuple(shares)), np.int64)
     before = np.empty(len(found), np.int64)

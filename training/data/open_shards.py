@@ -1,4 +1,4 @@
-"""The shards that are open: maps of their files, or the files themselves in memory."""
+"""The shards that are open: memory maps of their files, or the files in memory."""
 
 import functools
 import io
@@ -19,14 +19,14 @@ from training.data.shard_writer import npy, variable
 from trainyard.common.errors import DataError
 
 MAPS = 16_384
-"""Files that are mapped at once, at most: Linux allows a process 65,530 maps (vm.max_map_count).
-Fewer where the process may not open twice as many files: Python's mmap keeps the file open."""
+"""Largest number of files mapped at once: Linux allows a process 65,530 maps (vm.max_map_count).
+Fewer if the process may not open twice as many files: Python's mmap keeps the file open."""
 
 MEMORY = 1 << 30
-"""Bytes of shards in memory at once when nobody said which ones are needed (``Tables.hold``)."""
+"""Bytes of shards in memory at once, unless ``Tables.hold`` said which ones are needed."""
 
 READERS = 4
-"""Shards that are read into memory at once: one stream from S3 does not fill a network."""
+"""Shards read into memory concurrently: one stream from S3 does not fill a network."""
 
 SHAPE = b"'shape': ("
 END = re.compile(rb"\d+,\), } *\n")  # of a header, after SHAPE
@@ -36,18 +36,18 @@ CLOSED = np.iinfo(np.int64).min
 
 @dataclass(slots=True)
 class Opened:
-    """Shards that are open. Their memory lives as long as somebody holds this object."""
+    """Shards that are open. Their memory lives as long as this object is referenced."""
 
     origins: np.ndarray
-    """For each shard the address that its sample with global index 0 would have; or CLOSED."""
+    """Per shard: the address that the sample with global index 0 would have in it; or CLOSED."""
     values: dict[int, list[np.ndarray]] = field(default_factory=dict)
-    """Shard → the values of each variable-width field."""
+    """Shard → values of each variable-width field."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)
     weight: int = 0
 
 
 class Tables:
-    """Opens shards when they are read, and closes them when there are too many.
+    """Opens shards when they are read, and closes them when too many are open.
 
     Safe to use from several threads.
     """
@@ -59,7 +59,7 @@ class Tables:
         self._dtypes = [self._dtype]  # of the elements of a shard's files
         for name in self._variable:
             self._dtypes.append(np.dtype(merged.fields[name].dtype).newbyteorder("<"))
-        # What the limit is in: bytes in memory, or maps.
+        # The limit counts bytes in memory, or maps.
         self._weights = (
             merged.bytes.sum(axis=1)
             if where.in_memory
@@ -73,7 +73,7 @@ class Tables:
         self._opened = self._nothing()
 
     def opened(self, shards: np.ndarray) -> Opened:
-        """These shards (numbers, in any order, also repeated), open.
+        """Return these shards, open; ``shards``: numbers in any order, may repeat.
 
         Raises:
             DataError: a file is missing, or is not what its manifest says.
@@ -81,7 +81,7 @@ class Tables:
         with self._lock:
             closed = self._closed(shards)
             if len(closed) and self._opened.weight + self._weights[closed].sum() > self._limit:
-                # All are closed at once. Which one was used last is not counted: where the shards
+                # All are closed at once. Which one was used last does not matter: if the shards
                 # do not fit, the order is uniform, and each is as likely to come as any other.
                 self._opened = self._nothing()
                 closed = self._closed(shards)
@@ -90,7 +90,7 @@ class Tables:
             return self._opened
 
     def hold(self, shards: np.ndarray) -> None:
-        """Begin to read these shards into memory, and forget all others; a map is left alone.
+        """Begin to read these shards into memory, and drop all others; maps are left alone.
 
         Raises:
             DataError: they take more than half of this machine's memory.
@@ -112,16 +112,16 @@ class Tables:
             self._limit = max(self._least, int(self._weights[shards].sum()))
 
     def close(self) -> None:
-        """Unmap every file; what is in memory stays (``hold`` and the limit decide on that)."""
+        """Unmap every file; shards in memory stay (``hold`` and the limit decide about those)."""
         if not self._place.in_memory:
             with self._lock:
                 self._opened = self._nothing()
 
     def check(self) -> None:
-        """Look whether every file is there with its size; cheap, reads none.
+        """Check that every file exists with its size; cheap, reads none.
 
         Raises:
-            DataError: one is missing, or has another size.
+            DataError: a file is missing, or has another size.
         """
         sizes = self._place.sizes()
         for shard, expected in enumerate(self._merged.bytes.tolist()):
@@ -210,20 +210,19 @@ def _most_maps() -> int:
 
 @functools.cache
 def _begin(dtype: np.dtype) -> bytes:
-    """How the file of an array of one dimension begins, up to the number of its elements, as the
-    writer writes it: where this is found, nothing has to be parsed, which takes 0.1 ms.
-
-    The length of the header is a part of it. With another one (numbers of one digit) it is parsed.
+    """Return the start of a one-dimensional array's file, up to the number of elements, as the
+    writer writes it. A file that begins so need not be parsed, which takes 0.1 ms. The length of
+    the header is part of it; with another length (numbers of one digit) the header is parsed.
     """
     header, *_ = npy([np.empty(0, dtype)])
     return header[: header.index(SHAPE) + len(SHAPE)]
 
 
 def _header(content: bytes) -> tuple[np.dtype, int]:
-    """Type and place of the elements.
+    """Return type and offset of the elements.
 
     Raises:
-        ValueError: it is not the header of a .npy file, version 1.0, of one dimension.
+        ValueError: not the header of a one-dimensional .npy file of version 1.0.
     """
     file = io.BytesIO(content)
     version = np.lib.format.read_magic(file)

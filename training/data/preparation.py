@@ -1,10 +1,10 @@
-"""Stored samples become what the model takes: decoded, cropped, augmented, sample by sample.
+"""Turns stored samples into what the model takes: decoded, cropped, augmented, one by one.
 
-A workload's ``prepare`` is called with each sample in threads of the loader: libraries that decode
-let go of Python's lock, and nothing has to be copied between processes. What it draws follows from
+A workload's ``prepare`` is called with each sample in threads of the loader: decoding libraries
+release Python's lock, and nothing has to be copied between processes. What it draws follows from
 the seed that it is given, a hash of (the training's seed, the sample's position in the order of the
-training), which tells the sample and the epoch. So pixels are the same whatever the ranks, threads
-and batches are, and after a resume; and each epoch sees a sample in another way.
+training), which identifies the sample and the epoch. So pixels are the same whatever the ranks,
+threads and batches are, and after a resume; and each epoch sees a sample differently.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from trainyard.common.errors import TrainingError
 
 Sample = Mapping[str, np.ndarray]
 Prepare = Callable[[Sample, int | None], Sample]
-"""(stored sample, seed) → what the model takes of it; None for a seed: as an evaluation sees it."""
+"""(stored sample, seed) → the model's sample; seed None: prepare as for evaluation."""
 
 
 class Preparation:
-    """``prepare`` in threads, for one training, evaluation or endpoint.
+    """Runs ``prepare`` in threads, for one training, evaluation or endpoint.
 
     Args:
-        prepare: a workload's; None to pass samples on as they are stored.
-        seed: of the training.
-        threads: 0 for one a core of this rank.
+        prepare: the workload's method; None to pass samples on as they are stored.
+        seed: seed of the training.
+        threads: number of threads; 0 for one per core of this rank.
     """
 
     def __init__(self, prepare: Prepare | None, *, seed: int = 0, threads: int = 0) -> None:
@@ -42,17 +42,17 @@ class Preparation:
 
     @classmethod
     def of(cls, workload: Any, **options: int) -> "Preparation":
-        """That of a workload, which may do without one."""
+        """Create the preparation of a workload, which may have no ``prepare``."""
         return cls(getattr(workload, "prepare", None), **options)
 
     def batch(
         self, samples: Samples, positions: np.ndarray | None = None, *, pinned: bool = False
     ) -> dict[str, Tensor]:
-        """These samples as tensors, n first.
+        """Return these samples as tensors with n as first dimension.
 
         Args:
-            positions: in the order of the training, int64 (n,); None where nothing is trained.
-            pinned: in memory that a GPU copies from by itself.
+            positions: positions in the training's order, int64 (n,); None if not training.
+            pinned: put them in page-locked memory, from which a GPU can copy directly.
 
         Raises:
             TrainingError: samples have other fields, shapes or types than the first one.
@@ -81,7 +81,7 @@ class Preparation:
 
 
 def split(samples: Samples) -> list[Sample]:
-    """One by one; a variable-width field without its offsets."""
+    """Split samples one by one; a variable-width field loses its offsets."""
     columns: dict[str, Sequence[np.ndarray]] = {}
     for name, values in samples.items():
         if (offsets := samples.get(f"{name}_offsets")) is not None:
@@ -97,11 +97,11 @@ def _room(array: np.ndarray, count: int, pinned: bool) -> Tensor:
 
 
 def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
-    told = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
+    given = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
     expected = {name: (view.shape[1:], view.dtype) for name, view in views.items()}
-    if told != expected:
+    if given != expected:
         raise TrainingError(
-            f"the workload's prepare gave {told} for one sample and {expected} for another of the "
+            f"the workload's prepare gave {given} for one sample and {expected} for another of the "
             "same batch; give every sample the same fields, shapes and types"
         )
     for name, value in sample.items():

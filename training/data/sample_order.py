@@ -1,4 +1,4 @@
-"""Which sample is read when: a pure function, nothing to save but a number of samples.
+"""The order of the samples: a pure function, whose only state is a number of samples.
 
 A position counts the samples that all ranks together have taken since the start of the training.
 The order of positions does not know ranks or batches: position ``p`` is the same sample however
@@ -8,8 +8,8 @@ ranks and another batch, and every strategy sees the same global batches.
 A permutation is named by a text; the same name gives the same permutation on every machine and
 with every version of numpy (numpy's own generators do not promise that: NEP 19).
 
-``Feistel`` is written here because the library that has such a permutation, Grain's
-``index_shuffle``, gives one index a call: 5 to 8 µs each (Grain 0.2.18), against 20 to 25 ns here.
+``Feistel`` is written here because the library with such a permutation, Grain's
+``index_shuffle``, returns one index per call: 5 to 8 µs each (Grain 0.2.18), here 20 to 25 ns.
 """
 
 import functools
@@ -23,39 +23,44 @@ import numpy as np
 from training.data.example_hashes import MULTIPLIERS, ODD, mixed
 
 Permutation = Callable[[np.ndarray], np.ndarray]
-"""Positions, int64 of shape (k,), to the k numbers at these positions, int64."""
+"""Maps positions, int64 of shape (k,), to the k numbers at these positions, int64."""
 
 TABLE = 4096
-"""Permutations up to this size are tables, 32 KB at most. A Feistel network over a tiny set needs
-far more rounds: over the 120 permutations of 5 numbers its chi-square is still 13 times its degrees
-of freedom after 12 rounds (400,000 keys)."""
+"""Largest permutation kept as a table (32 KB). A Feistel network over a tiny set needs far more
+rounds: over the 120 permutations of 5 numbers its chi-square is still 13 times its degrees of
+freedom after 12 rounds (400,000 keys)."""
 
 ROUNDS = 8
-"""Measured against true permutations over 4,097 to 1,000,000 numbers, in 6 to 500 permutations at
-once: with 4 rounds neighbours at distance 1 are too many by up to 24 standard deviations, with 5 by
-21, with 6 nothing is seen. Over 1,000 numbers (2,000 permutations) differences between neighbours
-betray 6 rounds (p = 7e-7), and not 8. A pair of rounds makes what is seen rarer by √n."""
+"""Rounds of the Feistel network. Measured against true permutations over 4,097 to 1,000,000
+numbers, in 6 to 500 permutations at once: with 4 rounds neighbours at distance 1 are too many by up
+to 24 standard deviations, with 5 by 21, with 6 no deviation is seen. Over 1,000 numbers (2,000
+permutations) differences between neighbours betray 6 rounds (p = 7e-7), and not 8. A pair of rounds
+makes what is seen rarer by √n."""
 
 BLOCK = 1 << 14
-"""Positions at once: their few arrays of 128 KB stay in a core's cache (20 ns each, not 33)."""
+"""Positions computed at once: their few arrays of 128 KB stay in a core's cache (20 ns each, not
+33)."""
 
 _HALF = np.uint64(32)
 
 
 @functools.lru_cache(16)
 def permutation(name: str, size: int) -> Permutation:
-    """The permutation of 0 … size-1 with this name."""
+    """Return the permutation of 0 … size-1 with this name."""
     return table(name, size).take if size <= TABLE else Feistel(name, size)
 
 
 def table(name: str, size: int) -> np.ndarray:
-    """All of it: the order of ``size`` distinct random numbers (SplitMix64; Steele et al. 2014)."""
+    """Return a permutation as a table: the order of ``size`` distinct random numbers.
+
+    The numbers are those of SplitMix64 (Steele et al. 2014).
+    """
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
     return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + key))
 
 
 def tables(names: Sequence[str], size: int) -> np.ndarray:
-    """Several at once, one a row: shape (names, size), int64."""
+    """Return several permutations at once, one per row: shape (names, size), int64."""
     digests = b"".join(hashlib.sha512(name.encode()).digest()[:8] for name in names)
     keys = np.frombuffer(digests, "<u8")[:, None]
     return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + keys), axis=1)
@@ -71,7 +76,7 @@ class Feistel:
     ("cycle walking", ibid.). Keys are the SHA-512 of the name.
 
     Args:
-        rounds: 8 at most; fewer is for tests.
+        rounds: at most 8; fewer only in tests.
     """
 
     def __init__(self, name: str, size: int, rounds: int = ROUNDS) -> None:
@@ -116,14 +121,14 @@ class Feistel:
 
 
 FEW = 64
-"""Samples in an epoch up to which the permutations of many epochs are computed together."""
+"""Largest epoch, in samples, for which the permutations of many epochs are computed together."""
 
 
 class Order:
     """The endless sequence of samples: epoch 0 shuffled, then epoch 1 shuffled anew, and so on.
 
     Args:
-        samples: in an epoch; at least 1.
+        samples: samples in an epoch; at least 1.
         epoch: number of an epoch → its permutation of 0 … samples-1.
     """
 
@@ -132,7 +137,7 @@ class Order:
         self._epoch = functools.lru_cache(2)(epoch)
 
     def at(self, positions: np.ndarray | range) -> np.ndarray:
-        """Global sample indices, int64, at ascending positions."""
+        """Return global sample indices, int64, at ascending positions."""
         positions = np.asarray(positions, np.int64)
         out = np.empty(len(positions), np.int64)
         for epoch, here in _pieces(positions, self._samples):
@@ -140,12 +145,12 @@ class Order:
         return out
 
     def shards_from(self, position: int) -> np.ndarray | None:
-        """Shards that are read from this position on, for a good while; None for all of them."""
+        """Return the shards read from this position on, for a good while; None for all of them."""
         return None
 
 
 def uniform(fingerprint: str, seed: int, samples: int) -> Order:
-    """Every epoch is a uniform permutation of the whole dataset, in constant memory."""
+    """Return an order whose epochs are uniform permutations of the dataset, in constant memory."""
 
     def name(epoch: int) -> str:
         return f"{fingerprint} {seed} {epoch}"
@@ -156,9 +161,9 @@ def uniform(fingerprint: str, seed: int, samples: int) -> Order:
 
 
 def windowed(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Order:
-    """Whole shards in a shuffled order, and the samples shuffled within windows of shards.
+    """Return an order of shuffled whole shards, with samples shuffled within windows of shards.
 
-    For places that are read fast only from front to back (FastFile, S3): no more than two windows
+    For storage that is fast only from front to back (FastFile, S3): at most two windows
     of shards have to be in memory.
 
     Args:
@@ -171,10 +176,10 @@ def windowed(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Ord
 
 
 class FewSamples(Order):
-    """An order of which many epochs are asked for at once: of a small input of a mixture.
+    """An order for a small input of a mixture, which needs many epochs at once.
 
     Args:
-        name: number of an epoch → its permutation's.
+        name: number of an epoch → name of its permutation.
     """
 
     def __init__(self, samples: int, name: Callable[[int], str]) -> None:
@@ -191,10 +196,10 @@ class FewSamples(Order):
 
 
 class WindowedOrder(Order):
-    """See ``windowed``."""
+    """The order that ``windowed`` returns."""
 
     def shards_from(self, position: int) -> np.ndarray:
-        """Shards of the window at this position, then those of the one after it."""
+        """Return the shards of the window at this position, then those of the next one."""
         epoch, offset = divmod(position, self._samples)
         here, after = self._epoch(epoch).shards(offset)
         if not len(after):
@@ -218,7 +223,7 @@ class Windows:
         self._edges = self._begins[self._windows]
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Global sample indices, int64, at ascending positions of the epoch."""
+        """Return global sample indices, int64, at ascending positions of the epoch."""
         shuffled = np.empty(len(positions), np.int64)
         cuts = np.searchsorted(positions, self._edges)
         for number in np.flatnonzero(np.diff(cuts)):
@@ -230,7 +235,9 @@ class Windows:
         return shuffled - self._begins[slots] + self._first[slots]
 
     def shards(self, position: int) -> tuple[np.ndarray, np.ndarray]:
-        """The shards of the window at this position, and of the next one (none after the last)."""
+        """Return the shards of the window at this position, and of the next (none after the
+        last).
+        """
         number = int(np.searchsorted(self._edges, position, side="right")) - 1
         edges = [*self._windows[number:].tolist()[:3], len(self._shards)]
         return self._shards[edges[0] : edges[1]], self._shards[edges[1] : edges[2]]
@@ -239,7 +246,7 @@ class Windows:
 def rank_positions(
     position: int, first: int, count: int, *, global_batch: int, rank: int, world: int
 ) -> np.ndarray:
-    """Where rank ``rank`` of ``world`` reads: its samples ``first`` … ``first + count - 1``.
+    """Return the positions of rank ``rank``'s samples ``first`` … ``first + count - 1``.
 
     Every global batch is cut into ``world`` equal consecutive parts; a rank's samples are those of
     its part of each batch, one batch after the other.
@@ -253,7 +260,7 @@ def rank_positions(
 
 
 def _pieces(positions: np.ndarray, size: int) -> Iterator[tuple[int, slice]]:
-    """Ascending positions by the epoch that they fall into."""
+    """Split ascending positions by epoch."""
     if not len(positions):
         return
     epochs = range(int(positions[0]) // size, int(positions[-1]) // size + 1)

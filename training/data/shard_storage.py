@@ -1,7 +1,7 @@
-"""Where a dataset's files are: a folder, mapped or read into memory, or an S3 prefix.
+"""Storage of a dataset's files: a folder, mapped or read into memory, or an S3 prefix.
 
-S3 is read by pyarrow, which the readers of raw data need anyway. Objects of 32 MB in the embedded
-AWS, over loopback, it reads at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconnector 1.5.0 at 300
+S3 is read by pyarrow, which the readers of raw data need anyway. It reads objects of 32 MB from the
+embedded AWS over loopback at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconnector 1.5.0 at 300
 (medians of 5, one stream; four streams give the same). Nothing was measured against AWS itself.
 """
 
@@ -17,27 +17,27 @@ from trainyard.common.errors import DataError
 
 
 class Place(Protocol):
-    """A flat folder of files."""
+    """A flat collection of files: a folder or an S3 prefix."""
 
     in_memory: bool
-    """Whether ``open`` reads the whole file into memory; else it maps the file."""
+    """True if ``open`` reads the whole file into memory, False if it maps the file."""
 
     def manifests(self) -> dict[str, bytes]:
-        """Content of every manifest by file name, in the order of the names."""
+        """Return the content of every manifest by file name, in the order of the names."""
 
     def sizes(self) -> Mapping[str, int]:
-        """Bytes of every file."""
+        """Return the size of every file in bytes."""
 
     def open(self, name: str) -> np.ndarray:
-        """The file as uint8.
+        """Return the file's content as uint8.
 
         Raises:
-            DataError: there is no such file, or it cannot be read.
+            DataError: the file does not exist, or cannot be read.
         """
 
 
 def place(where: Path | str, *, loaded: bool) -> Place:
-    """The place that ``where`` names: ``s3://bucket/prefix`` or a folder's path.
+    """Return the place that ``where`` names: ``s3://bucket/prefix`` or a folder's path.
 
     Args:
         loaded: read the files of a folder into memory, from front to back, instead of mapping them.
@@ -82,7 +82,7 @@ class Folder:
     def _read(self, path: str) -> np.ndarray:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if not os.fstat(descriptor).st_size:  # nothing cannot be mapped
+            if not os.fstat(descriptor).st_size:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
             return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
         finally:
@@ -99,12 +99,12 @@ class LoadedFolder(Folder):
 
 
 class Bucket:
-    """An S3 prefix, by pyarrow; credentials, region and endpoint come from the usual variables."""
+    """An S3 prefix, read by pyarrow; the usual variables give credentials, region and endpoint."""
 
     in_memory = True
 
     def __init__(self, url: str) -> None:
-        from pyarrow.fs import S3FileSystem  # takes 0.1 s, and most datasets are mounted
+        from pyarrow.fs import S3FileSystem  # the import takes 0.1 s, and most datasets are mounted
 
         self._url = url.rstrip("/")
         self._prefix = self._url.removeprefix("s3://")
@@ -143,5 +143,5 @@ def _is_manifest(name: str) -> bool:
 
 
 def missing(where: Place, name: str) -> DataError:
-    """A file that a manifest names is not there."""
+    """Return the error for a file that a manifest names but that does not exist."""
     return DataError(f"{where}/{name}: the manifest names it, but it is missing; copy it again")

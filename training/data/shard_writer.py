@@ -1,4 +1,4 @@
-"""Write samples into shards of even size; the table of what was written goes into a manifest."""
+"""Write samples into shards of even size; a table of what was written goes into a manifest."""
 
 import hashlib
 import io
@@ -35,7 +35,7 @@ def write_dataset(
     workload: Mapping[str, Any] | None = None,
     unit: str | None = None,
 ) -> Manifest:
-    """Samples in memory as one unit's shards, with the manifest of the instance ``host``."""
+    """Write samples from memory as one unit's shards, with a manifest of the instance ``host``."""
     writer = ShardWriter(folder, host, fields, shard_bytes)
     writer.add(samples)
     shards = writer.close()
@@ -51,16 +51,16 @@ class ShardWriter:
     """Collects the samples that one unit gives to one split, and writes them as shards.
 
     No shard is larger than ``shard_bytes`` (unless one sample is), and none much smaller than half
-    of that unless there are not enough samples: a shard is written when two are waiting, and what
+    of that unless samples are too few: a shard is written once two are waiting, and what
     is left at the end is shared evenly. While a thread writes one shard the next is collected, so
     memory holds four shards at most. Another thread waits for the disk: a shard is flushed while
     the next is written.
 
     Args:
-        folder: where shards go; made if it is missing.
-        stem: their names begin with it: ``<stem>-00000.npy`` …
-        fields: of a sample.
-        shard_bytes: the largest shard, values of variable-width fields included.
+        folder: where shards go; created if missing.
+        stem: prefix of their names: ``<stem>-00000.npy`` …
+        fields: fields of a sample.
+        shard_bytes: largest size of a shard, values of variable-width fields included.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ShardWriter:
         self._shards = Shards(values={name: Files() for name in variable(fields)})
 
     def add(self, samples: Samples) -> None:
-        """Add samples. The arrays may be kept until they are written: do not change them.
+        """Add samples. Arrays may be kept until they are written: do not change them.
 
         Raises:
             ValueError: a field is missing, or of another shape or type; a defect of the workload.
@@ -95,7 +95,7 @@ class ShardWriter:
                 self._cut()
 
     def finish(self) -> None:
-        """Begin to write what is left: several writers then do so at once. No more is added."""
+        """Begin to write what is left, so that several writers overlap; ``add`` no more."""
         if self._parts:
             waiting, ends = self._take(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
@@ -105,7 +105,7 @@ class ShardWriter:
                     self._write(between(waiting, self._fields, start, stop))
 
     def close(self) -> Shards:
-        """Write what is left. The table of all shards; their ``source`` is 0."""
+        """Write what is left; return the table of all shards, with ``source`` 0."""
         self.finish()
         self._wait()
         if self._flushing:
@@ -115,17 +115,19 @@ class ShardWriter:
         return self._shards
 
     def _cut(self) -> None:
-        """Write one shard of what waits."""
+        """Write one shard of the waiting samples."""
         head, ends = self._take(self._limit)
         stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
         self._write(between(head, self._fields, 0, stop))
         size = int(ends[stop - 1])
-        rest = between(head, self._fields, stop, len(ends))  # of the last part only
+        rest = between(head, self._fields, stop, len(ends))  # only of the last part
         self._parts.extendleft((samples, int(ends[-1]) - size) for samples in rest)
         self._waiting -= size
 
     def _take(self, size: int) -> tuple[list[Samples], np.ndarray]:
-        """Take at least ``size`` bytes of what waits; and after each sample the bytes so far."""
+        """Take at least ``size`` bytes of waiting samples; return them and the running total of
+        bytes.
+        """
         taken, sizes = [], []
         while self._parts and size > 0:
             samples, bytes_ = self._parts.popleft()
@@ -156,7 +158,7 @@ class ShardWriter:
             table.sha256.append(_sha256(content))
 
     def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
-        """One element a sample; no copy where the samples already lie as the file wants them."""
+        """Return one element per sample; without a copy if samples are laid out as in the file."""
         if len(self._fields) == 1 and not variable(self._fields):
             [name] = self._fields
             base = self._dtype[0].base
@@ -176,7 +178,7 @@ class ShardWriter:
         return [rows]
 
     def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
-        """Write files, and have them flushed; of two shards at once and no more."""
+        """Write files, and have them flushed; at most two shards at once."""
         begun = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
         before, self._flushing = self._flushing, self._disk.submit(_finish, begun)
         if before:
@@ -188,15 +190,15 @@ class ShardWriter:
 
 
 def variable(fields: Mapping[str, Field]) -> list[str]:
-    """Names of the fields whose width varies."""
+    """Return the names of the fields whose width varies."""
     return [name for name, field in fields.items() if field.shape is None]
 
 
 def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
-    """How many samples these arrays hold.
+    """Return how many samples these arrays hold.
 
     Raises:
-        ValueError: they are not arrays of these fields.
+        ValueError: the arrays do not match the fields.
     """
     counts = set()
     for name, field in fields.items():
@@ -219,10 +221,10 @@ def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
 
 
 def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> None:
-    """Look whether every value can be held; a float may be rounded, but not to infinity.
+    """Check that the type can hold every value; a float may be rounded, but not to infinity.
 
     Raises:
-        DataError: one cannot; numpy would wrap an integer around without a word.
+        DataError: a value is out of range; numpy would silently wrap an integer around.
     """
     if not values.size or np.can_cast(values.dtype, dtype, "safe"):
         return
@@ -231,7 +233,7 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
     least, largest = np.array([info.min, info.max], dtype).tolist()
     if least <= low.item() and high.item() <= largest:
         return
-    if dtype.kind == "f":  # what is a little beyond the largest float is rounded to it
+    if dtype.kind == "f":  # a value slightly beyond the largest float is rounded to it
         with np.errstate(over="ignore"):
             wrong = np.isfinite(values) & np.isinf(values.astype(dtype))
     else:
@@ -244,13 +246,13 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
 
 
 def _bounds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest of the finite values; 0 and 0 where there is none."""
+    """Return smallest and largest of the finite values; 0 and 0 if there are no finite values."""
     finite = np.isfinite(values)
     return values.min(initial=0, where=finite), values.max(initial=0, where=finite)
 
 
 def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
-    """Samples ``start`` … ``stop - 1``; views where that is possible."""
+    """Return samples ``start`` … ``stop - 1``; views where possible."""
     out = {}
     for name, field in fields.items():
         if field.shape is None:
@@ -265,7 +267,7 @@ def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -
 def between(
     parts: list[Samples], fields: Mapping[str, Field], start: int, stop: int
 ) -> list[Samples]:
-    """Samples ``start`` … ``stop - 1`` of all parts together; views, in as many parts."""
+    """Return samples ``start`` … ``stop - 1`` of all parts together; views, in as many parts."""
     out, before = [], 0
     for samples in parts:
         count = count_of(samples, fields)
@@ -277,7 +279,7 @@ def between(
 
 
 def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
-    """Arrays, one after the other, in numpy's own file format, version 1.0: header and content."""
+    """Return arrays, one after the other, in numpy's file format 1.0: header and content."""
     described = np.lib.format.header_data_from_array_1_0(arrays[0])
     described["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()
@@ -289,13 +291,13 @@ def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
 
 
 def count_of(samples: Samples, fields: Mapping[str, Field]) -> int:
-    """How many samples these are, of which ``check_samples`` was satisfied."""
+    """Return the number of samples in arrays that passed ``check_samples``."""
     name, field = next(iter(fields.items()))
     return len(samples[f"{name}_offsets"]) - 1 if field.shape is None else len(samples[name])
 
 
 def _sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
-    """Bytes that each sample takes in its shard."""
+    """Return the bytes that each sample takes in its shard."""
     sizes = np.full(count_of(samples, fields), row_dtype(fields).itemsize)
     for name in variable(fields):
         sizes += np.diff(samples[f"{name}_offsets"]) * np.dtype(fields[name].dtype).itemsize

@@ -1,8 +1,9 @@
-"""The shards as a ``torch.utils.data`` dataset in the training's order, for others' loops.
+"""The shards as a ``torch.utils.data`` dataset in the training's order, for other loops.
 
-Others' samplers count upwards, each rank its part of the numbers. So item ``i`` is the ``i``-th
-sample of the order from where the training stands, and nothing has to know ranks or workers: a
-sampler that does not shuffle gives each optimizer step the samples that the native loop gives it.
+Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the
+``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
+workers: a sampler that does not shuffle gives each optimizer step the samples that the native loop
+gives it.
 """
 
 import os
@@ -21,11 +22,11 @@ from training.data.sample_order import Order, uniform, windowed
 from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]
-"""Field → tensor; of one sample, or of several (``Batch.tensors``)."""
+"""Field → tensor, of one sample or of several (``Batch.tensors``)."""
 
 
 class Batch(Sequence[Sample]):
-    """Samples that were read at once: a sequence, as collate functions take it, without copies."""
+    """Samples read at once: a sequence, as collate functions take it, without copies."""
 
     def __init__(self, tensors: Sample, count: int) -> None:
         self.tensors, self._count = tensors, count
@@ -52,12 +53,12 @@ class Batch(Sequence[Sample]):
         return self.tensors[name][start:stop]
 
     def _bounds(self, name: str) -> bool:
-        """Whether it says where another field's values begin and end."""
+        """Return whether a field holds the offsets of another field's values."""
         return name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors
 
 
 class ShardDataset(TorchDataset[Sample]):
-    """A split's samples in the order of a training, from any position of it on.
+    """A split's samples in the order of a training, from any position on.
 
     The order is the native loop's, a function of (the data's fingerprint, seed, position), and it
     has no end: epoch follows epoch, each shuffled anew. Its whole state is ``position``, the number
@@ -67,13 +68,14 @@ class ShardDataset(TorchDataset[Sample]):
 
     Args:
         folder: a split's shards, such as ``os.environ["SM_CHANNEL_TRAIN"]``; or an S3 prefix.
-        seed: another one is another order.
-        samples: how many a pass of a loader gives: ``max_steps`` × global batch, so that the
-            framework sees a single epoch and cuts no batch short. None: the split's, once.
+        seed: seed of the order.
+        samples: how many samples a pass of a loader gives: ``max_steps`` × global batch, so that
+            the framework sees a single epoch and cuts no batch short. None: each of the split's
+            samples once.
         shuffle: uniform and windowed as ``train.loop.shuffle``; None: in the order of the shards,
             as for an evaluation.
         window_samples: as ``train.loop.window_samples``. Each worker process holds two windows.
-        transform: field → tensor of n samples, in stored types, to what the model takes of them.
+        transform: turns field → tensor of n samples, in stored types, into the model's inputs.
 
     Raises:
         DataError: the folder holds no dataset, or a damaged one.
@@ -100,7 +102,7 @@ class ShardDataset(TorchDataset[Sample]):
 
     @property
     def data(self) -> Dataset:
-        """The split itself, opened anew in each process: no worker shares another one's files."""
+        """The split itself, opened anew in each process: no worker shares another's files."""
         return self._here()[1]
 
     def __len__(self) -> int:
@@ -110,10 +112,10 @@ class ShardDataset(TorchDataset[Sample]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """A batch at once; PyTorch's loaders ask for it where it is there.
+        """Return a batch at once; PyTorch's loaders call this if it exists.
 
         Raises:
-            DataError: the indices do not ascend, so somebody has shuffled or wrapped them around;
+            DataError: the indices do not ascend, so they were shuffled or wrapped around;
                 or a shard is missing or damaged.
         """
         read = self._read(np.asarray(indices, np.int64) + self._begin)
@@ -136,22 +138,22 @@ class ShardDataset(TorchDataset[Sample]):
         return data.read(order.at(positions))
 
     def advance(self, samples: int) -> None:
-        """Say that all ranks together have trained on so many more."""
+        """Record that all ranks together have trained on ``samples`` more samples."""
         self.position += samples
 
     def state_dict(self) -> dict[str, int]:
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on from there: item 0 is the sample at ``position``; for loaders not yet iterated."""
+        """Continue from this state: item 0 is the sample at ``position``; only before iteration."""
         self.position = self._begin = int(state["position"])
         self._pass = None
 
     def set_epoch(self, epoch: int) -> None:
-        """A pass begins where the training stands; Accelerate calls it before each.
+        """Begin a pass at the training's position; Accelerate calls it before each.
 
         Raises:
-            DataError: nobody has counted in the pass before: it would come again.
+            DataError: ``advance`` was not called in the previous pass, so it would be repeated.
         """
         another = self._pass not in (None, epoch)
         if another and self.position == self._begin and self.shuffle:
@@ -164,13 +166,13 @@ class ShardDataset(TorchDataset[Sample]):
     def loader(
         self, batch_size: int, *, rank: int = 0, world: int = 1, **options: Any
     ) -> "ShardLoader":
-        """A DataLoader over it, with a state, that does not draw from torch's random numbers.
+        """Return a stateful DataLoader over the dataset that draws none of torch's random numbers.
 
         Args:
-            batch_size: samples of one rank.
-            rank, world: only where nothing else shares the samples among the ranks; Accelerate's
+            batch_size: samples per batch of one rank.
+            rank, world: set only if nothing else shares the samples among the ranks; Accelerate's
                 ``prepare`` and Lightning's Trainer do.
-            options: as DataLoader takes them (num_workers, pin_memory, …).
+            options: arguments of DataLoader (num_workers, pin_memory, …).
         """
         sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
         fixed = {"drop_last": True, "collate_fn": collate, "generator": torch.Generator()}
@@ -193,12 +195,12 @@ class ShardDataset(TorchDataset[Sample]):
         return None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is open, for workers that are spawned."""
+        """Return the state without open files, for workers that are spawned."""
         return self.__dict__ | {"_opened": (-1, None, None)}
 
 
 class ShardLoader(DataLoader[Sample]):
-    """A DataLoader whose state is its dataset's: Lightning saves and restores it by that."""
+    """A DataLoader whose state is its dataset's; Lightning saves and restores it."""
 
     dataset: ShardDataset
 
@@ -210,5 +212,5 @@ class ShardLoader(DataLoader[Sample]):
 
 
 def collate(samples: Sequence[Sample]) -> Sample:
-    """A batch as it was read; samples that were not read together as PyTorch puts them together."""
+    """Return a batch as it was read; samples not read together are collated by PyTorch."""
     return samples.tensors if isinstance(samples, Batch) else default_collate(list(samples))

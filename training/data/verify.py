@@ -1,4 +1,4 @@
-"""Is every byte of a dataset what its manifests say?"""
+"""Check whether every byte of a dataset is what its manifests say."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ class Damage:
 def verify(
     folder: Path, merged: MergedManifests, advance: Callable[[int], None]
 ) -> Iterator[Damage]:
-    """Hash every file of the split.
+    """Hash every file of the split, and yield the damaged ones.
 
     Args:
         advance: called with the number of bytes that were just read.
@@ -41,19 +41,19 @@ def verify(
 
 
 def litter(folder: Path, merged: MergedManifests) -> list[str]:
-    """Shards in the folder that belong to no manifest: what a killed or an earlier run left."""
+    """Return shards in the folder that no manifest names: left by a killed or an earlier run."""
     named = {name for file in merged.files for name in file_names(file, merged)}
     return sorted(path.name for path in folder.glob("*.npy") if path.name not in named)
 
 
 def file_names(file: str, merged: MergedManifests) -> list[str]:
-    """All files of the shard ``file``: its rows, then the values of variable-width fields."""
+    """Return all files of the shard ``file``: rows, then the values of variable-width fields."""
     stem = file.removesuffix(".npy")
     return [file, *(f"{stem}.{name}.npy" for name in variable(merged.fields))]
 
 
 def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -> str | None:
-    """What is wrong with the file; None for nothing."""
+    """Return what is wrong with the file, or None."""
     if not path.is_file():
         return "is missing"
     if path.stat().st_size != size:

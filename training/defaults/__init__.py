@@ -1,1 +1,1 @@
-"""What a workload need not write (``training.workloads.simple``): scores, operations, baseline."""
+"""Defaults for workloads (``training.workloads.simple``): scores, operations, baseline."""

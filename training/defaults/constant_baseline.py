@@ -1,4 +1,4 @@
-"""The baseline that knows nothing of a sample: for all the same outputs, of the least loss."""
+"""The baseline that ignores samples: the same outputs for all, those of the least loss."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ ITERATIONS = 200
 
 
 def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
-    """Metric → value on the test split, fitted on about ``limit`` units, spread over ``train``."""
+    """Return metric → value on the test split, fitted on about ``limit`` units of ``train``."""
     outputs = _fitted(workload, train, limit)
     blocks = []
     with torch.inference_mode():
@@ -27,10 +27,10 @@ def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> 
 
 
 def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
-    """By L-BFGS; a convex loss has one least value.
+    """Fit the outputs by L-BFGS; a convex loss has one minimum.
 
     Raises:
-        TrainingError: the loss has no such value that is found.
+        TrainingError: no minimum of the loss was found.
     """
     shape = _outputs(workload, train).shape[1:]
     outputs = torch.zeros(shape, requires_grad=True)
@@ -58,13 +58,13 @@ def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
 
 
 def _outputs(workload: Measuring, train: Dataset) -> Tensor:
-    """What the model makes of one sample."""
+    """Return the model's outputs for one sample."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         return workload.model().eval()(*workload.inputs(Batches(workload).of(train.read([0]))))
 
 
 def _spread(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
-    """Batches of samples at even distances, as long as they hold ``limit`` units at most."""
+    """Yield batches of evenly spaced samples that hold at most ``limit`` units together."""
     size = workload.at_once
     batches = Batches(workload)
     first = batches.of(train.read(np.arange(min(size, len(train)))))

@@ -1,4 +1,4 @@
-"""Scores of samples, from what a workload measures on each."""
+"""Scores of samples, computed from a workload's measurements of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -19,7 +19,7 @@ Measured = Mapping[str, Tensor | tuple[Tensor, Tensor]]
 
 
 class Measuring(Workload, Protocol):
-    """See ``training.workloads.simple.Simple``."""
+    """A workload that measures each sample; see ``training.workloads.simple.Simple``."""
 
     group: str | None
     at_once: int
@@ -35,7 +35,7 @@ def scores(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[Block]:
-    """Blocks of samples (``training.scores``), in the order of the split."""
+    """Yield blocks of samples (``training.scores``), in the order of the split."""
     batches = Batches(workload, next(model.parameters()).device)
     for samples, identity in rows(workload, test, slices, share):
         batch = batches.of(samples)
@@ -44,7 +44,7 @@ def scores(
 
 
 def columns(measured: Measured) -> Block:
-    """``<metric>.sum`` and ``<metric>.weight``, float64 (n,); 1 where no weight is given."""
+    """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); weight 1 if none is given."""
     found = {}
     for name, value in measured.items():
         total, weight = value if isinstance(value, tuple) else (value, torch.ones_like(value))
@@ -59,9 +59,9 @@ def rows(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[tuple[Samples, Block]]:
-    """(samples, their ``example`` and ``group``); without groups a sample is one of its own.
+    """Yield (samples, their ``example`` and ``group``); a sample without group is its own.
 
-    ``slices``: what the input is called that a sample comes from, if it is asked for.
+    ``slices``: column for the name of a sample's input, if requested.
     """
     for passage in dataset.stream(workload.at_once, share):
         hashes = sample_hashes(passage.samples, dataset.fields)
@@ -72,14 +72,14 @@ def rows(
 
 
 def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
-    """The loss of each sample by itself, and its units."""
+    """Return the loss of each sample on its own, and its units."""
     ones = [one(batch, index) for index in range(len(outputs))]
     total = [workload.loss(outputs[i : i + 1], each) for i, each in enumerate(ones)]
     return {"loss": (torch.stack(total), torch.stack([workload.units(each) for each in ones]))}
 
 
 def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
-    """Sample ``index`` as a batch of its own."""
+    """Return sample ``index`` as a separate batch."""
     found = {}
     for name, tensor in batch.items():
         if (offsets := batch.get(f"{name}_offsets")) is not None:
@@ -92,7 +92,7 @@ def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
 
 
 def count(batch: Mapping[str, Tensor]) -> Tensor:
-    """Samples in a batch, 0-dim."""
+    """Return the number of samples in a batch, 0-dim."""
     name, first = next(iter(batch.items()))
     offsets = batch.get(f"{name}_offsets")
     size = len(first) if offsets is None else len(offsets) - 1
@@ -100,7 +100,7 @@ def count(batch: Mapping[str, Tensor]) -> Tensor:
 
 
 class Batches:
-    """Stored samples as a workload takes them in an evaluation, on a device."""
+    """Turns stored samples into batches for a workload's evaluation, on a device."""
 
     def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
         self._preparation, self._device = Preparation.of(workload), device

@@ -10,11 +10,11 @@ from training.workloads import Workload
 
 
 def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> float:
-    """Forward and backward of a unit: three times the forward pass of one sample.
+    """Return the operations of forward and backward per unit: three times a sample's forward pass.
 
     The backward pass multiplies twice for each product of the forward pass, by the weights and by
     the inputs. torch counts matrix products, convolutions and attention, and no elementwise
-    operations. The model, which may be on meta, is left as it was found, as are torch's
+    operations. The model, which may be on meta, is left unchanged, as are torch's
     random numbers.
     """
     modes = {module: module.training for module in model.modules()}
@@ -30,9 +30,9 @@ def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> flo
 
 
 def of_unit(workload: Workload, model: nn.Module) -> float:
-    """``Workload.flops`` of a model that may be on meta.
+    """Return ``Workload.flops`` of a model that may be on meta.
 
-    A pass that looks at numbers cannot be made there; then a real model is built for it.
+    A forward pass that reads numbers cannot run on meta; a real model is built for it then.
     """
     try:
         return workload.flops(model)
@@ -43,7 +43,7 @@ def of_unit(workload: Workload, model: nn.Module) -> float:
 
 
 def _zeros(workload: Workload) -> Samples:
-    """A sample of zeros, where none was seen; of a field of any width one."""
+    """Return a sample of zeros, if none was seen; a variable-width field gets one value."""
     fields = workload.packing.fields
     samples = {name: array.repeat(0) for name, array in no_samples(fields).items()}
     for name, field in fields.items():

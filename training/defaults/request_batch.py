@@ -1,4 +1,4 @@
-"""A request's record as a batch of one: values as in JSON Lines that the shard step reads."""
+"""A request's record as a batch of one; values are as in JSON Lines that the shard step reads."""
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping
@@ -17,10 +17,10 @@ from trainyard.common.errors import DataError
 def batch_of(
     workload: Workload, request: Mapping[str, Any], device: torch.device
 ) -> dict[str, Tensor]:
-    """The batch.
+    """Return the request's record as a batch of one sample.
 
     Raises:
-        DataError: the request holds no record, or one without a column that the model looks at, or
+        DataError: the request holds no record, or one without a column that the model uses, or
             with a value of the wrong type.
     """
     columns = workload.packing.columns
@@ -30,12 +30,12 @@ def batch_of(
     batch = _Looked(Batches(workload, device).of(packer.add(row(record | rest, columns))))
     workload.inputs(batch)
     if missing := sorted(batch.looked & rest.keys()):
-        raise DataError(f"record: has no {', '.join(missing)}, which the model looks at")
+        raise DataError(f"record: has no {', '.join(missing)}, which the model uses")
     return dict(batch)
 
 
 def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
-    """The request's record. Raises: DataError: there is none, or it has an unknown column."""
+    """Return the request's record. Raises: DataError: it is missing, or has an unknown column."""
     record = request.get("record")
     if set(request) != {"record"} or not isinstance(record, Mapping):
         raise DataError('expected {"record": {column: value, …}}')
@@ -46,17 +46,17 @@ def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict
 
 
 def row(record: Mapping[str, Any], columns: Mapping[str, Column]) -> pa.RecordBatch:
-    """A record as a batch of one, in the types that the readers give.
+    """Return a record as a batch of one, in the types that the readers produce.
 
     Raises:
-        DataError: a value is none of the column's kind.
+        DataError: a value is not of the column's kind.
     """
     arrays = {name: _value(name, column, record.get(name)) for name, column in columns.items()}
     return pa.RecordBatch.from_pydict(arrays)
 
 
 def _empty(column: Column) -> Any:
-    """What stands for a column that the model does not look at."""
+    """Return a placeholder for a column that the model does not use."""
     match column.kind:
         case "number":
             return 0.0
@@ -68,7 +68,7 @@ def _empty(column: Column) -> Any:
 
 
 def _value(name: str, column: Column, value: Any) -> pa.Array:
-    """Of bytes base64, of a list a JSON array, of a timestamp ISO 8601."""
+    """Convert a value from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
     convert, dtype, expected = KINDS[column.kind]
     try:
         return pa.array([None if value is None else convert(value)], dtype)
@@ -90,7 +90,7 @@ def _text(value: Any) -> str:
 
 
 def _moment(value: Any) -> int:
-    """Microseconds since 1970; without an offset it is UTC."""
+    """Return microseconds since 1970; a time without an offset is UTC."""
     found = datetime.fromisoformat(value)
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
     return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -104,11 +104,11 @@ KINDS: dict[str, tuple[Callable[[Any], Any], pa.DataType, str]] = {
     "text": (_text, pa.string(), "a string, an integer, true, false"),
     "bytes": (lambda value: b64decode(value, validate=True), pa.binary(), "base64"),
 }
-"""Kind → how a value of JSON is read, the type that the packing takes it in, its name."""
+"""Kind → (reader of a JSON value, arrow type of the packing, name in error messages)."""
 
 
 class _Looked(dict[str, Tensor]):
-    """A batch that remembers which fields were looked at."""
+    """A batch that remembers which fields were read."""
 
     def __init__(self, batch: Mapping[str, Tensor]) -> None:
         super().__init__(batch)

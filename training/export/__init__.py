@@ -1,1 +1,1 @@
-"""The trained model as it is handed on: weights, artifact, and what answers requests with them."""
+"""The trained model in its exported form: weights, artifact, and the code that answers requests."""

@@ -1,13 +1,14 @@
-"""The trained model as it is handed on: weights as safetensors, and what it takes to use them.
+"""The exported model: weights as safetensors, and everything needed to use them.
 
-model.safetensors   weights, under the names that Workload.export gives them; not where the training
+model.safetensors   weights, under the names that Workload.export gives them; absent if the training
                     trained adapters, unless they are merged. Large models have several files, and
                     model.safetensors.index.json (``training.export.sharded_export``)
 adapter/            adapters, in peft's format (``training.finetuning.lora``)
-config.json         what others read the weights with; workload, its settings, how it was trained
+config.json         what other libraries load the weights with; workload, settings, how it was
+                    trained
 history.jsonl       the metric lines of the training, since its beginning
-tokenizer.json      when the workload has one
-packages.txt        what was installed where it was trained, as ``name==version`` lines
+tokenizer.json      if the workload has one
+packages.txt        packages installed where it was trained, as ``name==version`` lines
 code/               the code that answers requests with it (``training.export.inference``)
 """
 
@@ -35,7 +36,7 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
 SHARD_BYTES = 5 * 10**9
-"""What Hugging Face's save_pretrained takes for max_shard_size where nobody says more (5GB)."""
+"""Largest size of a weights file in bytes; 5GB is also save_pretrained's default max_shard_size."""
 BASE = "TRAINYARD_BASE"
 
 
@@ -51,18 +52,18 @@ def save(
     """Write the artifact; config.json comes last. Every rank that has weights takes part.
 
     Args:
-        adapters: what of the weights are adapters; ``description`` says what they belong to, as
+        adapters: settings of the adapters among the weights; ``description`` names their model as
             ``base``.
-        shard_bytes: size of a file of weights, at most.
+        shard_bytes: largest size of a file of weights.
 
     Raises:
         TrainingError: a rank could not write its files.
     """
     base = description.get("base")
-    told = sharded_export.export(folder, weights, workload, adapters, base, shard_bytes)
+    exported = sharded_export.export(folder, weights, workload, adapters, base, shard_bytes)
     if weights.ranks.rank != 0:
         return
-    config, ties = told
+    config, ties = exported
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in workload.files().items():
         atomic_file.write(folder / name, content)
@@ -73,9 +74,9 @@ def save(
 
 
 def add_code(folder: Path, workload: str) -> str:
-    """Put ``code/`` and packages.txt into the artifact; returns the SHA-256 of packages.txt.
+    """Put ``code/`` and packages.txt into the artifact; return the SHA-256 of packages.txt.
 
-    ``code/`` is what AWS's PyTorch inference toolkit imports and answers with: inference.py, the
+    ``code/`` is what AWS's PyTorch inference toolkit imports: inference.py, the
     training room, and for a workload of the user's own everything that lies beside its package.
     Equal code and packages give equal bytes.
     """
@@ -90,9 +91,9 @@ def add_code(folder: Path, workload: str) -> str:
 
 
 def _packages() -> Iterator[str]:
-    """Yield ``name==version`` of what is installed.
+    """Yield ``name==version`` of every installed package.
 
-    The headers alone are parsed: what ``each.metadata`` parses, too, is every package's readme.
+    Only the headers are parsed: ``each.metadata`` would also parse every package's readme.
     """
     for each in distributions():
         text = each.read_text("METADATA") or each.read_text("PKG-INFO") or ""
@@ -101,7 +102,7 @@ def _packages() -> Iterator[str]:
 
 
 def _code(workload: str) -> Iterator[tuple[str, Path]]:
-    """(name below ``code/``, file) of everything that inference needs."""
+    """Yield (name below ``code/``, file) of everything that inference needs."""
     checkout = Path(__file__).parents[2]
     yield "inference.py", checkout / "training/export/inference.py"
     listed = ("requirements.txt", "steps/requirements.txt")  # in a job, in a checkout
@@ -115,10 +116,10 @@ def _code(workload: str) -> Iterator[tuple[str, Path]]:
 def open_artifact(
     folder: Path, base: Path | None = None
 ) -> tuple[Workload, nn.Module, dict[str, Any]]:
-    """(workload, model in evaluation mode on the CPU, description).
+    """Return (workload, model in evaluation mode on the CPU, description).
 
     Args:
-        base: folder with the model that adapters belong to, where the artifact holds them alone;
+        base: folder with the model that adapters belong to, if the artifact holds only adapters;
             None: the environment variable TRAINYARD_BASE names it.
 
     Raises:
@@ -143,7 +144,7 @@ def open_artifact(
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    """The artifact's config.json."""
+    """Return the artifact's config.json."""
     kinds = (lora.WEIGHTS, hugging_face_folder.INDEX, hugging_face_folder.WEIGHTS)
     found = next((name for name in kinds if (folder / name).is_file()), hugging_face_folder.WEIGHTS)
     for name in ("config.json", found):
@@ -165,10 +166,10 @@ def _fill_adapted(
     base: Path | None,
     description: Mapping[str, Any],
 ) -> None:
-    """Write the base's weights into ``model``, adapters added.
+    """Write the base's weights into ``model``, with the adapters added.
 
     Raises:
-        DataError: the base is not there, or another one.
+        DataError: the base is missing, or is another model.
     """
     asked = description["base"]
     base = base or (Path(os.environ[BASE]) if BASE in os.environ else None)

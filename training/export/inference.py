@@ -1,4 +1,4 @@
-"""What AWS's PyTorch inference toolkit calls. It lies in the artifact as ``code/inference.py``.
+"""The functions that AWS's PyTorch inference toolkit calls; shipped as ``code/inference.py``.
 
 The toolkit puts ``/opt/ml/model/code`` on Python's path, imports the module that
 ``SAGEMAKER_PROGRAM`` names, and answers ``/invocations`` with these four functions
@@ -16,22 +16,22 @@ JSON = "application/json"
 
 
 def model_fn(model_dir: str) -> Served:
-    """Load the artifact, once a process."""
+    """Load the artifact, once per process."""
     return open_served(Path(model_dir))
 
 
 def input_fn(body: str | bytes, content_type: str) -> Any:
-    """A request's body, decoded."""
+    """Decode a request's body."""
     if content_type.partition(";")[0].strip() != JSON:
         _refuse(415, f"Content-Type is {content_type}; expected {JSON}")
     try:
         return json.loads(body)
     except ValueError as error:
-        _refuse(400, f"the request is no JSON: {error}")
+        _refuse(400, f"the request is not JSON: {error}")
 
 
 def predict_fn(request: Any, served: Served) -> dict[str, Any]:
-    """The answer; a request that the model cannot be asked is the client's fault."""
+    """Answer a request; one that the model cannot answer is the client's fault."""
     try:
         return served.answer(request)
     except TrainyardError as error:
@@ -39,12 +39,12 @@ def predict_fn(request: Any, served: Served) -> dict[str, Any]:
 
 
 def output_fn(answer: dict[str, Any], accept: str) -> str:
-    """The answer as JSON, whatever ``accept`` asks for: there is no other form."""
+    """Return the answer as JSON, whatever ``accept`` asks for: no other form is supported."""
     return json.dumps(answer, allow_nan=False)
 
 
 def _refuse(status: int, reason: str) -> NoReturn:
-    """The toolkit's own error, which becomes the answer's HTTP status; others become 500."""
+    """Raise the toolkit's own error, which becomes the answer's HTTP status; others become 500."""
     from sagemaker_inference.errors import BaseInferenceToolkitError  # the image has it
 
     raise BaseInferenceToolkitError(status, reason, reason)

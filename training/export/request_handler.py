@@ -1,6 +1,6 @@
-"""The trained model as something that answers one request: behind an endpoint, and for its latency.
+"""The trained model as a function that answers one request: for endpoints and latency measurements.
 
-A request and an answer are JSON objects; what stands in them is the workload's business.
+Requests and answers are JSON objects; the workload defines their content.
 """
 
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ from trainyard.common.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that is ready to answer."""
+    """A model that is ready to answer requests."""
 
     workload: Workload
     model: nn.Module
-    """In evaluation mode, on the device that it answers from."""
+    """The model in evaluation mode, on the device that it runs on."""
 
     def answer(self, request: Any) -> dict[str, Any]:
-        """The answer to one request.
+        """Answer one request.
 
         Raises:
-            DataError: the request is no JSON object, or not one that the workload understands.
+            DataError: the request is not a JSON object, or the workload does not understand it.
         """
         if not isinstance(request, Mapping):
             raise DataError(f"the request is {str(request)[:60]!r}; expected a JSON object")
@@ -40,7 +40,7 @@ class Served:
 
 
 def open_served(folder: Path) -> Served:
-    """The artifact in ``folder``, on the GPU where there is one.
+    """Load the artifact in ``folder``, onto the GPU if there is one.
 
     Raises:
         DataError: a file of the artifact is missing or damaged.

@@ -1,4 +1,4 @@
-"""A safetensors file that is written tensor by tensor, in any order, and is never whole in memory.
+"""Writes a safetensors file tensor by tensor, in any order, never whole in memory.
 
 The format: eight bytes with the length of the header, little-endian; the header, JSON, which says
 type, shape and place of each tensor; the tensors, little-endian, one after the other
@@ -28,14 +28,16 @@ TYPES = {
 }  # fmt: skip
 """torch's types → their names in the file, in the order in which safetensors lays them out."""
 METADATA = {"format": "pt"}
-"""What transformers writes, and asks for."""
+"""File metadata that transformers writes and expects."""
 
 
 class SafeFile:
-    """A file in the making: ``put`` each tensor, then ``finish`` or ``discard``."""
+    """A file being written: ``put`` each tensor, then ``finish`` or ``discard``."""
 
     def __init__(self, path: Path, looks: Mapping[str, Tensor]) -> None:
-        """``looks``: name → a tensor of the type and shape that will be put; may be on meta."""
+        """Open the file; ``looks``: name → a tensor with the coming type and shape, even on
+        meta.
+        """
         self.path, self._looks = path, dict(looks)
         head, self._places = header(self._looks)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,10 +45,10 @@ class SafeFile:
         self._draft.file.write(head)
 
     def put(self, name: str, tensor: Tensor) -> None:
-        """Write a tensor, on the CPU, to its place.
+        """Write a tensor that is on the CPU to its place.
 
         Raises:
-            ValueError: it is not as it was said to be.
+            ValueError: its type or shape is not the one announced.
         """
         look = self._looks.pop(name)
         if (look.dtype, look.shape) != (tensor.dtype, tensor.shape):
@@ -59,10 +61,10 @@ class SafeFile:
             self._draft.file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
 
     def finish(self) -> None:
-        """Give the file its name.
+        """Check that the file is complete, and give it its name.
 
         Raises:
-            ValueError: a tensor was never put.
+            ValueError: a tensor was not put.
         """
         if self._looks:
             self.discard()
@@ -70,31 +72,31 @@ class SafeFile:
         self._draft.finish()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove what was written so far."""
         self._draft.discard()
 
 
 def header(looks: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
-    """(the file's beginning, name → where in the file its tensor begins)."""
+    """Return (the file's header, name → offset in the file at which its tensor begins)."""
     places = {kind: place for place, kind in enumerate(TYPES)}
     order = sorted(looks, key=lambda name: (places[_kind(looks[name])], name.encode()))
-    told: dict[str, object] = {"__metadata__": METADATA}
+    entries: dict[str, object] = {"__metadata__": METADATA}
     begins, end = {}, 0
     for name in order:
         look = looks[name]
         begins[name], end = end, end + size(look)
-        told[name] = {
+        entries[name] = {
             "dtype": TYPES[_kind(look)],
             "shape": list(look.shape),
             "data_offsets": [begins[name], end],
         }
-    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text, {n: 8 + len(text) + b for n, b in begins.items()}
 
 
 def size(look: Tensor) -> int:
-    """Bytes of a tensor's elements."""
+    """Return the bytes of a tensor's elements."""
     return look.numel() * look.element_size()
 
 

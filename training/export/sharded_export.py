@@ -1,11 +1,11 @@
-"""The trained weights as safetensors files, which many ranks write at a time.
+"""The trained weights as safetensors files, which many ranks write concurrently.
 
-Weights are gathered one by one. A whole one is for a moment on the ranks that it is gathered over,
-and only the one that writes its file has it on the CPU: while it writes, the next is gathered. So a
-rank's memory grows with its largest weights, and neither with the model nor with a file.
+Weights are gathered one by one. A whole weight is briefly on the ranks that it is gathered over,
+and only the rank that writes its file has it on the CPU: while it writes, the next is gathered. So
+a rank's memory grows with its largest weights, not with the model or a file.
 
-What lies where depends on the weights alone, as with transformers' ``save_pretrained``: files of
-``shard_bytes`` at most, in the order of the model's state. One file is ``model.safetensors``;
+The layout depends on the weights alone, as with transformers' ``save_pretrained``: files of at most
+``shard_bytes``, in the order of the model's state. One file is ``model.safetensors``;
 several are ``model-00001-of-000NN.safetensors``, and model.safetensors.index.json says which has
 what. Each rank writes into its own machine's folder: SageMaker takes those of all machines together
 (developer guide, "How Amazon SageMaker AI Processes Training Output").
@@ -35,22 +35,22 @@ from trainyard.common.errors import TrainingError
 log = logging.getLogger(__name__)
 
 Files = Mapping[str, Mapping[str, Tensor]]
-"""Name of a file → name of a weight → what it is like."""
+"""Name of a file → name of a weight → a tensor of its type and shape."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Weights that ``Workload.export`` is given together, and what it makes of them."""
+    """Weights that ``Workload.export`` receives together, and the outputs that are written."""
 
     names: Sequence[str]
     outputs: Sequence[str]
 
 
 class Export:
-    """``Workload.export`` of all or some of the weights, adapters added where they are merged."""
+    """Runs ``Workload.export`` on all or some of the weights; adds adapters if they are merged."""
 
     def __init__(self, workload: Workload, named: Mapping[str, Tensor], scale: float) -> None:
-        """``named``: the adapters under the names of the exported layers."""
+        """Prepare the export; ``named``: the adapters under the names of the exported layers."""
         self.workload, self._named, self._scale = workload, named, scale
 
     def __call__(self, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -70,14 +70,14 @@ def export(
     """Write the model's files, or its adapters', into ``folder``; every rank takes part.
 
     Args:
-        adapters: what of the state are adapters; ``base`` is the model that they belong to.
-        shard_bytes: the size of a file, at most; a larger weight has a file of its own.
+        adapters: settings of the adapters in the state; ``base`` is the model that they belong to.
+        shard_bytes: largest size of a file; a larger weight has its own file.
 
     Returns (what ``Workload.export`` says for config.json, further name of a weight → the one that
     it is written under), on rank 0.
 
     Raises:
-        TrainingError: a file could not be written, or the parts do not make up the whole; on
+        TrainingError: a file could not be written, or the parts do not give the whole; on
             every rank.
     """
     names = {name: name for name in source.looks()}
@@ -105,10 +105,10 @@ def export(
 
 
 def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
-    """The names that ``Workload.export`` is given together: all of them, where it needs them all.
+    """Return the groups of names for ``Workload.export``: one group if it needs all names.
 
-    A class that has another ``export`` than the one it derives from is not asked for the parts of
-    the other's.
+    If a class overrides only ``export``, the parts of its base class's
+    ``export`` are not used.
     """
     parts = getattr(workload, "export_parts", None)
     if parts is None or _depth(workload, "export_parts") > _depth(workload, "export"):
@@ -117,7 +117,7 @@ def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _depth(workload: Workload, method: str) -> int:
-    """How far up the classes it is defined; 0 on the workload itself."""
+    """Return how far up the classes the method is defined; 0 for the workload's own class."""
     homes = [workload, *type(workload).__mro__]
     return next((at for at, home in enumerate(homes) if method in vars(home)), len(homes))
 
@@ -131,7 +131,7 @@ def _at_once(
     *,
     writes: bool,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """For a workload that cannot export its weights in parts: rank 0 has them all, and writes."""
+    """Export on rank 0 with all weights, for a workload that cannot export its weights in parts."""
     leads = source.ranks.rank == 0
     if leads and source.ranks.world > 1 and len(plain) > 1:
         log.warning(
@@ -159,10 +159,10 @@ def _parts(
     whole: Mapping[str, Tensor],
     written: Mapping[str, Tensor],
 ) -> list[Part]:
-    """What is exported together, and what of it is written.
+    """Return the groups of weights exported together, with the outputs that are written.
 
     Raises:
-        TrainingError: the parts do not give what all weights together give.
+        TrainingError: the parts differ from an export of all weights together.
     """
     found: dict[str, Tensor] = {}
     parts = []
@@ -224,13 +224,15 @@ def _stream(
 
 
 class Writing:
-    """The files of one rank: a weight is written while its caller gathers the next.
+    """The files of one rank: a weight is written while the next is gathered.
 
-    A failure is kept for the end: until then the other ranks count on this one.
+    A failure is raised at the end: until then the other ranks rely on this one.
     """
 
     def __init__(self, folder: Path, files: Files, mine: Collection[str]) -> None:
-        """``files``: of all ranks; ``mine``: those that this one writes."""
+        """Open the files; ``files``: of all ranks; ``mine``: names of those that this rank
+        writes.
+        """
         self._folder, self._files, self._failure = folder, files, ""
         self._pool, self._pending = ThreadPoolExecutor(1), Future[None]()
         self._pending.set_result(None)
@@ -239,14 +241,14 @@ class Writing:
         self._begin(mine)
 
     def put(self, name: str, tensor: Tensor) -> None:
-        """Have a weight written; waits for the one before it."""
+        """Have a weight written; waits for the previous one."""
         self._settle()
         if not self._failure:
             file = self._open[self._file_of[name]]
             self._pending = self._pool.submit(file.put, name, tensor)
 
     def end(self, ranks: Ranks) -> None:
-        """Give the files their names, on every rank; rank 0 writes the index, if it takes one.
+        """Give the files their names, on every rank; rank 0 writes the index if one is needed.
 
         Raises:
             TrainingError: a rank could not write its files.
@@ -283,19 +285,19 @@ class Writing:
 
 
 def index(files: Files) -> str:
-    """The content of model.safetensors.index.json, as transformers writes it."""
+    """Return the content of model.safetensors.index.json, as transformers writes it."""
     looks = [look for weights in files.values() for look in weights.values()]
     sums = {
         "total_parameters": sum(look.numel() for look in looks),
         "total_size": sum(map(size, looks)),
     }
     places = {name: file for file, weights in files.items() for name in weights}
-    told = {"metadata": sums, "weight_map": places}
-    return json.dumps(told, indent=2, sort_keys=True) + "\n"
+    content = {"metadata": sums, "weight_map": places}
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
 def _files(looks: Mapping[str, Tensor], most: int) -> Files:
-    """The weights in files of ``most`` bytes, or of one weight, in their order."""
+    """Return the weights in files of at most ``most`` bytes, or of one weight, in their order."""
     bins: list[dict[str, Tensor]] = [{}]
     filled = 0
     for name, look in looks.items():
@@ -314,7 +316,7 @@ def _files(looks: Mapping[str, Tensor], most: int) -> Files:
 
 
 def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """File → the rank that writes it: one that has its weights at hand, spread over all of them."""
+    """Return file → the rank that writes it: one that holds its weights, spread over all ranks."""
     alike: dict[tuple[int, ...], list[str]] = {}
     for file, ranks in holders.items():
         alike.setdefault(tuple(ranks), []).append(file)
@@ -326,7 +328,7 @@ def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
 
 
 def _in_turn(parts: Sequence[Part], file_of: Callable[[Part], str]) -> Iterator[Part]:
-    """The first of each file, the second of each, …: so that all writers write at a time."""
+    """Yield the first part of each file, then the second, …: all writers work concurrently."""
     groups: dict[str, list[Part]] = {}
     for part in parts:
         groups.setdefault(file_of(part), []).append(part)

@@ -1,8 +1,9 @@
-"""Which files travel: into a step's container, into an artifact; and which of them shape weights.
+"""Lists of the files shipped into a step's container or an artifact, and of those that shape
+weights.
 
-The definition fills a step's folder by it, the artifact takes along by it what inference imports,
-and the training's identity counts by it. What is not named stays at home: a change in it must not
-make a step miss its cache, or a training begin anew.
+The definition fills a step's folder by it, the artifact includes what inference imports by it,
+and the training's identity counts files by it. A file not named here is not shipped: changing it
+must not make a step miss its cache, or restart a training.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,13 +11,13 @@ from importlib import import_module
 from pathlib import Path
 
 EVERYWHERE = ("trainyard/__init__.py", "trainyard/common/")
-"""What every container and every artifact holds."""
+"""Files that every container and every artifact holds."""
 
 EVERY_STEP = (
     *EVERYWHERE,
     *("steps/job_main.py", "steps/container.sh", "steps/installed.py", "steps/job_arguments.py"),
 )
-"""What runs any step's ``steps/<step>/job.py``."""
+"""Files that run any step's ``steps/<step>/job.py``."""
 
 _EVALUATE_PARTS = (
     *("__init__", "evaluation_document", "leaked_examples", "score_table"),
@@ -43,10 +44,10 @@ ROOMS = {
     ),
     "gate": ("conditions/",),
 }
-"""Step → what its job imports besides. A room ends with a slash."""
+"""Step → further files that its job imports. A room (folder) ends with a slash."""
 
 READER = (*EVERYWHERE, "training/__init__.py", "training/data/")
-"""What reads shards, for a script of the user's own that is given some."""
+"""Files that read shards, for a user's own script that uses them."""
 
 STAYING = frozenset(
     {
@@ -57,11 +58,11 @@ STAYING = frozenset(
         *("training/simulate.py", "training/simulation/"),
     }
 )
-"""What of the rooms stays: it declares a step to the pipeline, or people run it. A room ends with
-a slash."""
+"""Files of the rooms that are not shipped: they declare a step to the pipeline, or people run them.
+A room ends with a slash."""
 
 OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
-"""What of a training's folder is not the user's own."""
+"""Parts of a training's folder that belong to Trainyard, not to the user."""
 
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
@@ -71,8 +72,8 @@ WITHOUT_EFFECT = frozenset(
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
     )
 ) | {"training/contract_tests/", "training/simulation/", "training/watching/"}
-"""Files that travel with the training and measure, report, restart or serve: no weight depends on
-them. All else in training/ counts, so a new file counts until it is listed here."""
+"""Files shipped with the training that measure, report, restart or serve: no weight depends on
+them. Everything else in training/ counts, so a new file counts until it is listed here."""
 
 ONCE_WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
@@ -83,13 +84,13 @@ ONCE_WITHOUT_EFFECT = frozenset(
         "workloads/language_model/traffic",
     )
 ) | {"training/health/", "training/trying/"}
-"""Names that such files had in older versions, whose packages still have to verify."""
+"""Names that such files had in older versions, whose packages must still verify."""
 
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 
 
 def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
-    """Yield (name in the folder that travels, file) of all that step ``step`` takes along.
+    """Yield (name in the shipped folder, file) of everything that step ``step`` ships.
 
     Raises:
         FileNotFoundError: the checkout lacks a room.
@@ -100,7 +101,7 @@ def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
 
 
 def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield (name below ``checkout``, file) of the files that these rooms and files are."""
+    """Yield (name below ``checkout``, file) of every file in these rooms and files."""
     for room in rooms:
         if room.endswith("/"):
             yield from ((f"{room}{name}", path) for name, path in files(checkout / room))
@@ -109,14 +110,14 @@ def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]
 
 
 def listed(name: str, places: Iterable[str]) -> bool:
-    """Whether a file is one of ``places``, or lies in a room that is."""
+    """Return whether a file is one of ``places``, or lies in a room that is one."""
     return any(name == one or (one.endswith("/") and name.startswith(one)) for one in places)
 
 
 def beside(workload: str) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of the user's package that holds ``workload`` and of what lies beside it.
 
-    Nothing where the workload is a shipped one; of an installed package nothing beside it.
+    Nothing for one of Trainyard's workloads; for an installed package, nothing beside it.
     """
     if "." not in workload:
         return
@@ -129,9 +130,9 @@ def beside(workload: str) -> Iterator[tuple[str, Path]]:
 
 
 def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
-    """Yield (name with forward slashes, file) of all below ``folder``, without litter.
+    """Yield (name with forward slashes, file) of everything below ``folder``, without litter.
 
-    ``hidden``: whether to take those, too, whose name or folder begins with a dot.
+    ``hidden``: include files whose name or folder begins with a dot.
     """
     for path in sorted(folder.iterdir()):
         if path.name.endswith(LITTER) or (path.name.startswith(".") and not hidden):
@@ -144,5 +145,5 @@ def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
 
 
 def is_litter(name: str) -> bool:
-    """Whether a file of this name is left by tools, or hidden."""
+    """Return whether a file of this name is a tool's leftover, or hidden."""
     return any(part.startswith(".") or part.endswith(LITTER) for part in name.split("/"))

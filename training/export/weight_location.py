@@ -1,4 +1,4 @@
-"""Where the weights are that are handed on: on many ranks, or in one process."""
+"""Location of the weights to export: spread over many ranks, or in one process."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 
 
 class Weights(Protocol):
-    """A model's state: every strategy is one, and so is ``Held``."""
+    """A model's state: every strategy implements it, and so does ``Held``."""
 
     ranks: Ranks
 
     def looks(self) -> Mapping[str, Tensor]:
-        """Every name in the model's state → what its tensor is like, on meta.
+        """Return every name in the model's state → a tensor on meta of its type and shape.
 
-        What is one tensor under several names is one here, too.
+        A tensor with several names is a single object here, too.
         """
 
     def holders(self, name: str) -> Sequence[int]:
-        """The ranks that have a tensor, or a part of it, at hand."""
+        """Return the ranks that hold a tensor, or a part of it."""
 
     def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
-        """One whole tensor after the other: on the CPU of the ranks that are named with it.
+        """Yield whole tensors one by one, on the CPU of the ranks named with them; None elsewhere.
 
-        Asked for by the first of its names. Every rank takes part, and asks for the same.
+        Use the first of a tensor's names. Every rank takes part, with the same arguments.
         """
 
 
 @dataclass(frozen=True)
 class Held:
-    """The state of a model that one process has."""
+    """The state of a model that one process holds."""
 
     state: Mapping[str, Tensor]
     ranks: Ranks = ALONE
@@ -58,7 +58,7 @@ class Held:
 
 
 def first_names(looks: Mapping[str, Tensor]) -> dict[str, str]:
-    """Every name → the first name of the same tensor."""
+    """Return every name → the first name of the same tensor."""
     first: dict[int, str] = {}
     return {name: first.setdefault(id(look), name) for name, look in looks.items()}
 
@@ -66,9 +66,9 @@ def first_names(looks: Mapping[str, Tensor]) -> dict[str, str]:
 def gathered(
     source: Weights, names: Iterable[str] | None = None, keepers: Collection[int] = (0,)
 ) -> dict[str, Tensor]:
-    """The whole state, or these names of it, on some ranks; the others get an empty one.
+    """Return the state, or these names of it, whole on some ranks; empty on the others.
 
-    Every rank takes part. What is one tensor under several names is one here, too.
+    Every rank takes part. A tensor with several names is a single object here, too.
     """
     first = first_names(source.looks())
     chosen = [*first] if names is None else [*names]
@@ -78,16 +78,16 @@ def gathered(
 
 
 def parameters(source: Weights) -> int:
-    """How many numbers the state has; what has several names counts once."""
+    """Return how many numbers the state has; a tensor with several names counts once."""
     return sum(look.numel() for look in {id(t): t for t in source.looks().values()}.values())
 
 
 TIES = "tied_weights"
-"""In config.json: further names of weights → the name that model.safetensors has them under."""
+"""Key in config.json: further names of weights → the name used in model.safetensors."""
 
 
 def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """(the tensors, each once; further name → name of the same tensor among them).
+    """Return (the tensors, each once; further name → name of the same tensor among them).
 
     Each is written once, and config.json names the others. (Not the file's own metadata: its
     order, and so the bytes, would differ each time.) They may be on meta.
@@ -106,20 +106,20 @@ def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def retied(weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights of a model.safetensors under all their names; ``description``: its config.json.
+    """Return a model.safetensors' weights under all names; ``description``: its config.json.
 
     Raises:
-        KeyError: one is missing.
+        KeyError: a weight is missing.
     """
     ties = {name: weights[first] for name, first in description.get(TIES, {}).items()}
     return {**weights, **ties}
 
 
 def fill(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) -> None:
-    """Write exported weights, under all their names, into ``model``, which may be on meta.
+    """Write exported weights, given under all their names, into ``model``, which may be on meta.
 
     Raises:
-        RuntimeError, KeyError: they are not this model's.
+        RuntimeError, KeyError: the weights are not this model's.
     """
     with changing(model):
         model.load_state_dict(workload.restore(weights))

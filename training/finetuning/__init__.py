@@ -1,1 +1,1 @@
-"""Weights that a training begins with when they are not fresh: base models and adapters."""
+"""Weights that a training starts from if they are not fresh: base models and adapters."""

@@ -1,5 +1,5 @@
-"""Which weights a training trains, where it is not all of them: LoRA adapters, or what is left
-unfrozen. No torch here: recipes are checked with it.
+"""Which weights are trained, if not all: LoRA adapters, or those left unfrozen. No torch here:
+recipes are checked with it.
 """
 
 from typing import Any, Self
@@ -11,7 +11,7 @@ from training.strategy_table import STRATEGIES
 from trainyard.common.errors import TrainingError
 
 PACKAGES = ("peft",)
-"""What a training with adapters imports besides."""
+"""Packages that a training with adapters needs in addition."""
 
 NO_BASE = (
     "are for a model that is there: set train.start_from to a model_package, model or hugging_face "
@@ -21,8 +21,8 @@ FROZEN_TWICE = "freeze {} and adapters are both set: adapters freeze all else; l
 
 
 class Adapters(BaseModel):
-    """Low-rank adapters beside frozen linear layers (Hu et al. 2021, LoRA), by the library peft:
-    W x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and handed on.
+    """Low-rank adapters beside frozen linear layers (Hu et al. 2021, LoRA), by the library peft: W
+    x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and exported.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -31,28 +31,29 @@ class Adapters(BaseModel):
     """Columns of B and rows of A."""
 
     alpha: FiniteFloat = Field(default=16.0, gt=0)
-    """Adapters weigh alpha / rank."""
+    """Numerator of the adapters' scale, alpha / rank."""
 
     dropout: FiniteFloat = Field(default=0.0, ge=0, lt=1)
-    """Share of an adapter's inputs that are dropped in training, whoever computes the sample."""
+    """Share of an adapter's inputs that are dropped in training; the mask depends on the sample
+    only."""
 
     targets: tuple[str, ...] = ()
-    """Linear layers that get one, by the end of their names (qkv, feed_forward.up). None: every
-    linear layer of the workload's blocks."""
+    """Linear layers that get an adapter, by the end of their names (qkv, feed_forward.up). Empty:
+    every linear layer of the workload's blocks."""
 
     merge: bool = False
-    """Whether model.tar.gz holds the whole model besides, adapters added: an endpoint needs it.
-    Without it the archive holds adapters alone, and evaluate adds them to the base that
+    """Add the adapters to the model, so that model.tar.gz holds all of it, as an endpoint needs. If
+    false, the archive holds only the adapters, and evaluate adds them to the base that
     ``start_from`` names."""
 
     @property
     def scale(self) -> float:
-        """What B A is multiplied by."""
+        """Factor that B A is multiplied by."""
         return self.alpha / self.rank
 
 
 class Tuning(BaseModel):
-    """As the training job is given it: one hyperparameter."""
+    """Adapters and frozen weights; passed to the training job as one hyperparameter."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +62,7 @@ class Tuning(BaseModel):
 
     @property
     def part(self) -> dict[str, Any] | None:
-        """What of it belongs to the training's identity; None when all weights are trained."""
+        """The settings that belong to the training's identity; None if all weights are trained."""
         found = self.model_dump(mode="json", exclude={"adapters": {"merge"}})
         return found if self.adapters or self.freeze else None
 
@@ -73,7 +74,7 @@ class Tuning(BaseModel):
 
 
 def refuse_adapters(config: TrainConfig) -> str | None:
-    """Why adapters cannot be trained so; None when they can."""
+    """Return why adapters cannot be trained with these settings; None if they can."""
     strategies = [name for name, one in STRATEGIES.items() if one.adapters]
     if config.strategy not in strategies:
         return (
@@ -94,10 +95,10 @@ def refuse_adapters(config: TrainConfig) -> str | None:
 
 
 def read_tuning(text: str) -> Tuning:
-    """The hyperparameter ``tuning``, JSON; empty for a training of all weights.
+    """Parse the hyperparameter ``tuning``, JSON; empty for a training of all weights.
 
     Raises:
-        TrainingError: it is malformed; names what.
+        TrainingError: it is malformed; names the field.
     """
     try:
         return Tuning.model_validate_json(text) if text else Tuning()

@@ -1,4 +1,4 @@
-"""The model that a fine-tuning begins with: its weights, under the names that ``export`` gives.
+"""The model that a fine-tuning starts from: its weights, under the names that ``export`` gives.
 
 A train step's model, as a model.tar.gz or as its files; or a folder in Hugging Face's layout.
 """
@@ -23,11 +23,12 @@ from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
 
 IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
-"""What a folder may hold besides: a tied embedding once more, and what follows from the config."""
+"""Weights a folder may hold that are not read: a tied embedding's copy, and values derived from the
+config."""
 
 
 def sha256(folder: Path) -> str:
-    """The base's identity.
+    """Return the base's identity.
 
     Raises:
         DataError: the folder holds no model.
@@ -47,10 +48,10 @@ def fill(
     """Write the base's weights into ``model``.
 
     Args:
-        name: of the workload.
-        uri: where the folder's files come from, for errors.
-        asked_as_folder: whether the recipe calls it a folder in Hugging Face's layout: then its
-            config.json has to say what the settings say, a train step's own, too.
+        name: name of the workload.
+        uri: where the folder's files come from, for messages.
+        asked_as_folder: whether the recipe calls it a folder in Hugging Face's layout; if so, its
+            config.json must agree with the settings, even for a train step's model.
 
     Raises:
         DataError: the base is damaged, of another workload, or its weights are another model's.
@@ -74,14 +75,14 @@ def read(
     *,
     asked_as_folder: bool = False,
 ) -> dict[str, Tensor]:
-    """Its weights by exported names, perhaps to be written into ``model``.
+    """Return the base's weights by exported names, perhaps to be written into ``model``.
 
-    Those of files are read later for a model on meta, each rank its part; those of an archive now,
-    since it has to be unpacked from its beginning.
+    For a model on meta, weights in files are read later, each rank its part; those in an archive
+    now, since it must be unpacked from its beginning.
 
     Raises:
         DataError: as ``fill``.
-        ValueError, KeyError, TypeError, SafetensorError: something is not what it should be.
+        ValueError, KeyError, TypeError, SafetensorError: the weights or settings do not fit.
     """
     if (folder / ARCHIVE).is_file():
         return _read_archive(name, folder / ARCHIVE, uri)
@@ -116,7 +117,7 @@ def _read_unpacked(
 def _described(
     name: str, where: Path, there: Collection[str], config: bytes | None, uri: str | None
 ) -> dict[str, Any]:
-    """The config.json of a train step's model with these files.
+    """Return the config.json of a train step's model that has these files.
 
     Raises:
         DataError: it holds no whole model, or one of another workload.
@@ -129,7 +130,7 @@ def _described(
         )
     if config is None or not weighs:
         missing = hugging_face_folder.CONFIG if config is None else hugging_face_folder.WEIGHTS
-        raise DataError(f"{where}: holds no {missing}; it is no model of a train step of ours")
+        raise DataError(f"{where}: holds no {missing}; it is not a model of one of our train steps")
     description: dict[str, Any] = json.loads(config)
     if description["workload"] != name:
         raise DataError(
@@ -142,7 +143,7 @@ def _described(
 def _check_alike(
     workload: Workload, name: str, description: dict[str, Any], uri: str | None
 ) -> None:
-    """Raises: DataError: a config.json says another model than the training's settings do."""
+    """Compare config.json and settings. Raises: DataError: they describe different models."""
     differences = spec(name).base_differences
     if differences is None:
         raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
@@ -167,14 +168,14 @@ def _read_folder(
 
 
 def _check_all_used(workload: Workload, tensors: dict[str, Tensor]) -> None:
-    """A weight that the model has no place for would be lost without a word."""
+    """Refuse a weight that the model has no place for; it would be lost silently."""
     used = {*workload.export(workload.restore(tensors))[0]}
     if left := [n for n in tensors if n not in used and not n.endswith(IGNORED)]:
         raise ValueError(f"{left[0]} has no place in it")
 
 
 def _check_tokenizer(workload: Workload, folder: Path) -> None:
-    """Raises: DataError: the data were made with another tokenizer than the base's."""
+    """Raises: DataError: the data were prepared with another tokenizer than the base's."""
     mine, theirs = (
         workload.files().get(hugging_face_folder.TOKENIZER),
         folder / hugging_face_folder.TOKENIZER,
@@ -187,7 +188,7 @@ def _check_tokenizer(workload: Workload, folder: Path) -> None:
 
 
 def _members(archive: Path) -> dict[str, bytes]:
-    """Weights and settings in a tar.gz, and no other file: nothing is unpacked onto the disk."""
+    """Read weights and settings from a tar.gz; nothing is unpacked onto the disk."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|gz") as tar:

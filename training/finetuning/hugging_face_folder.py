@@ -1,6 +1,6 @@
-"""A model in Hugging Face's layout, as a folder: config.json, safetensors, perhaps tokenizer.json.
+"""A folder in Hugging Face's layout: config.json, safetensors, optionally tokenizer.json.
 
-No torch here. Pickled weights are refused: reading one runs what its author put into it.
+No torch here. Pickled weights are refused: reading them runs code that their author put in.
 """
 
 import json
@@ -17,41 +17,41 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def is_folder(folder: Path) -> bool:
-    """Whether a model lies here by itself, and not in an archive."""
+    """Return whether the folder holds a model as plain files, not in an archive."""
     return (folder / CONFIG).is_file()
 
 
 def description(folder: Path) -> dict[str, Any]:
-    """Its config.json.
+    """Return the folder's config.json.
 
     Raises:
-        DataError: it is missing, or no JSON object.
+        DataError: it is missing, or not a JSON object.
     """
     try:
         found = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / CONFIG}: cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise DataError(f"{folder / CONFIG}: is no JSON object")
+        raise DataError(f"{folder / CONFIG}: is not a JSON object")
     return found
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether there is a file of weights, or an index of several."""
+    """Return whether there is a file of weights, or an index of several files."""
     return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
 
 
 def weights(folder: Path) -> list[Path]:
-    """The files with its weights: one, or those that the index names.
+    """Return the files with the weights: one, or those that the index names.
 
     Raises:
-        DataError: there are none, one is missing, or they are pickles.
+        DataError: there are no weights, a file is missing, or they are pickles.
     """
     return [folder / name for name in _named(folder) if name.endswith(SUFFIX)]
 
 
 def sha256(folder: Path) -> str:
-    """One hash for config.json, the weights and the tokenizer, by their names and contents.
+    """Return one hash of config.json, the weights and the tokenizer, by their names and contents.
 
     Raises:
         DataError: as ``weights``.
@@ -60,13 +60,13 @@ def sha256(folder: Path) -> str:
 
 
 def named(index: Any, there: Collection[str]) -> list[str]:
-    """The names of config.json, the weights and the tokenizer among the files of a folder.
+    """Return the names of config.json, the weights and the tokenizer among a folder's files.
 
     Args:
         index: the content of INDEX, if there is one.
 
     Raises:
-        DataError: the weights are none, not all there, or pickles.
+        DataError: there are no weights, some are missing, or they are pickles.
     """
     names = {WEIGHTS} if index is None else _indexed(index)
     if missing := sorted(names - {*there}):
@@ -82,7 +82,7 @@ def named(index: Any, there: Collection[str]) -> list[str]:
 
 
 def together(hashes: Mapping[str, str]) -> str:
-    """One hash for files by their names."""
+    """Return one hash for files given as name → hash."""
     return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
 
 
@@ -99,7 +99,7 @@ def _indexed(index: Any) -> set[str]:
     try:
         names = set(index["weight_map"].values())
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{INDEX}: is no index of weights: {error!r}") from None
+        raise DataError(f"{INDEX}: is not an index of weights: {error!r}") from None
     for name in names:
         if Path(name).name != name or not name.endswith(SUFFIX):
             raise DataError(f"{INDEX}: names {name!r}; expected safetensors files beside it")

@@ -1,9 +1,9 @@
-"""Adapters of a model: put in by peft, taken out of its state, written as peft reads them, added.
+"""Adapters of a model: injected by peft, taken from its state, written in peft's format, merged.
 
 adapter/adapter_model.safetensors   A and B of each layer, under its name in the exported model
         adapter_config.json         what ``peft.PeftModel.from_pretrained`` reads them with
 
-In a folder of their own: beside a whole model transformers would add them once more.
+They have their own folder: beside a whole model transformers would add them again.
 """
 
 import json
@@ -25,9 +25,9 @@ from trainyard.common.errors import DataError, TrainingError
 
 WEIGHTS, SETTINGS = "adapter/adapter_model.safetensors", "adapter/adapter_config.json"
 PREFIX = "base_model.model."
-"""Before each name in WEIGHTS (peft: utils/save_and_load.py)."""
+"""Prefix of each name in WEIGHTS (peft: utils/save_and_load.py)."""
 NAME = "default"
-"""The adapter's own name, as peft calls an only one."""
+"""The adapter's name; peft gives this name to a single adapter."""
 T = TypeVar("T")
 
 
@@ -57,9 +57,9 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 
 
 def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
-    """Give the targets adapters, and freeze all else; A is drawn, B is 0 (Hu et al., section 4.1).
+    """Add adapters to the targets, and freeze all else; A is drawn, B is 0 (Hu et al., 4.1).
 
-    ``model.from_base`` names afterwards what of its state is the base's, and is not saved.
+    ``model.from_base`` then names the base's part of its state, which is not saved.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
@@ -81,10 +81,10 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
 
 
 def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list[str]:
-    """Names of the linear layers that get adapters.
+    """Return the names of the linear layers that get adapters.
 
     Raises:
-        TrainingError: an end names no linear layer of the blocks, or there is none.
+        TrainingError: a target names no linear layer of the blocks, or they have none.
     """
     inside = {id(m) for block in workload.blocks(model) for m in block.modules()}
     linear = [
@@ -95,14 +95,14 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
     for end in ends or ("",):
         if not any(_ends(name, end) for name in linear):
             raise TrainingError(
-                f"train.adapters.targets: {end!r} is no linear layer of the model's blocks, whose "
-                f"are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
+                f"train.adapters.targets: {end!r} is not a linear layer of the model's blocks; "
+                f"theirs are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
             )
     return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
 
 
 def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """(the base's state under the model's own names, ``<layer>.lora_A`` and ``<layer>.lora_B``)."""
+    """Return (the base's state under the model's names, ``<layer>.lora_A`` and ``.lora_B``)."""
     base, adapters = {}, {}
     for name, tensor in weights.items():
         layer, found, _ = name.rpartition(f".{NAME}.weight")
@@ -116,10 +116,10 @@ def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
 def added(
     tensors: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
 ) -> dict[str, Tensor]:
-    """``tensors`` with scale × B A added to each layer's weight (Hu et al., section 4.1).
+    """Return ``tensors`` with scale × B A added to each layer's weight (Hu et al., section 4.1).
 
     Raises:
-        KeyError: there is no such layer.
+        KeyError: an adapter's layer is missing.
     """
     found = dict(tensors)
     for name, a in adapters.items():
@@ -132,7 +132,7 @@ def added(
 
 
 def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Under the names of the exported model; the model's own where the workload has no others."""
+    """Return adapters under the exported model's names, or the model's own if none are renamed."""
     renamed = getattr(workload, "export_adapters", dict)
     return dict(renamed(adapters))
 
@@ -140,13 +140,13 @@ def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Te
 def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
-    """Both files; ``adapters`` as ``exported`` named them, ``base`` says where the base is."""
+    """Write both files; ``adapters`` as named by ``exported``, ``base``: where the base is."""
     (folder / WEIGHTS).parent.mkdir(parents=True, exist_ok=True)
     whole = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
     draft = atomic_file.Draft(folder / WEIGHTS)
     with draft:
         save_file(whole, draft.temporary, {"format": "pt"})
-    told = {
+    content = {
         "peft_type": "LORA",
         "base_model_name_or_path": base.get("uri"),
         "revision": base.get("sha256"),
@@ -158,11 +158,11 @@ def write(
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    atomic_file.write(folder / SETTINGS, json.dumps(told, indent=1))
+    atomic_file.write(folder / SETTINGS, json.dumps(content, indent=1))
 
 
 def read(folder: Path) -> tuple[dict[str, Tensor], float]:
-    """(what ``write`` was given as adapters, their scale).
+    """Return (the adapters as given to ``write``, their scale).
 
     Raises:
         DataError: a file is missing.
@@ -170,10 +170,10 @@ def read(folder: Path) -> tuple[dict[str, Tensor], float]:
     for name in (WEIGHTS, SETTINGS):
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: is missing; the training did not finish its model")
-    told = json.loads((folder / SETTINGS).read_bytes())
+    content = json.loads((folder / SETTINGS).read_bytes())
     found = load_file(folder / WEIGHTS)
     names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in found}
-    return {names[n]: tensor for n, tensor in found.items()}, told["lora_alpha"] / told["r"]
+    return {names[n]: tensor for n, tensor in found.items()}, content["lora_alpha"] / content["r"]
 
 
 def _ends(name: str, end: str) -> bool:

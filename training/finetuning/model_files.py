@@ -1,6 +1,6 @@
 """A model as it lies in a channel: in an archive, or file by file; its identity. No torch here.
 
-model.tar.gz          what SageMaker makes of a training job's /opt/ml/model
+model.tar.gz          SageMaker's archive of a training job's /opt/ml/model
 config.json, code/ …  the same files as they were written, with ``train.model_compression: none``
 config.json …         a folder in Hugging Face's layout (``hugging_face_folder``)
 """
@@ -14,29 +14,29 @@ from trainyard.common.hashes import file_sha256
 
 ARCHIVE = "model.tar.gz"
 OURS = ("history.jsonl", "packages.txt")
-"""What no folder of Hugging Face's holds, and each model of a train step does."""
+"""Files in every model of a train step, and in no folder in Hugging Face's layout."""
 
 
 def archive_in(folder: Path) -> Path | None:
-    """The folder's model.tar.gz, if the model is one."""
+    """Return the path of the folder's model.tar.gz, or None."""
     return archive if (archive := folder / ARCHIVE).is_file() else None
 
 
 def is_unpacked(folder: Path) -> bool:
-    """Whether the files of a train step's model lie here by themselves."""
+    """Return whether the folder holds a train step's model as plain files."""
     return archive_in(folder) is None and any((folder / name).is_file() for name in OURS)
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """Every file of an unpacked model, by its name below the folder."""
+    """Return every file of an unpacked model, by its name below the folder."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {name: path for name, path in found.items() if path.is_file()}
 
 
 def sha256(folder: Path) -> str:
-    """The model's identity: of an archive its own hash, of a train step's files that of all.
+    """Return the model's identity: the hash of an archive, or of all files of a train step's model.
 
-    Code lies among these, and an endpoint runs it. Of Hugging Face's layout it is the hash of
+    Code is among these, and an endpoint runs it. For Hugging Face's layout it is the hash of
     config.json, weights and tokenizer.
 
     Raises:
@@ -52,7 +52,7 @@ def sha256(folder: Path) -> str:
 
 
 def registered(folder: Path) -> tuple[int, str]:
-    """(bytes, hash) of the archive, or of all files: what a model package is bound to."""
+    """Return (bytes, hash) of the archive, or of all files: what a model package is bound to."""
     if archive := archive_in(folder):
         return archive.stat().st_size, file_sha256(archive)
     found = files(folder)
@@ -61,5 +61,5 @@ def registered(folder: Path) -> tuple[int, str]:
 
 
 def together(hashes: Mapping[str, str]) -> str:
-    """The identity of files by their names and SHA-256."""
+    """Return the identity of files, given as name → SHA-256."""
     return hugging_face_folder.together(hashes)

@@ -1,9 +1,9 @@
-"""Initial values of a model that is built on meta: there before any memory is taken for weights.
+"""Initial values of a model that is built on meta, before any memory is allocated for weights.
 
-A model on meta is cut into stages, split and sharded as any other; then ``fill`` takes memory for
-what this rank holds of it, and writes its part of each tensor's value.
+A model on meta is cut into stages, split and sharded as any other; then ``fill`` allocates memory
+for this rank's part of it, and writes its part of each tensor's value.
 
-    values   what a tensor begins with, of which a part can be asked for
-    parts    which part of a tensor this rank holds
-    fill     memory for a model on meta, and the values into it
+    initial_values  what a tensor begins with; a part of it can be requested
+    build_model     a model on meta, whose initial values are recorded
+    fill_memory     memory for a model on meta, and the values into it
 """

@@ -1,6 +1,6 @@
-"""A workload's model on meta, with all that is known of what its tensors begin with.
+"""A workload's model on meta, with the known initial values of its tensors.
 
-``Workload.restore`` makes one matrix of queries, keys and values out of three (``torch.cat``); made
+``Workload.restore`` joins queries, keys and values into one matrix (``torch.cat``); built
 whole on each rank, one of 70B would take 1 GB, more than a rank's share of the model has on 512.
 """
 
@@ -28,9 +28,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``count`` rows of the weight from ``first`` on, which are those of ``value`` from ``start``
-    on.
-    """
+    """``count`` rows of the weight from ``first`` on: those of ``value`` from ``start`` on."""
 
     first: int
     count: int
@@ -40,7 +38,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A value whose rows are those of other values."""
+    """A value whose rows come from other values."""
 
     rows: Sequence[Rows]
 
@@ -55,9 +53,7 @@ class Joined:
 
 
 def taken(recorded: Recorded, target: View, steps: Sequence[Step]) -> Value | None:
-    """What ``steps`` come to, where they only copy a value or put rows of some together; else
-    None.
-    """
+    """Return the value that ``steps`` copy or join by rows; None if they do anything else."""
     source, rest = _source(recorded, target, steps)
     if not rest:
         leaf = recorded.leaves.get(source.storage)
@@ -71,7 +67,7 @@ def taken(recorded: Recorded, target: View, steps: Sequence[Step]) -> Value | No
 
 
 def _source(recorded: Recorded, target: View, steps: Sequence[Step]) -> tuple[View, Sequence[Step]]:
-    """What all of the target is a copy of, and the steps that make that."""
+    """Return the view that the whole target is copied from, and the steps that lead to it."""
     if not steps or steps[-1].func is not aten.copy_.default:
         return target, steps
     into, source = (one for one in steps[-1].flat if isinstance(one, View))
@@ -82,13 +78,13 @@ def _source(recorded: Recorded, target: View, steps: Sequence[Step]) -> tuple[Vi
 
 
 def _joined(recorded: Recorded, target: View, cat: Step) -> Joined | None:
-    """What torch.cat gives, where that is whole rows of the target."""
+    """Return the result of torch.cat if it joins whole rows of the target, else None."""
     named = cat.named()
     pieces: list[View] = named["tensors"]
     found = [recorded.leaves.get(one.storage) for one in pieces]
     if not all(_rows_alike(recorded, *pair, target) for pair in zip(pieces, found, strict=True)):
         return None
-    if len({one.dtype for one in pieces}) > 1:  # torch.cat turns them into another one
+    if len({one.dtype for one in pieces}) > 1:  # torch.cat converts them
         return None
     dimension, width = named.get("dim", 0) % len(pieces[0].size), prod(target.size[1:])
     lengths = [prod(one.size[dimension:]) for one in pieces]
@@ -107,7 +103,9 @@ def _joined(recorded: Recorded, target: View, cat: Step) -> Joined | None:
 def _rows_alike(
     recorded: Recorded, piece: View, leaf: tuple[Value, View] | None, target: View
 ) -> bool:
-    """Whether a piece is all of a value, whose rows are as those of the target, all of a weight."""
+    """Return whether a piece is a whole value, and its rows fit the target, which is a whole
+    weight.
+    """
     if leaf is None or not piece.size or not target.size or not _all(recorded, target):
         return False
     lies = leaf[1]
@@ -125,9 +123,9 @@ ATTRIBUTE = "initial_recorder"
 
 
 def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """The model that ``make`` gives, on meta; a real one where that is not possible.
+    """Return the model that ``make`` gives, on meta; a real one if that is impossible.
 
-    Either way its initial numbers follow from ``seed`` and not from how it is sharded.
+    Either way its initial numbers depend on ``seed``, not on the sharding.
     """
     torch.manual_seed(seed)
     recorder = Recorder(seed)
@@ -137,7 +135,7 @@ def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
         setattr(model, ATTRIBUTE, recorder)
         _settle(model)
         return model
-    except Exception as error:  # noqa: BLE001  what is wrong with the model itself is raised below
+    except Exception as error:  # noqa: BLE001  errors of the model itself are raised below
         found = error
     torch.manual_seed(seed)
     model = make()
@@ -152,10 +150,10 @@ def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 @contextmanager
 def changing(model: nn.Module | None) -> Iterator[None]:
-    """Inside, the model may be changed, and weights written: on meta that is recorded.
+    """Context in which the model may be changed and weights written; on meta that is recorded.
 
     Raises:
-        NotRecordable: that cannot be.
+        NotRecordable: the change cannot be recorded.
     """
     recorder = recorder_of(model)
     if recorder is None or model is None:
@@ -167,9 +165,9 @@ def changing(model: nn.Module | None) -> Iterator[None]:
 
 
 def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
-    """The tensors of safetensors files, to be written into ``model`` inside of ``changing``.
+    """Return the tensors of safetensors files, to be written into ``model`` within ``changing``.
 
-    For a model on meta they are, too: a rank reads what it needs of them when it fills its part.
+    For a model on meta they are on meta: a rank reads its part of them when it fills the model.
     """
     recorder = recorder_of(model)
     if recorder is None:
@@ -179,7 +177,7 @@ def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:
-    """Name → what it begins with, of all that is on meta; None of a real model."""
+    """Return name → initial value of every tensor on meta; None for a real model."""
     recorder = recorder_of(model)
     if recorder is None:
         return None
@@ -188,7 +186,7 @@ def values(model: nn.Module) -> dict[str, Value] | None:
 
 
 def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
-    """The model with all of its initial values, on the CPU if nothing else is said."""
+    """Return the model with all its initial values, on the CPU by default."""
     known = values(model)
     if known is not None:
         fill(model, known, device or torch.device("cpu"))
@@ -197,21 +195,21 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
 
 
 def told(known: Mapping[str, Value]) -> str | None:
-    """In words, what is not drawn element by element, and costs memory for a moment."""
+    """Describe the weights that are not drawn element by element, and cost memory temporarily."""
     costs = {id(one): (name, one) for name, one in reversed(known.items())}
     whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]
     if not whole:
         return None
     name, largest = max(whole, key=lambda entry: entry[1].bytes)
     return (
-        f"{len(whole)} weights and buffers are no function of each element alone, so each rank "
+        f"{len(whole)} weights and buffers are not a function of each element alone, so each rank "
         f"makes all of one after the other and keeps its part: the largest is {name} "
         f"({largest.bytes / 1e6:.3g} MB, by {largest.why})"
     )
 
 
 def recorder_of(model: nn.Module | None) -> Recorder | None:
-    """What was recorded of a model on meta; None of a real one."""
+    """Return the recorder of a model on meta; None for a real model."""
     return getattr(model, ATTRIBUTE, None)
 
 
@@ -230,10 +228,10 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
 
 
 def _settle(model: nn.Module) -> None:
-    """After recording: registered tensors are on meta, all others are real.
+    """Finish recording: registered tensors are on meta, all others become real.
 
     Raises:
-        NotRecordable: two tensors share memory, or a tensor is where nobody finds it.
+        NotRecordable: two tensors share memory, or a tensor is held where it cannot be found.
     """
     recorder = recorder_of(model)
     assert recorder is not None  # noqa: S101
@@ -258,7 +256,7 @@ def _on_meta(recorder: Recorder, tensor: Tensor) -> Tensor:
 
 
 def _found(recorder: Recorder, held: Any, registered: set[int], places: Mapping[int, Any]) -> Any:
-    """An attribute, in which tensors that are not registered have become real."""
+    """Return an attribute with its unregistered tensors made real."""
     if isinstance(held, Tensor):
         if id(held) in registered or not recorder.knows(held):
             return held
@@ -279,11 +277,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _check_strays(recorder: Recorder, registered: set[int]) -> None:
-    """Raises: NotRecordable: a tensor on meta lives on in a closure, or in an object of its own."""
+    """Raises: NotRecordable: a tensor on meta survives in a closure, or in another object."""
 
     def strays() -> list[Tensor]:
         every = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
-        # A buffer that is a view (``tril(ones).view(…)``) keeps what it is a view of.
+        # A buffer that is a view (``tril(ones).view(…)``) keeps its base alive.
         bases = {id(one._base) for one in every if id(one) in registered}
         known = registered | bases
         found = [one for one in every if id(one) not in known and recorder.knows(one)]

@@ -1,4 +1,4 @@
-"""What recorded steps come to for some elements of a tensor, without the others.
+"""Results of recorded steps for some elements of a tensor, without the others.
 
 Steps work element by element where each takes tensors of as many elements as the result has, and
 the same operation gives each element of it from those in its place.
@@ -23,12 +23,12 @@ CONSTANT = {
     aten.ones_like.default: lambda named: 1,
     aten.full_like.default: lambda named: named["fill_value"],
 }
-"""What makes a constant → the constant."""
+"""Operation that makes a constant → the constant."""
 COPIES = {aten.clone.default, aten._to_copy.default, aten.copy_.default}
 
 
 def obstacle(recorded: Recorded, target: View, steps: Sequence[Step]) -> str | None:
-    """What keeps the steps from being made element by element; None where nothing does."""
+    """Return what prevents computing the steps element by element; None if nothing does."""
     lies = {view.storage: view for _, view in recorded.leaves.values()}
     if not _whole(recorded, target, target):
         return "it is a view of another tensor"
@@ -60,7 +60,7 @@ def _whole(recorded: Recorded, one: View, target: View) -> bool:
 
 
 def _region(recorded: Recorded, one: View, target: View) -> list[range] | None:
-    """Along each dimension of the target, the places that a view of it has; None if it is none."""
+    """Return a view's index range in each dimension of the target; None if it is not a box."""
     if recorded.bytes_of(one.storage) != target.count * one.dtype.itemsize:
         return None
     found, rest = [], one.offset
@@ -85,9 +85,9 @@ def _region(recorded: Recorded, one: View, target: View) -> list[range] | None:
 
 
 def runs_of(size: Sequence[int], part: Part) -> Runs:
-    """Where the elements of a part stand in the whole tensor, in the order of the part."""
+    """Return the indices of a part's elements in the whole tensor, in the order of the part."""
     length, starts = 1, np.zeros(1, np.int64)
-    dense, joined = 1, True  # joined: what lies behind is held as a whole
+    dense, joined = 1, True  # joined: the dimensions after this one are held whole
     for whole, one in reversed([*zip(size, part, strict=True)]):
         held = one.stop - one.start
         if joined:
@@ -101,7 +101,7 @@ def runs_of(size: Sequence[int], part: Part) -> Runs:
 
 
 class ByElement:
-    """A value of which any part is made alone: the same numbers as in the whole."""
+    """A value of which any part can be computed alone, with the same numbers as in the whole."""
 
     def __init__(self, recorded: Recorded, view: View, steps: Sequence[Step]) -> None:
         self._recorded, self._view, self._steps = recorded, view, steps
@@ -113,14 +113,14 @@ class ByElement:
         for chunk in runs_of(self._view.size, part).chunks():
             until = done + chunk.count
             given = {n: _padded(t[done:until] if t.dim() else t, chunk) for n, t in leaves.items()}
-            made = self._made(chunk, given).expand(chunk.padded)  # of numbers alone it is one, too
+            made = self._made(chunk, given).expand(chunk.padded)  # numbers alone give one number
             flat[done:until] = made[: chunk.count]
             done = until
         if not into.is_contiguous():
             into.copy_(flat.view(into.shape))
 
     def _leaves(self, part: Part) -> dict[int, Tensor]:
-        """This part of what comes from outside, flat; a number is whole."""
+        """Return this part of the values from outside, flat; a number is whole."""
         found = {}
         for storage in {s for step in self._steps for s in step.reads} & {*self._recorded.leaves}:
             value, lies = self._recorded.leaves[storage]
@@ -134,7 +134,7 @@ class ByElement:
     def _made(self, chunk: Runs, pieces: dict[int, Tensor]) -> Tensor:
         for step in self._steps:
             target = (step.writes or step.makes)[0]
-            assert target is not None  # noqa: S101 (``needed`` gives what writes or makes)
+            assert target is not None  # noqa: S101 (``needed`` keeps steps that write it)
             before = pieces.get(target.storage)
             if before is None:
                 before = torch.zeros(chunk.padded, dtype=target.dtype)
@@ -153,7 +153,7 @@ class ByElement:
         if step.func in DRAWN:
             words = bits(key_of(self._recorded.seed, str(step.key)), chunk)
             return DRAWN[step.func](step.named())(words, target.dtype)
-        if step.writes:  # what stands outside of a view is needed afterwards
+        if step.writes:  # elements outside the view are needed afterwards
             pieces[target.storage] = before.clone()
         flat = [pieces[x.storage] if isinstance(x, View) else x for x in step.flat]
         args, kwargs = step.arguments(flat)
@@ -161,7 +161,7 @@ class ByElement:
         return result[0] if isinstance(result, list | tuple) else result
 
     def _mask(self, one: View, chunk: Runs) -> Tensor:
-        """Which of the chunk's elements lie in a view of the target."""
+        """Return which of the chunk's elements lie in a view of the target."""
         indices = np.zeros(chunk.padded, np.int64)
         indices[: chunk.count] = chunk.indices()
         inside = np.ones(chunk.padded, bool)

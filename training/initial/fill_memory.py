@@ -1,4 +1,4 @@
-"""Memory for a model on meta, and its initial values into it."""
+"""Allocates memory for a model on meta, and fills in its initial values."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -10,27 +10,27 @@ from training.initial.initial_values import Value, held
 from trainyard.common.errors import TrainingError
 
 Values = Mapping[str, Value]
-"""Name of a parameter or buffer, under every of its names → what it begins with."""
+"""Name of a parameter or buffer (each of its names) → its initial value."""
 
 
 @torch.no_grad()
 def fill(
     model: nn.Module, values: Values, device: torch.device, weights: torch.device | None = None
 ) -> None:
-    """Give every tensor that is on meta memory on ``device``, and its part of its value.
+    """Allocate memory on ``device`` for every tensor on meta, and write its part of its value.
 
-    ``weights``: where parameters are kept, if not there (``cpu_offload``).
+    ``weights``: device of the parameters, if different (``cpu_offload``).
 
     Raises:
-        TrainingError: a tensor is on meta, and has another name than the whole model's.
+        TrainingError: a tensor on meta has a name that the whole model lacks.
     """
     waiting = {name: tensor for name, tensor in named(model).items() if tensor.is_meta}
     places = {id(tensor): name for name, tensor in reversed(waiting.items())}
     for name in places.values():
         if name not in values:
             raise TrainingError(
-                f"{name} of the split model is no weight or buffer of the whole one, so nothing is "
-                "known to begin with: let Workload.stage and Workload.tensor_parallel keep names"
+                f"{name} of the split model is not a weight or buffer of the whole one, so nothing "
+                "is known of its value: let Workload.stage and Workload.tensor_parallel keep names"
             )
 
     def made(tensor: Tensor) -> Tensor:
@@ -45,18 +45,18 @@ def fill(
 
 
 def named(model: nn.Module) -> dict[str, Tensor]:
-    """All names of parameters and buffers, also of those that are not saved."""
+    """Return parameters and buffers under all their names, including those that are not saved."""
     parameters = model.named_parameters(remove_duplicate=False)
     return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}
 
 
 def replace(model: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
-    """Every parameter and buffer becomes what ``made`` gives for it: once, where it is tied.
+    """Replace every parameter and buffer by ``made`` of it; tied ones only once.
 
-    A parameter stays the object that it is, since modules may keep it in attributes besides.
+    A parameter stays the same object, since modules may also keep it in attributes.
     """
     done: dict[int, Tensor] = {}
-    kept: list[Tensor] = []  # so that none gets the identity of one that is gone
+    kept: list[Tensor] = []  # so that no new object reuses the id of a freed one
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -71,17 +71,17 @@ def replace(model: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
                 if id(buffer) not in done:
                     done[id(buffer)] = made(buffer)
                 module._buffers[name] = done[id(buffer)]
-    model._apply(lambda tensor: tensor)  # FSDP2 looks at its parameters anew
+    model._apply(lambda tensor: tensor)  # makes FSDP2 look up its parameters again
 
 
 def _swapped(parameter: Tensor, content: Tensor) -> Tensor:
-    """The parameter with other content; another object where one cannot be the same."""
+    """Return the parameter with other content; a new object if it cannot be the same one."""
     if content is parameter:
         return parameter
     new = nn.Parameter(content, requires_grad=parameter.requires_grad)
     new.__class__ = parameter.__class__
     new.__dict__.update(parameter.__dict__)
-    if weakref.getweakrefs(parameter):  # nn.LSTM's, which setattr renews
+    if weakref.getweakrefs(parameter):  # nn.LSTM holds such references, which setattr renews
         return new
     torch.utils.swap_tensors(parameter, new)
     return parameter

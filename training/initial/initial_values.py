@@ -1,4 +1,4 @@
-"""What a tensor begins with: a part of it can be asked for, whatever the sharding."""
+"""Initial value of a tensor; any part of it can be requested, whatever the sharding."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from torch import Tensor
 from trainyard.common.errors import TrainingError
 
 Part = tuple[slice, ...]
-"""Along each dimension of the whole tensor, what of it is held: contiguous, step 1."""
+"""Range held along each dimension of the whole tensor: contiguous, step 1."""
 
 
 def whole(shape: torch.Size) -> Part:
-    """All of a tensor."""
+    """Return the part that is the whole tensor."""
     return tuple(slice(0, size) for size in shape)
 
 
 def held(tensor: Tensor) -> Part:
-    """What this rank holds of a tensor, all of one that is not distributed.
+    """Return the part of a tensor that this rank holds: all of it if it is not distributed.
 
     Raises:
-        TrainingError: it is laid out in a way that is not known here.
+        TrainingError: its layout is not supported.
     """
     placements = getattr(tensor, "placements", None)
     if placements is None:
@@ -44,7 +44,7 @@ def held(tensor: Tensor) -> Part:
 def held_at(
     shape: torch.Size, placements: Sequence, sizes: Sequence[int], coordinate: Sequence[int]
 ) -> Part:
-    """What the rank at a coordinate holds of a DTensor, on a mesh of these sizes."""
+    """Return the part of a DTensor held by the rank at a coordinate, on a mesh of these sizes."""
     found = [*whole(shape)]
     for dimension in _order(placements):
         cut, along = placements[dimension].dim, coordinate[dimension]
@@ -53,7 +53,7 @@ def held_at(
 
 
 def _order(placements: Sequence) -> list[int]:
-    """The mesh's dimensions in the order in which they have cut the tensor.
+    """Return the mesh's dimensions in the order in which they cut the tensor.
 
     fully_shard cuts what tensor parallelism has cut before it, though its dimension of the mesh
     comes first: torch calls such a placement a strided shard.
@@ -64,7 +64,7 @@ def _order(placements: Sequence) -> list[int]:
 
 
 def _chunk(of: slice, index: int, count: int) -> slice:
-    """As torch.chunk cuts: pieces of equal length, the last ones shorter or empty."""
+    """Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty."""
     size = of.stop - of.start
     length = -(-size // count)
     start, stop = (of.start + min(size, length * n) for n in (index, index + 1))
@@ -72,24 +72,24 @@ def _chunk(of: slice, index: int, count: int) -> slice:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part: of a DTensor its own, of any other tensor all.
+    """Return this rank's part of a DTensor, or any other tensor whole.
 
-    DTensor is not imported for it: evaluation and serving have none, and it brings SymPy along,
-    together a second of a processor in each process.
+    DTensor is not imported for this: evaluation and serving do not use it, and it imports SymPy,
+    together a second of CPU time in each process.
     """
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 class Value(Protocol):
-    """The value of one tensor."""
+    """The initial value of one tensor."""
 
     def write(self, part: Part, into: Tensor) -> None:
-        """Write ``part`` of it ``into`` a tensor of the part's shape, on any device."""
+        """Write ``part`` of the value ``into`` a tensor of the part's shape, on any device."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A tensor that is there already."""
+    """The value of a tensor that already exists."""
 
     tensor: Tensor
 
@@ -102,16 +102,16 @@ DTYPES = {
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
     **{"U8": torch.uint8, "BOOL": torch.bool},
 }
-"""Types by safetensors' names for them (https://huggingface.co/docs/safetensors, "Format")."""
+"""Types by their safetensors names (https://huggingface.co/docs/safetensors, "Format")."""
 
 AT_ONCE = 2**20
-"""Elements that are read of a file at once, unless a row has more."""
+"""Elements read from a file at once, unless a row has more."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor in a safetensors file, of which only the part that is asked for is read: some rows
-    after the other, since what is read is in memory twice.
+    """A tensor in a safetensors file, of which only the requested part is read, a few rows at a
+    time, since what is read is in memory twice.
     """
 
     path: Path
@@ -133,13 +133,13 @@ class Stored:
 
 
 def stored(path: Path) -> Iterator[tuple[Stored, torch.Size, torch.dtype]]:
-    """Each tensor of a safetensors file, and what is said of it; none is read.
+    """Yield each tensor of a safetensors file with its shape and type; reads no values.
 
     Raises:
-        ValueError: one is of a type that is not known here.
+        ValueError: a tensor is of an unsupported type.
     """
     with safe_open(path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118  it is no dictionary
+        for name in file.keys():  # noqa: SIM118  it is not a dictionary
             one = file.get_slice(name)
             if one.get_dtype() not in DTYPES:
                 raise ValueError(f"{path}: {name} is {one.get_dtype()}, known {', '.join(DTYPES)}")

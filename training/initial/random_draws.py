@@ -1,8 +1,8 @@
-"""Random numbers that belong to an element: its number follows from a key and its index alone.
+"""Random numbers that belong to an element: each depends only on a key and the element's index.
 
 Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter into
 random bits, so any rank has the bits of any element without those before it. Each element takes 64
-of them, and a normal number is the inverse of the distribution function at them, in float64.
+of them, and a normal number is the inverse distribution function of them, in float64.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LANES = 4  # of 64 bits to one value of Philox's counter
+LANES = 4  # 64-bit words per value of Philox's counter
 CHUNK = 16384
-"""Elements that are computed at once: below 32768, from which on torch uses several threads, whose
-pieces would end where the number of threads says."""
+"""Elements computed at once: below 32768, from which on torch uses several threads, whose pieces
+would depend on the number of threads."""
 PADDING = 256
-"""A chunk's length is a multiple of it: processors compute what is left after whole vectors by
-other instructions, and an element's number may not depend on where in a chunk it stands."""
+"""Chunk lengths are multiples of this: processors compute the rest after whole vectors with other
+instructions, and an element's number must not depend on its place in a chunk."""
 SHORT = 256
-"""Elements below which a run's bits are cut from those of all between the chunk's ends."""
+"""Run length below which bits are cut from one draw over the chunk's whole range."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Runs:
         return -(-self.count // PADDING) * PADDING
 
     def indices(self) -> np.ndarray:
-        """Each of them, int64 (count,)."""
+        """Return the index of each element, int64 (count,)."""
         return (self.starts[:, None] + np.arange(self.length)).ravel()
 
     def chunks(self) -> Iterator["Runs"]:
-        """In order, at most CHUNK elements each."""
+        """Yield the runs in order, in chunks of at most CHUNK elements each."""
         if self.length > CHUNK:
             for start in self.starts:
                 for at in range(0, self.length, CHUNK):
@@ -57,12 +57,12 @@ class Runs:
 
 
 def key_of(seed: int, name: str) -> int:
-    """128 bits of a hash."""
+    """Return 128 bits of a hash of the seed and the name."""
     return int.from_bytes(hashlib.sha256(f"initial {seed} {name}".encode()).digest()[:16])
 
 
 def bits(key: int, runs: Runs) -> np.ndarray:
-    """64 random bits of each element, uint64 (padded,); those behind the last one are zeros."""
+    """Return 64 random bits per element, uint64 (padded,); those after the last one are zeros."""
     found = np.zeros(runs.padded, np.uint64)
     if len(runs.starts) > 1 and runs.length < SHORT:
         first = int(runs.starts[0])
@@ -76,23 +76,23 @@ def bits(key: int, runs: Runs) -> np.ndarray:
 
 
 def _read(key: int, start: int, count: int) -> np.ndarray:
-    """Of ``count`` elements that follow each other."""
+    """Return the random words of ``count`` consecutive elements."""
     skipped = start % LANES
     return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skipped)[skipped:]
 
 
 def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
-    """Uniform in [low, high)."""
+    """Return uniform numbers in [low, high)."""
     found = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
     rounded = found.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
-    if high > low:  # rounding may reach it
+    if high > low:  # rounding may reach ``high``
         edge = torch.tensor(high, dtype=dtype)
         rounded.clamp_(max=torch.nextafter(edge, torch.full_like(edge, -torch.inf)))
     return rounded
 
 
 def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
-    """Normal; 53 bits in the middle of their intervals, so none is infinite."""
+    """Return normal numbers, from 53 bits in the middle of their intervals, so all are finite."""
     found = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
     drawn = torch.special.ndtri(found.add_(0.5).mul_(2.0**-53))
     return drawn.mul_(std).add_(mean).to(dtype)
@@ -121,4 +121,5 @@ DRAWN: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
     aten.rand.default: _uniform,
     aten.rand_like.default: _uniform,
 }
-"""Operation → its arguments by name → 64 bits an element → its numbers."""
+"""Operation → function from its arguments by name to a function from 64 bits per element to its
+numbers."""

@@ -1,9 +1,9 @@
-"""Records what a model's tensors begin with, while the model is built on meta.
+"""Records the initial values of a model's tensors while the model is built on meta.
 
-``Workload.model`` is written as for any other model. What takes memory for weights takes none here,
-and whatever is done to them is noted; what is real stays real (tables, statistics, read files). Who
-looks at a number (``.item()``, ``.tolist()``, an ``if``) gets the right one: what it follows from
-is computed then. What cannot be recorded raises.
+``Workload.model`` is written as for any other model. What would allocate memory for weights
+allocates none here, and every operation on them is recorded; what is real stays real (tables,
+statistics, files). Code that reads a number (``.item()``, ``.tolist()``, an ``if``) gets the right
+one: the steps that lead to it are computed then. What cannot be recorded raises.
 """
 
 import heapq
@@ -33,27 +33,27 @@ TO_META = {
     aten.randn.default,
     aten.zeros.default,
 }
-"""What makes the tensors that weights are; what makes tables (arange) stays real."""
+"""Operations that create the tensors of weights; those that create tables (arange) stay real."""
 PRETENDED = {
     torch.Tensor.is_meta.__get__: False,
     torch.Tensor.is_cpu.__get__: True,
     torch.Tensor.device.__get__: torch.device("cpu"),
 }
 READS = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
-"""What looks at numbers, and is no operation."""
+"""Functions that read numbers without being a torch operation."""
 
 
 class NotRecordable(Exception):
-    """A model that cannot be built on meta; says why."""
+    """The model cannot be built on meta; the message says why."""
 
 
 class Recorder:
-    """What was done to tensors on meta, in its order.
+    """The operations on tensors on meta, in their order.
 
     Attributes:
-        seed: of the training; every random number follows from it.
-        busy: whether what happens now is its own doing.
-        leaves: storage → (what it holds from outside, where in it).
+        seed: seed of the training; every random number depends on it.
+        busy: whether the recorder itself is running operations.
+        leaves: storage → (value from outside, view of the storage that holds it).
     """
 
     def __init__(self, seed: int) -> None:
@@ -68,7 +68,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Inside, tensors for weights are on meta, and whatever is done to them is noted."""
+        """Context in which weights are created on meta, and operations on them are recorded."""
         before = nn.init._no_grad_trunc_normal_
         nn.init._no_grad_trunc_normal_ = _trunc_normal
         try:
@@ -80,30 +80,30 @@ class Recorder:
             raise NotRecordable("a tensor was changed after a weight was set from it")
 
     def leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
-        """A tensor on meta that has this value."""
+        """Return a tensor on meta that has this value."""
         meta = torch.empty(size, dtype=dtype, device=META)
         lies = self.view(meta)
         self.leaves[lies.storage] = value, lies
         return meta
 
     def view(self, tensor: Tensor) -> View:
-        """Where a tensor on meta lies."""
+        """Return the view (storage and layout) of a tensor on meta."""
         storage = tensor.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self._storages))
         if number == len(self._storages):
-            self._storages.append(storage)  # kept, so that no other one gets its place
+            self._storages.append(storage)  # kept, so that no other storage gets its address
         size, stride = tuple(tensor.shape), tensor.stride()
         return View(number, tensor.dtype, size, stride, tensor.storage_offset())
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether what it holds was recorded."""
+        """Return whether the tensor's content was recorded."""
         return tensor.is_meta and tensor.untyped_storage()._cdata in self._numbers
 
     def bytes_of(self, storage: int) -> int:
         return self._storages[storage].nbytes()
 
     def needed(self, storage: int, until: int | None = None) -> list[Step]:
-        """The steps from which what lies there follows; before step ``until``, else all."""
+        """Return the steps that determine a storage's content: before step ``until``, or all."""
         until = len(self.steps) if until is None else until
         found: list[int] = []
         live = {storage}
@@ -123,7 +123,7 @@ class Recorder:
         return [self.steps[number] for number in reversed(found)]
 
     def real(self, tensor: Tensor) -> Tensor:
-        """What a tensor on meta holds now."""
+        """Return the current content of a tensor on meta."""
         view = self.view(tensor)
         steps = self.needed(view.storage)
         name_draws(steps, f"looked at after {len(self.steps)}")
@@ -132,7 +132,7 @@ class Recorder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Inside, nothing is recorded."""
+        """Context in which nothing is recorded."""
         before, self.busy = self.busy, True
         try:
             yield
@@ -140,7 +140,7 @@ class Recorder:
             self.busy = before
 
     def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """An operation while a model is built."""
+        """Run an operation while a model is built."""
         if self.busy:
             return func(*args, **kwargs)
         with self._alone():
@@ -158,11 +158,13 @@ class Recorder:
             return self._really(func, args, kwargs)
         try:
             return self._noted(func, args, kwargs)
-        except NotImplementedError:  # what comes out depends on the numbers
+        except NotImplementedError:  # the result's shape depends on the numbers
             return self._really(func, args, kwargs)
 
     def _can_be_noted(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Not what gives a number, and not what writes into a real tensor."""
+        """Return whether an operation can be recorded: it returns tensors, and writes into no real
+        one.
+        """
         written = [one for one in _written(func, args, kwargs) if not one.is_meta]
         gives = any("Tensor" in str(one.type) for one in func._schema.returns)
         return not written and (gives or bool(_written(func, args, kwargs)))
@@ -184,7 +186,7 @@ class Recorder:
         flat = [self._lifted(x) if isinstance(x, Tensor) and not x.is_meta else x for x in flat]
         args, kwargs = tree_unflatten(flat, spec)
         for tensor in tensors(flat):
-            self.view(tensor)  # known before what comes out of it
+            self.view(tensor)  # registered before the results
         known = len(self._storages)
         out = func(*args, **kwargs)
         results = [self.view(one) for one in tensors(out)]
@@ -200,13 +202,13 @@ class Recorder:
         return out
 
     def _lifted(self, tensor: Tensor) -> Tensor:
-        """A real tensor on meta, which has its value."""
+        """Return a tensor on meta that has a real tensor's value."""
         self._given.append((tensor, tensor._version))
         return self.leaf(Known(tensor.detach()), tensor.shape, tensor.dtype)
 
 
 def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
-    """The arguments that an operation changes."""
+    """Return the arguments that an operation changes."""
     found: list[Tensor] = []
     for number, one in enumerate(func._schema.arguments):
         if one.alias_info is not None and one.alias_info.is_write:
@@ -222,7 +224,7 @@ class _Operations(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """To skip it torch would load it: 2 s of a processor."""
+        """Return False; True would make torch load dynamo: 2 s of CPU time."""
         return False
 
     def __torch_dispatch__(
@@ -232,8 +234,8 @@ class _Operations(TorchDispatchMode):
 
 
 class _Looks(TorchFunctionMode):
-    """Says of a recorded tensor that it is real: several of torch's initialisers leave what is on
-    meta as it is (2.13: orthogonal_, trunc_normal_), and so do others' models.
+    """Makes recorded tensors look real: several of torch's initialisers skip tensors on meta (2.13:
+    orthogonal_, trunc_normal_), and so does other people's model code.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -255,8 +257,8 @@ class _Looks(TorchFunctionMode):
 def _trunc_normal(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
 ) -> Tensor:
-    """torch's, by the inverse distribution function: from 2.13 on it looks at each draw, and draws
-    again what is outside.
+    """Replace torch's own, using the inverse distribution function: from 2.13 on torch reads each
+    draw, and draws again what is outside.
     """
     if generator is not None:
         raise NotRecordable("trunc_normal_ draws from a generator of its own")

@@ -1,4 +1,4 @@
-"""What recorded steps come to, for a whole tensor: they are made once more, with real memory."""
+"""Results of recorded steps for a whole tensor: they are run again, with real memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from training.initial.initial_values import Part, Value, whole
 from training.initial.random_draws import DRAWN, Runs, bits, key_of
 
-# A tensor is where it lies: a storage, and in it size, strides and offset. So views need no steps
+# A tensor is identified by its storage, size, strides and offset. So views need no steps
 # of their own, and what writes into a view writes into what it is a view of.
 
 
@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class View:
-    """Where a tensor lies."""
+    """Location of a tensor: its storage and layout."""
 
     storage: int
     dtype: torch.dtype
@@ -31,15 +31,15 @@ class View:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return torch.Size(self.size).numel()
 
     def of(self, storage: torch.UntypedStorage) -> Tensor:
-        """The tensor in a real storage."""
+        """Return the tensor at this location in a real storage."""
         return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.size, self.stride)
 
     def is_all(self, bytes_: int) -> bool:
-        """Whether it is a whole storage of so many bytes, element after element."""
+        """Return whether the view covers a whole storage of ``bytes_`` bytes in order."""
         dense, strides = 1, []
         for size in reversed(self.size):
             strides.insert(0, dense)
@@ -53,47 +53,47 @@ class View:
 
 @dataclass(eq=False)
 class Step:
-    """One operation that made or changed a storage."""
+    """One operation that created or changed a storage."""
 
     func: Any
     flat: list[Any]
-    """Its arguments, one after the other; a tensor is a View."""
+    """The call's arguments, flattened; a tensor is a View."""
     spec: Any
     writes: list[View]
-    """What it changes in place."""
+    """Views that the operation changes in place."""
     makes: list[View | None]
-    """Its results that lie in new storages; None for others."""
+    """Results that lie in new storages; None for others."""
     key: str | None = None
-    """What its random numbers follow from, beside the seed."""
+    """Name that the operation's random numbers depend on, beside the seed."""
 
     written: set[int] = field(init=False)
-    """Storages that it makes or changes."""
+    """Storages that the operation creates or changes."""
 
     def __post_init__(self) -> None:
         self.written = {one.storage for one in [*self.writes, *self.makes] if one is not None}
 
     @property
     def reads(self) -> set[int]:
-        """Storages of its arguments."""
+        """Storages of the operation's arguments."""
         return {one.storage for one in self.flat if isinstance(one, View)}
 
     @property
     def draws(self) -> bool:
-        """Whether its numbers are random."""
+        """True if the operation draws random numbers."""
         return torch.Tag.nondeterministic_seeded in self.func.tags
 
     def arguments(self, flat: list[Any]) -> tuple[tuple, dict[str, Any]]:
-        """The call's, with ``flat`` in the place of its own."""
+        """Return the call's arguments, with ``flat`` in place of the recorded ones."""
         return tree_unflatten(flat, self.spec)
 
     def named(self) -> dict[str, Any]:
-        """Its arguments by the operation's names for them."""
+        """Return the arguments by the operation's names for them."""
         args, kwargs = self.arguments(self.flat)
         names = [one.name for one in self.func._schema.arguments]
         return dict(zip(names, args, strict=False)) | kwargs
 
     def needs(self, bytes_of: Callable[[int], int]) -> set[int]:
-        """Storages of which it needs what they held before."""
+        """Return the storages whose previous content the operation needs."""
         views = [one for one in self.flat if isinstance(one, View)]
         if self.func in OVERWRITING or self.func in DRAWN:
             for one in self.writes:
@@ -108,17 +108,17 @@ OVERWRITING = {
     aten.zero_.default,
     aten.copy_.default,
 }
-"""In place, of whose target nothing is read."""
+"""In-place operations that do not read their target."""
 EMPTY = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default}
 
 
 def flattened(args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-    """(arguments one after the other, how they belong together)."""
+    """Return (flattened arguments, their structure)."""
     return tree_flatten((args, kwargs))
 
 
 def name_draws(steps: Iterable[Step], name: str) -> None:
-    """Say what the random numbers of steps follow from, where nothing does yet.
+    """Give the random draws of steps a name, unless they have one.
 
     A draw belongs to the first name that needs it: two weights that are copies of one draw stay
     equal, and what else the model holds changes no weight's numbers.
@@ -128,12 +128,12 @@ def name_draws(steps: Iterable[Step], name: str) -> None:
 
 
 def tensors(of: Any) -> Iterator[Tensor]:
-    """Those in any structure."""
+    """Yield the tensors in any nested structure."""
     yield from (one for one in tree_flatten(of)[0] if isinstance(one, Tensor))
 
 
 class Recorded(Protocol):
-    """See ``training.initial.recorder.Recorder``."""
+    """Interface of ``training.initial.recorder.Recorder``."""
 
     seed: int
     leaves: Mapping[int, tuple[Value, View]]
@@ -143,12 +143,12 @@ class Recorded(Protocol):
 
 @torch.no_grad()
 def replayed(recorded: Recorded, view: View, steps: Sequence[Step]) -> Tensor:
-    """The tensor that lies in ``view`` after ``steps``, which are all that it needs."""
+    """Return the tensor at ``view`` after ``steps``, which are all the steps that it needs."""
     memory: dict[int, torch.UntypedStorage] = {}
 
     def real(one: View) -> Tensor:
         if one.storage not in memory:
-            # Zeros, so that what nobody has set is the same on every rank.
+            # Zeros, so that unset values are the same on every rank.
             zeros = torch.zeros(recorded.bytes_of(one.storage), dtype=torch.uint8)
             memory[one.storage] = zeros.untyped_storage()
             if one.storage in recorded.leaves:
@@ -183,7 +183,7 @@ def _made(recorded: Recorded, step: Step, real: Any) -> list[Tensor]:
 
 
 def _draw(recorded: Recorded, step: Step, lies: View, into: Tensor) -> None:
-    """An element's number is that of its place in the storage, whatever view it was drawn in."""
+    """Draw numbers into a view; an element's number depends on its place in the storage alone."""
     key, numbers = key_of(recorded.seed, str(step.key)), DRAWN[step.func](step.named())
     if not lies.is_all(recorded.bytes_of(lies.storage)):
         count = recorded.bytes_of(lies.storage) // lies.dtype.itemsize
@@ -199,11 +199,11 @@ def _draw(recorded: Recorded, step: Step, lies: View, into: Tensor) -> None:
 
 
 class Whole:
-    """A value of which no part can be made alone: all of it is, and the part is kept.
+    """A value of which no part can be computed alone: all of it is computed, and the part is kept.
 
     Attributes:
         why: the operation that mixes elements.
-        bytes: what it takes for a moment, at least.
+        bytes: least memory that it needs temporarily.
     """
 
     def __init__(self, recorded: Recorded, view: View, steps: Sequence[Step], why: str) -> None:

@@ -1,4 +1,4 @@
-"""Every allocation of a step and its end, in order, with what it is for."""
+"""Every allocation of a step and its end, in order, with its category."""
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 FLOAT8 = "torchao.float8."
-"""Where tensors are from that are two: numbers of 8 bits, and their scales."""
+"""Module prefix of tensors that consist of two: 8-bit numbers, and their scales."""
 
 
 class EachCall(TorchDispatchMode):
-    """Inside, ``called`` is told of each operator's call; of one on DTensors when it comes as calls
-    on this rank's parts, and of one on numbers in float8 as calls on these and their scales.
+    """Context in which ``called`` is called for each operator; a call on DTensors arrives as calls
+    on this rank's parts, one on float8 tensors as calls on the numbers and their scales.
     """
 
     def __torch_dispatch__(
@@ -29,23 +29,23 @@ class EachCall(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
-            return NotImplemented  # comes again, part by part
+            return NotImplemented  # is called again, part by part
         made = operator(*args, **(kwargs or {}))
         self.called(operator, args, kwargs or {}, made)
         return made
 
     def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
-        """``operator`` has made ``made`` of its arguments."""
+        """Handle a call of ``operator`` whose result is ``made``."""
         raise NotImplementedError
 
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "gathered", "temporary")
-"""What memory is for. gathered: whole weights of a unit that FSDP has put together, and what it
-sends and receives for it. activations: made by a forward pass and still there in a backward one.
-temporary: all else."""
+"""Categories of memory. gathered: whole weights of a unit that FSDP has put together, and what it
+sends and receives for it. activations: made in a forward pass and still alive in a backward one.
+temporary: everything else."""
 
 GATHERS = ("all_gather", "chunk_cat", "split_with_sizes_copy", "reduce_scatter")
-"""Parts of the names of operations that FSDP puts weights together and shares gradients with."""
+"""Parts of the names of operations by which FSDP gathers weights and reduces gradients."""
 
 
 @dataclass(slots=True)
@@ -53,9 +53,9 @@ class Life:
     """One allocation.
 
     Attributes:
-        size: bytes.
-        forward: whether a forward pass made it.
-        category: what it is for, as far as its birth tells.
+        size: size in bytes.
+        forward: true if it was allocated in a forward pass.
+        category: its category, as far as known when it was allocated.
     """
 
     size: int
@@ -74,10 +74,10 @@ class Event:
 
 @dataclass
 class Record:
-    """What was allocated and freed, in order.
+    """All allocations and their ends, in order.
 
     Attributes:
-        last: how many events there were when the last step began.
+        last: number of events before the last step.
     """
 
     lives: list[Life] = field(default_factory=list)
@@ -86,9 +86,9 @@ class Record:
 
 
 class Storages(EachCall):
-    """Inside, notes every storage that an operation makes, and when the last tensor of it goes.
+    """Context that records every storage's creation, and when its last tensor is freed.
 
-    Operations on DTensors are seen as those on this rank's parts.
+    Operations on DTensors are recorded as those on this rank's parts.
     """
 
     def __init__(self) -> None:
@@ -108,14 +108,16 @@ class Storages(EachCall):
         self._resize = resize = torch.UntypedStorage.resize_
         self._shadow = shadow = ShardingPropagator._propagate_tensor_meta_non_cached
 
-        def unseen(*schema: Any) -> Any:  # whole tensors, by whose shape DTensor learns a result's
+        def unseen(*schema: Any) -> Any:  # whole tensors: DTensor infers a shape
             self._blind += 1
             try:
                 return shadow(*schema)
             finally:
                 self._blind -= 1
 
-        def resized(storage: torch.UntypedStorage, size: int) -> None:  # as FSDP2 frees and takes
+        def resized(
+            storage: torch.UntypedStorage, size: int
+        ) -> None:  # as FSDP2 frees and allocates
             self._end(storage._cdata)
             resize(storage, size)
             self._see(storage, "gathered")
@@ -130,7 +132,7 @@ class Storages(EachCall):
         ShardingPropagator._propagate_tensor_meta_non_cached = self._shadow
 
     def call(self, tensors: Iterable[Tensor | None], category: str) -> None:
-        """Say what the storages of these tensors are for, all their lives."""
+        """Set the category of the storages of these tensors, for all their lives."""
         for tensor in tensors:
             if tensor is not None:
                 storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
@@ -142,7 +144,7 @@ class Storages(EachCall):
         key, size = storage._cdata, storage.nbytes()
         if key in self._known or not size or self._blind:
             return
-        # A backward pass is made without gradients, and what it computes anew with them.
+        # A backward pass runs without gradients; what it recomputes runs with them.
         life = Life(size, torch.is_grad_enabled(), category)
         self._note(len(self.record.lives), size)
         self._known[key] = len(self.record.lives)
@@ -166,17 +168,17 @@ class Storages(EachCall):
 
 
 ROUND = 512
-"""Bytes that torch's caching allocator rounds an allocation up to (kMinBlockSize in
+"""Multiple of bytes to which torch's caching allocator rounds allocations up (kMinBlockSize in
 c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What is alive at the moment of the most.
+    """Live memory at its maximum.
 
     Attributes:
-        event: its place among the record's events.
-        bytes: category → bytes; they add up to the peak.
+        event: index among the record's events.
+        bytes: category → bytes; their sum is the peak.
     """
 
     event: int
@@ -184,17 +186,17 @@ class Peak:
 
     @property
     def total(self) -> int:
-        """All of it, in bytes."""
+        """The peak in bytes."""
         return sum(self.bytes.values())
 
 
 def rounded(size: int) -> int:
-    """What the allocator takes for ``size`` bytes."""
+    """Return the bytes that the allocator takes for ``size`` bytes."""
     return -(-size // ROUND) * ROUND
 
 
 def categories(record: Record) -> list[str]:
-    """Each life's category: what it was called, else by when it was made and when it ended."""
+    """Return each allocation's category: the one set, else derived from when it began and ended."""
     ended_backward = {e.life for e in record.events if e.size < 0 and e.backward}
     return [
         life.category
@@ -204,7 +206,7 @@ def categories(record: Record) -> list[str]:
 
 
 def timeline(record: Record) -> list[dict[str, int]]:
-    """After each event: category → bytes that are alive."""
+    """Return for each event: category → live bytes after it."""
     named = categories(record)
     alive = dict.fromkeys(CATEGORIES, 0)
     found = []
@@ -216,6 +218,6 @@ def timeline(record: Record) -> list[dict[str, int]]:
 
 
 def peak(moments: Sequence[dict[str, int]]) -> Peak:
-    """The moment of ``timeline`` at which most is alive."""
+    """Return the moment of ``timeline`` with the most live memory."""
     most = max(range(len(moments)), key=lambda number: sum(moments[number].values()))
     return Peak(most, moments[most])

@@ -1,4 +1,4 @@
-"""One forward pass, part by part: work, bytes that move, bytes that stay for the backward pass.
+"""One forward pass, part by part: work, bytes moved, bytes kept for the backward pass.
 
 The parts are a model's blocks, what comes before the first, and what comes after the last. Nothing
 is computed: the tensors have shapes and no numbers.
@@ -31,11 +31,11 @@ Kind = Literal["product", "attention", "optimizer", "collective", "free", "other
 
 ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
 BATCHED = ("aten::bmm", "aten::baddbmm")
-"""Products in which no operand is a weight, in practice: attention that is written out."""
+"""Products in which, in practice, no operand is a weight: explicitly written attention."""
 
 LOOKED_UP = "aten::embedding"
 MADE = ("aten::empty", "aten::new_empty", "aten::lift_fresh", "aten::_unsafe_view", "prim::")
-"""Operators, or their beginnings, that touch no element; views are known besides."""
+"""Operators, or prefixes of their names, that touch no element; views are recognised separately."""
 
 Flops = Callable[..., int]
 
@@ -45,10 +45,10 @@ class Operation:
     """One call of an operator.
 
     Attributes:
-        dtype: of its result, ``float32``; empty where it has none.
+        dtype: type of the result, such as ``float32``; empty if there is no result.
         flops: of products and attention, as torch's FlopCounterMode counts them: two for a
             multiplication and an addition, none left out for being causal.
-        bytes: read and written; 0 of a view.
+        bytes: bytes read and written; 0 for a view.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Operation:
 
 
 def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Operation:
-    """A call, from its arguments and its result."""
+    """Describe a call by its arguments and its result."""
     name = operator.name()
     flops = _flops(operator, args, kwargs, made)
     kind = _kind(operator, name, flops)
@@ -69,7 +69,7 @@ def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: An
         return Operation(name, kind, dtype, 0, 0)
     read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
     if name == LOOKED_UP:
-        read = results  # the rows that are asked for, not the table
+        read = results  # the requested rows, not the table
     moved = sum(map(_size, (*read, *results)))
     return Operation(name, kind, dtype, flops, moved)
 
@@ -102,7 +102,7 @@ def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: 
 
 
 def _size(tensor: Tensor) -> int:
-    """Bytes of its elements; of an expanded one those that are there."""
+    """Return the bytes of a tensor's elements; for an expanded one, those that exist."""
     try:
         there = tensor.untyped_storage().nbytes()
     except (NotImplementedError, RuntimeError):  # none of its own, as a functional wrapper's
@@ -112,14 +112,14 @@ def _size(tensor: Tensor) -> int:
 
 @dataclass(slots=True)
 class Part:
-    """What one part of a model has and does in a forward pass of a whole batch.
+    """Memory and work of one part of a model in a forward pass of a whole batch.
 
     Attributes:
-        parameters, trained: numbers, on this rank.
-        replicated: of them those that tensor-parallel ranks do not share.
-        kept: bytes that the backward pass reads, but for weights and the model's output; a part's
-            input counts to it, and not to the part that made it.
-        output: bytes of what the next part is given.
+        parameters, trained: counts on this rank.
+        replicated: parameters that tensor-parallel ranks do not share.
+        kept: bytes that the backward pass reads, except weights and the model's output; a part's
+            input counts for it, not for the part that produced it.
+        output: bytes of the next part's input.
     """
 
     parameters: int = 0
@@ -143,11 +143,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A forward pass.
+    """Result of tracing a forward pass.
 
     Attributes:
-        parts: before the blocks, each block, after the blocks; of a model without blocks one.
-        outputs: numbers that the model gives.
+        parts: before the blocks, each block, after the blocks; a model without blocks has one part.
+        outputs: number of elements in the model's output.
         tied: whether the last part reads weights of the first one.
     """
 
@@ -157,10 +157,10 @@ class Traced:
 
 
 class Parts(EachCall):
-    """Inside, every call counts to the part of the model that is at work.
+    """Context in which every call counts for the part of the model that is running.
 
     Args:
-        count: of parts; the first is at work to begin with.
+        count: number of parts; the first one runs at the beginning.
     """
 
     def __init__(self, model: nn.Module, count: int) -> None:
@@ -182,7 +182,9 @@ class Parts(EachCall):
                 (self._leave_out if cast else self._see)(one.untyped_storage())
 
     def take(self, tensors: Iterable[object], part: int) -> int:
-        """These belong to ``part``, which reads them, whoever made them; returns their bytes."""
+        """Assign tensors to ``part``, which reads them, whichever part made them; return their
+        bytes.
+        """
         total = 0
         for one in tensors:
             if isinstance(one, Tensor) and (key := _storage(one)._cdata) in self._alive:
@@ -191,18 +193,18 @@ class Parts(EachCall):
         return total
 
     def moved(self, size: int) -> None:
-        """Bytes that an operation moves which torch does not see."""
+        """Count bytes that an operation moves without torch seeing it."""
         self.parts[self.at].elementwise_bytes += size
 
     def ends(self, outputs: Tensor) -> None:
-        """The model is through; what the loss takes counts to the last part, and what it keeps to
-        none, since that depends on how the loss is computed.
+        """End the model's part of the pass: the loss's inputs count for the last part; what the
+        loss keeps counts for none, since it depends on how the loss is computed.
         """
         self._through = True
         self.parts[-1].output = _storage(outputs).nbytes()
 
     def finish(self, *outputs: Tensor) -> None:
-        """The pass is through, and all that the backward pass does not read is gone."""
+        """End the pass, once everything that the backward pass does not read has been freed."""
         gc.collect()
         left_out = {_storage(one)._cdata for one in outputs}
         for key, (part, size) in self._alive.items():
@@ -226,7 +228,7 @@ class Parts(EachCall):
         return _storage(one)._cdata in self._weights
 
     def _leave_out(self, storage: torch.UntypedStorage) -> None:
-        """A weight in another type is no activation, nor is a view of it."""
+        """Exclude a weight converted to another type, or a view of it: it is not an activation."""
         self._given.add(storage._cdata)
         weakref.finalize(storage, self._given.discard, storage._cdata)
 
@@ -247,15 +249,15 @@ def traced(
     mesh: Any = None,
     real: bool = False,
 ) -> Traced:
-    """A forward pass of the batch, on this rank of ``mesh`` or alone.
+    """Trace a forward pass of the batch, on this rank of ``mesh`` or alone.
 
-    In bfloat16 a model whose workload says ``follows_weights`` has its weights in it, as FSDP2
-    gathers them; any other one runs under autocast.
+    In bfloat16 a model whose workload says ``follows_weights`` has bfloat16 weights, as FSDP2
+    gathers them; any other model runs under autocast.
 
     Args:
         policy: ``activation_checkpointing``.
         mesh: one-dimensional, of tensor-parallel ranks; None for one rank.
-        real: compute, in real memory: for a model that looks at numbers.
+        real: compute in real memory, for a model that reads numbers.
 
     Raises:
         TrainingError: the workload's model cannot be split over the mesh.
@@ -292,7 +294,7 @@ def traced(
 
 @contextmanager
 def _following(blocks: Sequence[nn.Module], counted: Parts) -> Iterator[None]:
-    """Inside, ``counted`` is told which block is at work."""
+    """Context in which ``counted`` is notified which block runs."""
 
     def begin(number: int) -> Callable:
         def begun(module: nn.Module, args: tuple, named: dict) -> None:
@@ -321,7 +323,7 @@ def _following(blocks: Sequence[nn.Module], counted: Parts) -> Iterator[None]:
 
 
 def _like(one: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
-    """``one`` with weights in this type; on meta without its numbers."""
+    """Return ``one`` with weights of this type; on meta without its numbers."""
     wanted = isinstance(one, nn.Parameter) and one.dtype == torch.float32
     dtype = weights if wanted else one.dtype
     return one.to(dtype) if device is None else torch.empty_like(one, device=device, dtype=dtype)

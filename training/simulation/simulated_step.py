@@ -1,7 +1,8 @@
-"""Training steps on one rank of a world, simulated.
+"""Simulated training steps on one rank of a world.
 
-Model, strategy, loss, clipping and optimizer are those that a training runs; the numbers are not
-there. Two steps are made: the second has the optimizer's state from its beginning, as all after it.
+Model, strategy, loss, clipping and optimizer are those of a real training; only the numbers do
+not exist. Two steps run: the second has the optimizer's state from its beginning, like all later
+ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,24 +29,24 @@ from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
 Described = list[list[int]]
-"""The first stage's inputs and outputs, as numbers: see ``strategies.pipeline_parallel``."""
+"""Inputs and outputs of the first stage, as numbers: see ``strategies.pipeline_parallel``."""
 
 
 class Header(list):
-    """The numbers that another stage would have sent as a tensor."""
+    """Numbers that another stage would have sent as a tensor."""
 
     def tolist(self) -> list[int]:
-        """The numbers, as of a tensor."""
+        """Return the numbers, like a tensor's method."""
         return list(self)
 
 
 @contextmanager
 def told(found: Described) -> Iterator[None]:
-    """Inside, a stage hears from the one before what the first stage gives.
+    """Context in which a pipeline stage receives what the first stage sends.
 
     Args:
         found: empty for the first stage's rank, which is simulated first and fills it; the other
-            ranks take it from there, since between all stages lies the same stream.
+            ranks read it, since the same data flow between all stages.
     """
     described, receive = pipeline_parallel.described, pipeline_parallel.Pipeline._receive
     voted = schedules._PipelineSchedule._warmup_p2p
@@ -71,9 +72,9 @@ def told(found: Described) -> Iterator[None]:
 
 
 def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:
-    """What a pipeline's stages agree on: that each knows the shapes of what it gets.
+    """Stand in for the pipeline stages' vote: each knows the shapes of its inputs.
 
-    torch has them vote by sending numbers and reading them.
+    In torch they vote by sending numbers and reading them.
     """
     for stage in stages:
         stage._inference_mode = schedules.InferenceMode.STATIC
@@ -90,13 +91,13 @@ def simulated(
     world: int,
     stream: Described | None = None,
 ) -> Record:
-    """Every allocation of ``STEPS`` training steps of ``rank``, the model's own included.
+    """Record every allocation of ``STEPS`` training steps of ``rank``, the model's own included.
 
     Args:
-        stream: what the first pipeline stage's rank has found, for the others; see ``boundaries``.
+        stream: data found by the first pipeline stage's rank, for the others; see ``told``.
 
     Raises:
-        TrainingError: the strategy is a library's that touches memory, or has no use for so many
+        TrainingError: the strategy's library touches memory, or cannot use so many
             ranks.
     """
     if release(torch.__version__) < release(SIMULATION_TORCH):
@@ -113,7 +114,8 @@ def simulated(
     with standing_for(rank, world) as ranks, told([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)
         if config.strategy == "ddp" and config.split == 1:
-            # DDP's reducer is no operation of torch's; its buckets are the gradients, seen as one.
+            # DDP's reducer is not one of torch's operations; its buckets are the gradients, seen as
+            # one.
             strategy.wrap, strategy.accumulating = lambda model: model, nullcontext
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         run(strategy, config.micro_batches(world), storages, fake)
@@ -126,10 +128,11 @@ def run(
     storages: Storages,
     tensors: AbstractContextManager,
 ) -> None:
-    """Prepare the strategy's model and make ``STEPS`` steps, with no numbers in any tensor.
+    """Prepare the strategy's model and run ``STEPS`` steps, with no numbers in any tensor.
 
     Args:
-        tensors: entered around all that takes memory: FakeTensorMode, or nothing for real memory.
+        tensors: entered around everything that allocates memory: FakeTensorMode, or nothing for
+            real memory.
     """
 
     @contextmanager
@@ -148,7 +151,7 @@ def run(
 
 
 def sample(strategy: Strategy, size: int) -> dict[str, Tensor]:
-    """A micro-batch of ``size`` samples as the strategy takes it.
+    """Return a micro-batch of ``size`` samples as the strategy takes it.
 
     Raises:
         TrainingError: the workload decodes samples, so their stored shape is not what it trains on.
@@ -165,7 +168,7 @@ def sample(strategy: Strategy, size: int) -> dict[str, Tensor]:
 
 
 def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) -> None:
-    """Build the model on meta, split it as for a training, and give it memory that is counted."""
+    """Build the model on meta, split it as for a training, and allocate memory that is counted."""
 
     def filled(model: nn.Module) -> nn.Module:
         with counted():
@@ -180,7 +183,7 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
 
 
 def _step(strategy: Strategy, batches: Sequence, number: int, storages: Storages) -> None:
-    """As ``training.loop`` makes it."""
+    """Run a step in the same order as ``training.loop``."""
     units, finite = torch.ones((), dtype=torch.float64), torch.ones((), dtype=torch.bool)
     strategy.begin(number)
     strategy.backward(batches, units)
@@ -195,9 +198,10 @@ def _step(strategy: Strategy, batches: Sequence, number: int, storages: Storages
 
 
 def take_memory(model: nn.Module) -> None:
-    """What is on meta gets storages, which are counted.
+    """Give tensors on meta storages, which are counted.
 
-    A fake tensor cannot be swapped into a parameter as ``fill.fill`` does it, a DTensor of one can.
+    A fake tensor cannot be swapped into a parameter as ``fill_memory.fill`` does; a DTensor of one
+    can.
     """
     fill_memory.replace(model, lambda one: _empty(one) if isinstance(one, DTensor) else one)
     made: dict[int, nn.Parameter] = {}
@@ -220,7 +224,7 @@ def _empty(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def standing_for(rank: int, world: int, per_node: int = 8) -> Iterator[Ranks]:
-    """Inside, this process is ``rank`` of ``world``; nobody else has to be there.
+    """Context in which this process acts as ``rank`` of ``world``; no other process is needed.
 
     torch's ``fake`` backend answers each collective at once and leaves the tensors as they are.
     """
@@ -234,13 +238,13 @@ def standing_for(rank: int, world: int, per_node: int = 8) -> Iterator[Ranks]:
 
 
 # A simulation runs on CPU tensors, because torch without CUDA has no backward pass of CUDA
-# tensors. Attention (flash on both), matrix products and the fused optimizer keep the same.
+# tensors. Attention (flash on both), matrix products and the fused optimizer keep the same tensors.
 
 
 class FusedRmsNorm(torch.autograd.Function):
-    """CUDA's ``aten::_fused_rms_norm``: keeps its input, its weight and one float32 a row.
+    """CUDA's ``aten::_fused_rms_norm``: keeps its input, its weight and one float32 per row.
 
-    The CPU puts it together from five operations, some in float32, and keeps what each needs.
+    The CPU composes it of five operations, some in float32, and keeps what each needs.
     """
 
     @staticmethod
@@ -257,10 +261,11 @@ class FusedRmsNorm(torch.autograd.Function):
 
 @contextmanager
 def cuda_kernels(moved: Callable[[int], None] = lambda size: None) -> Iterator[None]:
-    """Inside, operations keep what they keep on a CUDA device.
+    """Context in which operations keep the tensors that they keep on a CUDA device.
 
     Args:
-        moved: told the bytes that such an operation reads and writes, since torch does not see it.
+        moved: called with the bytes that such an operation reads and writes, which torch does not
+            see.
     """
 
     def rms_norm(

@@ -1,4 +1,4 @@
-"""A simulated step for people: a table, and what is alive over the step as a picture."""
+"""A simulated step for people: a table, and a plot of the live memory over the step."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from training.simulation.allocations import CATEGORIES
 GIB = 2**30
 COLOURS = ("#1e3a8a", "#2563eb", "#60a5fa", "#f59e0b", "#10b981", "#94a3b8")
 POINTS = 2000
-"""Moments that a picture shows at most."""
+"""Largest number of moments in a plot."""
 
 
 def table(found: Sequence[Mapping[str, float]], title: str) -> Table:
-    """A row for each simulated rank; GiB.
+    """Return a table in GiB with a row for each simulated rank.
 
     Args:
-        found: what ``training.simulate`` gives for each of them.
+        found: result of ``training.simulate`` for each rank.
     """
     made = Table(box=None, pad_edge=False, title=title, title_justify="left")
     for name in ("rank", "stage", *CATEGORIES, "peak", "reserved"):
@@ -31,9 +31,9 @@ def table(found: Sequence[Mapping[str, float]], title: str) -> Table:
 
 
 def draw(moments: Sequence[Mapping[str, int]], title: str, path: Path) -> None:
-    """What is alive over the simulated steps, category upon category, as a PNG."""
+    """Plot live memory over the simulated steps, stacked by category, as a PNG."""
     step = max(1, len(moments) // POINTS)
-    # Of each stretch its highest moment, so that no peak is left out.
+    # The highest moment of each stretch, so that no peak is lost.
     stretches = [moments[n : n + step] for n in range(0, len(moments), step)]
     shown = [max(stretch, key=lambda one: sum(one.values())) for stretch in stretches]
     figure = Figure(figsize=(9, 4), layout="constrained")

@@ -1,7 +1,7 @@
 """How ranks share a training step. The recipe's ``strategy`` changes speed and memory, never the
-result: each of these modules gives the curve of ``single``.
+result: each of these modules gives the loss curve of ``single``.
 
-    single      one process; what the others build upon
+    single      one process; the base of the others
     ddp         replicated weights
     mesh        FSDP2 (full and hybrid), tensor, context and pipeline parallel, on one device mesh
     deepspeed   ZeRO 1, 2, 3
@@ -23,11 +23,11 @@ from trainyard.common.errors import TrainingError
 
 @contextmanager
 def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
-    """Join the other ranks, and leave them at the end.
+    """Context that joins the other ranks, and leaves them at the end.
 
     Raises:
-        TrainingError: the strategy has no use for so many ranks, the workload's model is not
-            made for it, or the GPUs cannot do what is asked.
+        TrainingError: the strategy cannot use so many ranks, the workload's model does not
+            support it, or the GPUs lack a required feature.
     """
     rank, local_rank, world = read_ranks()
     try:
@@ -44,7 +44,7 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
 
 
 def kind(config: TrainConfig) -> type[Strategy]:
-    """The class that trains as the settings say."""
+    """Return the class that trains as the settings say."""
     split = config.split > 1
     module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
     return getattr(import_module(f"{__name__}.{module}"), name)

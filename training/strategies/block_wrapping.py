@@ -1,7 +1,7 @@
-"""What is done to each of a model's blocks: recomputation of activations, torch.compile.
+"""Transformations of a model's blocks: recomputation of activations, torch.compile.
 
-The choice is torchtitan's (``torchtitan/distributed/activation_checkpoint.py``): attention, what
-was reduced over ranks, and every second matrix product.
+The choice of kept results is torchtitan's (``torchtitan/distributed/activation_checkpoint.py``):
+attention, what was reduced over ranks, and every second matrix product.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ from training.microbatches import Again
 from trainyard.common.errors import TrainingError
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._scaled_mm.default")
-"""Matrix products, of which every second one is kept, beginning with the first."""
+"""Matrix products, of which every second one is kept, starting with the first."""
 
 KEPT = (
-    "aten.max.default",  # what float8 scales by: one number
+    "aten.max.default",  # maximum that float8 scales by: one number
     "aten._scaled_dot_product_cudnn_attention.default",
     "aten._scaled_dot_product_efficient_attention.default",
     "aten._scaled_dot_product_flash_attention.default",
@@ -30,11 +30,11 @@ KEPT = (
     "_c10d_functional.all_reduce.default",
     "_c10d_functional.reduce_scatter_tensor.default",
 )
-"""Operators whose results are kept; a torch that lacks one does not call it."""
+"""Operators whose results are kept; a torch version that lacks one does not call it."""
 
 
 def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
-    """What a block's first pass is made in, and its second.
+    """Return the contexts of a block's first pass and of its recomputation.
 
     Raises:
         TrainingError: torch is older than 2.4.
@@ -50,7 +50,7 @@ def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
 
 
 def _policy() -> Callable[..., Any]:
-    """The policy for one block's first pass and its second, which count the products alike."""
+    """Return the policy for a block's first pass and recomputation, which both count products."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     products, kept = _operators(PRODUCTS), _operators(KEPT)
@@ -67,7 +67,7 @@ def _policy() -> Callable[..., Any]:
 
 
 def _operators(names: tuple[str, ...]) -> set[Any]:
-    """Torch's own of these names."""
+    """Return torch's operators of these names that exist."""
     found = set()
     for name in names:
         operator: Any = torch.ops
@@ -93,7 +93,7 @@ class Both:
 
 
 def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
-    """Recompute activations and compile, block by block; names of parameters stay."""
+    """Apply recomputation and compilation, block by block; names of parameters stay."""
     policy = config.activation_checkpointing
     for block in blocks:
         split = config.compile and config.tensor_parallel > 1
@@ -106,15 +106,15 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
 
 
 def recompute(block: nn.Module, *, selective: bool = False) -> None:
-    """Let ``block`` keep its inputs, if ``selective`` what ``recomputation`` says besides, and
-    compute the rest anew in the backward pass.
+    """Make ``block`` keep its inputs, and if ``selective`` the results named in ``KEPT`` and every
+    second product; the rest is computed again in the backward pass.
     """
     from torch.utils.checkpoint import checkpoint
 
     forward, again = block.forward, Again(block)
 
     def recomputed(*inputs: Any, **named: Any) -> Any:
-        if torch.compiler.is_compiling():  # the second pass is a part of the graph, then
+        if torch.compiler.is_compiling():  # the second pass is then a part of the graph
             options = {"context_fn": contexts} if selective else {}
         else:
             options = {"context_fn": partial(_contexts, again, selective)}
@@ -124,7 +124,7 @@ def recompute(block: nn.Module, *, selective: bool = False) -> None:
 
 
 def _contexts(again: Again, selective: bool) -> tuple[AbstractContextManager, ...]:
-    """What a block's first pass, and what its second one is made in."""
+    """Return the contexts of a block's first pass and of its second."""
     first, second = again.contexts()
     if not selective:
         return first, second
@@ -133,14 +133,14 @@ def _contexts(again: Again, selective: bool) -> tuple[AbstractContextManager, ..
 
 
 def compile_what_arrived(block: nn.Module) -> None:
-    """Compile ``block`` for inputs that come out of a collective, which may be under way still.
+    """Compile ``block`` for inputs that come out of a collective, which may still be under way.
 
     torch 2.13 loses the way back from compiled code through such a tensor: the collective's
-    backward pass gets its gradient as a plain tensor, and has no use for that. It is the
-    embedding's output, for the first block; what a compiled block gives has arrived, and is not
+    backward pass gets its gradient as a plain tensor, and cannot use that. It is the
+    embedding's output, for the first block; a compiled block's output has arrived, and is not
     copied.
 
-    Recomputation goes around it: inside, torch 2.13 fails at a device mesh that it wants to keep as
+    Recomputation goes around it: inside, torch 2.13 fails because it tries to save a device mesh as
     if it were a tensor (``tensors_saved_with_vc_check``).
     """
     from torch.distributed._functional_collectives import AsyncCollectiveTensor

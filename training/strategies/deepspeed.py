@@ -1,8 +1,8 @@
-"""ZeRO: optimizer state (stage 1), gradients too (2), weights too (3) cut into equal pieces.
+"""ZeRO: optimizer state (stage 1), gradients (2) and weights (3) cut into equal pieces.
 
 Rajbhandari et al. 2020, ZeRO. DeepSpeed cuts without regard to layers or shapes, so a checkpoint,
-whose names and shapes are every strategy's, is put together on the CPU of rank 0: 12 bytes a
-parameter. Where that is too much, ``fsdp`` shards the checkpoint as well.
+whose names and shapes are every strategy's, is assembled on the CPU of rank 0: 12 bytes per
+parameter. If that is too much, ``fsdp`` shards the checkpoint as well.
 
 The optimizer is ours (AdamW on float32 weights), bfloat16 is autocast: as everywhere else.
 """
@@ -30,7 +30,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def settings(config: TrainConfig, world: int) -> dict[str, Any]:
-    """The configuration that DeepSpeed is given (deepspeed.ai/docs/config-json)."""
+    """Return the configuration for DeepSpeed (deepspeed.ai/docs/config-json)."""
     given: dict[str, Any] = {
         "train_batch_size": config.global_batch,
         "train_micro_batch_size_per_gpu": config.micro_batch,
@@ -49,9 +49,9 @@ def settings(config: TrainConfig, world: int) -> dict[str, Any]:
 
 
 class DeepSpeed(Single):
-    """DeepSpeed's engine; every rank is data-parallel.
+    """Strategy that uses DeepSpeed's engine; every rank is data-parallel.
 
-    It reads the gradient's norm as it updates and has no way to be told that a step does not
+    It reads the gradient's norm as it updates, and cannot be informed that a step does not
     count, so the loop reads each step's numbers before it.
     """
 
@@ -60,7 +60,7 @@ class DeepSpeed(Single):
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
         self.data_rank, self.data_world = ranks.rank, ranks.world
-        # Before the import, which else looks for every accelerator that it knows, and says so.
+        # Set before the import, which otherwise searches for every known accelerator, and logs it.
         os.environ.setdefault("DS_ACCELERATOR", ranks.device.type)
         try:
             import deepspeed
@@ -73,9 +73,9 @@ class DeepSpeed(Single):
             ) from None
         if not dist.is_initialized():
             raise TrainingError("strategy deepspeed: start the job with torchrun or mpirun")
-        # Which of its C++ operations could be compiled: none is needed, so nobody waits for a try.
+        # Skips its search for C++ operations that could be compiled: none is needed.
         deepspeed.ops.__compatible_ops__ = {}
-        # Its own calls of torch, on every rank.
+        # DeepSpeed's own calls of torch, on every rank.
         warnings.filterwarnings("ignore", "`torch.distributed.*is deprecated", FutureWarning)
         self._deepspeed = deepspeed
 
@@ -110,7 +110,7 @@ class DeepSpeed(Single):
         return total
 
     def clip(self) -> Tensor:
-        """The global norm; DeepSpeed scales down as it updates, by the same norm."""
+        """Return the global norm; DeepSpeed scales down by the same norm as it updates."""
         if self.config.zero_stage < 3:
             return self._zero.scaled_global_norm()
         from deepspeed.runtime.utils import combine_grad_norm_groups
@@ -123,7 +123,7 @@ class DeepSpeed(Single):
         self.engine.step()
 
     def state(self) -> dict[str, Tensor]:
-        """Whole tensors, on rank 0's CPU only; every rank takes part."""
+        """Return whole tensors, on rank 0's CPU only; every rank takes part."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         weights = dict(self._whole_weights())
@@ -170,18 +170,18 @@ class DeepSpeed(Single):
         return whole.detach().cpu() if self.ranks.rank in keepers else None
 
     def _whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and whole tensor under the model's names, its buffers too, on rank 0's CPU."""
+        """Yield name and whole tensor under the model's names, with buffers, on rank 0's CPU."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             whole = _whole(tensor)
             if self.ranks.rank == 0:
                 yield name, whole.detach().cpu()
 
     def _trained(self) -> list[tuple[str, nn.Parameter]]:
-        """Name and parameter of what DeepSpeed has: not the frozen ones."""
+        """Return name and parameter of the weights that DeepSpeed has: not the frozen ones."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def _sent(self, name: str, shape: torch.Size, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Rank 0's tensor of a name, on every rank's device."""
+        """Return rank 0's tensor of a name, on every rank's device."""
         device = self.ranks.device
         whole = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
         if whole is None:
@@ -190,13 +190,13 @@ class DeepSpeed(Single):
         return whole
 
     def _pieces(self) -> list[Tensor]:
-        """This rank's float32 weights, flat: what the optimizer works on."""
+        """Return this rank's float32 weights, flat, as the optimizer uses them."""
         if self.config.zero_stage < 3:
             return self._zero.single_partition_of_fp32_groups
         return self._zero.fp32_partitioned_groups_flat
 
     def _make_moments(self) -> None:
-        """The optimizer's state, which is loaded into before there was a first step."""
+        """Create the optimizer's state, which may be loaded into before the first step."""
         for piece in self._pieces():
             state = self._zero.optimizer.state[piece]
             state["step"] = torch.zeros((), device=piece.device)
@@ -206,7 +206,7 @@ class DeepSpeed(Single):
             self._zero._lazy_init_hp_params_optimizer_state()
 
     def _set(self, parameter: nn.Parameter, whole: Tensor, kind: str | None) -> None:
-        """Write this rank's piece of a parameter, or of its ``kind`` of moment."""
+        """Write this rank's piece of a parameter, or of its moment named ``kind``."""
         if self.config.zero_stage < 3:
             parameter.set_full_hp_param(whole, kind)
             return
@@ -218,7 +218,7 @@ class DeepSpeed(Single):
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """The whole weight in float32, of its pieces on all ranks; every rank takes part."""
+    """Return the whole weight in float32 from its pieces on all ranks; every rank takes part."""
     from deepspeed.utils import safe_get_full_fp32_param
 
     return safe_get_full_fp32_param(tensor) if tensor.requires_grad else tensor

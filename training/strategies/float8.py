@@ -1,13 +1,13 @@
 """Matrix products of linear layers in float8, by the library torchao.
 
 Of each ``nn.Linear`` in the model's blocks both factors of its three products (output, gradient of
-the input, gradient of the weight) are cast to 8 bits, scaled by what is largest in them: in the
-whole tensor (``tensorwise``) or in each row (``rowwise``). Weights, gradients and the optimizer's
-state stay as they were, under their names, so checkpoints and models know nothing of it, and
-validation multiplies as without it. A processor has no such products: there they are emulated,
+the input, gradient of the weight) are cast to 8 bits, scaled by their largest element: of the
+whole tensor (``tensorwise``) or of each row (``rowwise``). Weights, gradients and the optimizer's
+state stay as they were, under their names, so checkpoints and models are unaffected, and
+validation multiplies as without it. A CPU has no such products: there they are emulated,
 the factors rounded alike and multiplied in float32.
 
-Imported when it is asked for: torchao brings torch's compiler along, which takes seconds.
+Imported only if needed: torchao imports torch's compiler, which takes seconds.
 """
 
 import logging
@@ -24,7 +24,7 @@ from training.config import TrainConfig
 from training.strategies.fsdp_sharding import EXTENSION, parameters
 from trainyard.common.errors import TrainingError
 
-# They warn of kernels without CUDA, of which none multiplies here (torch's own do), and of an enum.
+# They warn of kernels that need CUDA, which are not used here (torch's own are), and of an enum.
 for _name in ("torchao", "torch.utils._pytree"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
@@ -44,17 +44,18 @@ log = logging.getLogger(__name__)
 CAPABILITY = (8, 9)
 """Compute capability of the first GPUs with float8: Ada (NVIDIA Ada GPU Architecture, 2022)."""
 MULTIPLE = 16
-"""What rows, columns and inner width of a product have to be multiples of (torch._scaled_mm)."""
+"""Number that rows, columns and inner width of a product must be multiples of
+(torch._scaled_mm)."""
 
 
 class Linear(Float8Linear):
-    """torchao's layer, for any device's autocast; it is a plain layer while it is not trained."""
+    """torchao's layer, for any device's autocast; a plain linear layer while it is not trained."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """As ``nn.Linear``.
+        """Multiply as ``nn.Linear`` does.
 
         Raises:
-            TrainingError: the inputs are not rows in a multiple of 16.
+            TrainingError: the number of input rows is not a multiple of 16.
         """
         if not self.training:
             return functional.linear(input, self.weight, self.bias)
@@ -64,7 +65,7 @@ class Linear(Float8Linear):
                 f"in multiples of {MULTIPLE} only: change micro_batch, or set float8 to none"
             )
         kind = input.device.type
-        if torch.is_autocast_enabled(kind):  # torchao asks for a GPU's alone
+        if torch.is_autocast_enabled(kind):  # torchao checks only a GPU's autocast
             input = input.to(torch.get_autocast_dtype(kind))
         return super().forward(input)
 
@@ -72,14 +73,14 @@ class Linear(Float8Linear):
 def convert(
     blocks: Sequence[nn.Module], config: TrainConfig, device: torch.device, *, emulated: bool
 ) -> None:
-    """Let the blocks' linear layers multiply in float8, in place; before anything is split.
+    """Make the blocks' linear layers multiply in float8, in place; call it before any splitting.
 
-    A layer with a width that is no multiple of 16 stays as it is; so does one of a class derived
+    A layer with a width that is not a multiple of 16 stays as it is; so does one of a class derived
     from ``nn.Linear``, which may do something else.
 
     Raises:
         TrainingError: the GPU has no float8; no layer can be converted, or a tensor-parallel rank
-            would have a part that has no product.
+            would have a part that cannot be multiplied in float8.
     """
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < CAPABILITY:
         raise TrainingError(
@@ -114,7 +115,7 @@ def convert(
 
 
 def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
-    """Each plain linear layer inside, once, with its name in its block."""
+    """Yield each plain linear layer inside, once, with its name in its block."""
     seen = set[int]()
     for block in blocks:
         for name, module in block.named_modules():
@@ -125,7 +126,7 @@ def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
 
 
 def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
-    """The same object in the other class: its hooks, and who else refers to it, stay."""
+    """Change the layer's class but keep the object: its hooks and references to it remain."""
     made = vars(Linear.from_float(layer, settings))
     vars(layer).update({name: value for name, value in made.items() if name not in vars(layer)})
     layer.__class__ = Linear
@@ -134,14 +135,14 @@ def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
 class Scales:
     """Casts sharded weights of these layers to float8 before FSDP2 gathers them.
 
-    FSDP2 asks a weight's part for two methods; here they are torchao's, and the part stays a plain
-    tensor to all else. Under a smaller scale than that of the whole weight another rank's part
-    would overflow, so what is largest is found over all ranks that have parts of it, for all
+    FSDP2 calls two methods of a weight's part; here they are torchao's, and the part stays a plain
+    tensor otherwise. Under a smaller scale than that of the whole weight another rank's part
+    would overflow, so the largest element is found over all ranks that have parts of it, for all
     weights at once, before each step: torchao's ``precompute_float8_dynamic_scale_for_fsdp``.
 
     Args:
-        model: sharded, and with memory.
-        meshes: along which a weight's parts lie.
+        model: sharded model, not on meta.
+        meshes: mesh dimensions over which a weight's parts are spread.
     """
 
     def __init__(self, model: nn.Module, meshes: Sequence[DeviceMesh]) -> None:
@@ -162,7 +163,7 @@ class Scales:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Find each weight's scale anew, from the weights as they are."""
+        """Compute each weight's scale from the current weights."""
         if not self._casts:
             return
         parts = [cast._tensor for cast in self._casts]

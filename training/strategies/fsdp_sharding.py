@@ -1,17 +1,17 @@
 """FSDP2: weights, gradients and optimizer state sharded over ranks (Zhao et al. 2023).
 
 With ``precision: bfloat16`` or ``float16`` the weights and the optimizer state stay float32,
-sharded; a rank gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. What
-computes in which type then:
+sharded; a rank gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. The
+types of the computation are then:
 
 - A model whose workload says ``follows_weights`` runs without autocast, in that type from its
-  embedding to its logits, as torchtitan's Llama does. What it is given otherwise (rotary angles)
+  embedding to its logits, as torchtitan's Llama does. Its other inputs (rotary angles)
   and its buffers stay as they are; the loss is computed of float32 logits, as everywhere.
 - In any other model autocast decides operation by operation, as in one process. torch's own norms
-  keep float32 weights, in a unit of their own beside each block's: BatchNorm takes no others, and
-  what a norm's weight of 1 learns in a step is less than bfloat16 can tell from 1.
+  keep float32 weights, in a unit of their own beside each block's: BatchNorm accepts no others, and
+  a norm's weight near 1 changes less in a step than bfloat16 can resolve.
 
-Validation gathers float32, and has no autocast: its losses are those of the weights as they are.
+Validation gathers float32, without autocast: its losses are those of the weights as stored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,9 +44,9 @@ GATHERED = (
     *("param_dtype", "all_gather_outputs", "_unsharded_param"),
     "_unsharded_inner_tensors",
 )
-"""Where torch's FSDPParam keeps a gathered weight, and its type."""
+"""Attributes in which torch's FSDPParam keeps a gathered weight, and its type."""
 EXTENSION = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
-"""What FSDP2 calls of a weight's part that is to be gathered as something else (float8)."""
+"""Methods that FSDP2 calls on a weight's part to gather it in another form (float8)."""
 
 
 def shard(
@@ -58,7 +58,7 @@ def shard(
 ) -> None:
     """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``.
 
-    An embedding of ``Workload.embeddings`` has a unit of its own, too. The model may be on meta.
+    An embedding of ``Workload.embeddings`` is a unit, too. The model may be on meta.
     """
     common = _common(mesh, config)
     follows = follows_weights(config, workload)
@@ -73,7 +73,7 @@ def shard(
         _shard_norms(model, common | {"reshard_after_forward": False})
     fully_shard(model, mp_policy=policy, **common)
     for unit in embeddings(model, workload):
-        unit.set_unshard_in_backward(False)  # what was looked up has no need of the table
+        unit.set_unshard_in_backward(False)  # the backward pass of a lookup does not need the table
     _prefetch([model, *units], config)
 
 
@@ -87,12 +87,12 @@ def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:
 
 
 def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
-    """Whether the model computes in the type that its weights are gathered in, not by autocast."""
+    """Return whether the model computes in the type of its gathered weights, without autocast."""
     return bool(_policy(config).param_dtype) and getattr(workload, "follows_weights", False)
 
 
 def embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Module]:
-    """Tables that are looked up, and used in no other way, of what this rank has of the model."""
+    """Return this rank's embedding tables that are only looked up, and used in no other way."""
     named = getattr(workload, "embeddings", None)
     return [] if named is None else named(model)
 
@@ -109,7 +109,7 @@ def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
 
 
 def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
-    """What ``reshard_after_forward`` means for a unit; ``last``: its backward pass comes next."""
+    """Return ``reshard_after_forward`` of a unit; ``last``: its backward pass comes next."""
     match config.reshard_after_forward:
         case "always":
             return True
@@ -122,7 +122,7 @@ def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
 
 
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
-    """The norms inside that are in no unit yet, in one that is gathered and computed in float32."""
+    """Shard the norms inside that are in no unit yet as one unit, which computes in float32."""
     inside = [m for m in _outside_units(module) if isinstance(m, NORMS)]
     if found := [m for m in inside if [*m.parameters(recurse=False)]]:
         fully_shard(found, **options)
@@ -136,7 +136,7 @@ def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _prefetch(units: Sequence[nn.Module], config: TrainConfig) -> None:
-    """Let each unit ask for the weights of those that compute after it, before they need them."""
+    """Make each unit request the weights of those that compute after it before they need them."""
     for number, unit in enumerate(units):
         if ahead := config.forward_prefetch:
             unit.set_modules_to_forward_prefetch([*units[number + 1 : number + 1 + ahead]])
@@ -147,9 +147,9 @@ def _prefetch(units: Sequence[nn.Module], config: TrainConfig) -> None:
 
 @contextmanager
 def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
-    """Around backward passes that are not the step's last."""
+    """Context for backward passes that are not the step's last."""
     sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
-    # Sharded gradients are added up over ``shard`` each time, and over ``replicate`` at the end.
+    # Sharded gradients are summed over ``shard`` each time, and over ``replicate`` at the end.
     switch = "set_requires_all_reduce" if sharded else "set_requires_gradient_sync"
     getattr(model, switch)(False)
     try:
@@ -160,10 +160,10 @@ def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
 
 @contextmanager
 def validating(model: nn.Module) -> Iterator[None]:
-    """Inside, weights are gathered in the type that they are kept in; afterwards none is gathered.
+    """Context in which weights are gathered in their stored type; at the end none is gathered.
 
-    A forward pass without a backward one leaves some gathered, as they were then. torch's units
-    have one type: it is changed in the units themselves, which is none of torch's public interface
+    A forward pass without a backward one leaves some weights gathered. torch's units
+    have one type: it is changed in the units themselves, which is not a public interface of torch
     (the same in 2.6 to 2.13).
     """
     cast = [
@@ -185,7 +185,7 @@ def validating(model: nn.Module) -> Iterator[None]:
 
 
 def _taken(of: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What ``of`` has under these names, which it has no longer."""
+    """Remove attributes of these names from ``of``, and return those that existed."""
     return {name: vars(of).pop(name) for name in names if name in vars(of)}
 
 
@@ -194,7 +194,7 @@ def _extended(parameter: Any) -> bool:
 
 
 def parameters(model: nn.Module) -> Iterator[Any]:
-    """FSDP2's view of each parameter that it has sharded."""
+    """Yield FSDP2's view of each parameter that it has sharded."""
     for unit in model.modules():
         if not isinstance(unit, FSDPModule):
             continue
@@ -205,12 +205,12 @@ def parameters(model: nn.Module) -> Iterator[Any]:
 
 
 def reshard(model: nn.Module) -> None:
-    """After a forward pass without a backward one, which leaves weights gathered."""
+    """Free weights that a forward pass without a backward one has left gathered."""
     for unit in model.modules():
         if isinstance(unit, FSDPModule):
             unit.reshard()
 
 
 def full(tensor: Tensor) -> Tensor:
-    """The whole of what may be sharded; every rank takes part."""
+    """Return a tensor that may be sharded as a whole; every rank takes part."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -2,13 +2,13 @@
 
     pipeline × replicate × shard × context × tensor = world size
 
-Ranks that share a matrix product are neighbours, so that they sit in one node; then come those that
+Ranks that share a matrix product are neighbours, so that they are in one node; then come those that
 share a sequence. The data-parallel ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards
 over ``shard_degree`` of them (all: FSDP; some: hybrid), ``ddp`` over one, which replicates.
 
-Context ranks hold the same weights and make gradients of parts of the same samples: to the weights
-they are as data-parallel ranks. So the mesh that the weights lie on has them in ``shard`` (fsdp) or
-``replicate`` (ddp), and they have a mesh of their own to share sequences.
+Context ranks hold the same weights and compute gradients of parts of the same samples: for the
+weights they are like data-parallel ranks. So the mesh that holds the weights has them in ``shard``
+(fsdp) or ``replicate`` (ddp), and they have a separate mesh to share sequences.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 def clip(
     model: nn.Module, longest: float, device: torch.device, pipeline: Pipeline | None
 ) -> Tensor:
-    """The gradient's L2 norm over all ranks; the gradient is then scaled down to ``longest``.
+    """Return the gradient's L2 norm over all ranks, and scale the gradient down to ``longest``.
 
-    float64, 0-dim; the host reads nothing.
+    The norm is float64, 0-dim; the host reads nothing.
     """
     gradients = {n: gradient_of(p) for n, p in model.named_parameters() if p.requires_grad}
     if pipeline is not None:
@@ -72,7 +72,7 @@ def clip(
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:
-    """The gradient, laid out as the parameter is: autograd leaves that of a DTensor as it came."""
+    """Return the gradient, laid out like the parameter: autograd leaves a DTensor's as it came."""
     gradient = parameter.grad
     if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
         gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
@@ -80,9 +80,9 @@ def gradient_of(parameter: nn.Parameter) -> Tensor | None:
 
 
 def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
-    """The L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 when there are none.
+    """Return the L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 without tensors.
 
-    A part counts on every rank that has another one; what is replicated counts once.
+    Each distinct part counts once, as does a replicated tensor.
     """
     alike: dict[tuple, list[Tensor]] = {}
     for gradient in gradients:
@@ -101,17 +101,19 @@ def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
-    """The ranks that share this rank's sequences: every ``tensor``-th of neighbours; all ask."""
+    """Return the mesh of ranks that share this rank's sequences: every ``tensor``-th; all call
+    it.
+    """
     every = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
     mine, _ = dist.new_subgroups_by_enumeration(every.flatten(0, 1).tolist())
     return DeviceMesh.from_group(mine, ranks.device.type, mesh_dim_names=("context",))
 
 
 def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> None:
-    """Let this rank of ``mesh`` ("context") compute its part of each sequence.
+    """Make this rank of ``mesh`` ("context") compute its part of each sequence.
 
     Raises:
-        TrainingError: the workload does not say how its sequences are shared.
+        TrainingError: the workload does not define how its sequences are shared.
     """
     missing = [name for name in ("part", "context_parallel") if not hasattr(workload, name)]
     if missing:
@@ -127,9 +129,9 @@ def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> N
 
 
 class Mesh(Single):
-    """The model is cut into stages, then split by tensor, then sharded; then it gets memory.
+    """Strategy that cuts the model into stages, splits by tensor, shards, then allocates memory.
 
-    What does the first three sees a model on meta, and must not read a weight's value.
+    The first three steps see a model on meta, and must not read a weight's value.
     """
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
@@ -151,7 +153,7 @@ class Mesh(Single):
     def prepare(self, model: nn.Module) -> None:
         self.know(model)
         parts = {stage: self._part(part, stage) for stage, part in self._cut(model).items()}
-        # Each stage and each part of the sequences draws random numbers of its own.
+        # Each stage and each part of the sequences draws its own random numbers.
         drawn = self.config.stages * self.context
         micros = {n: self.micro_batches(part, n + drawn) for n, part in parts.items()}
         self.parts = [*parts.values()]
@@ -168,7 +170,9 @@ class Mesh(Single):
         self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
-        """Stage → the model's part, of those that this rank has; what others have is known, too."""
+        """Return stage → the model's part, for this rank's stages; records which names others
+        have.
+        """
         count, taken, parts = self.config.stages, set[int](), dict[int, nn.Module]()
         if count == 1:
             self.held = [{*self.names.values()}]
@@ -183,7 +187,7 @@ class Mesh(Single):
         return parts
 
     def _part(self, model: nn.Module, stage: int) -> nn.Module:
-        """The model, or one stage of it, as this rank has it."""
+        """Return the model, or one stage of it, as this rank has it."""
         config, workload = self.config, self.workload
         model = self.placed(model)
         if config.tensor_parallel > 1:
@@ -198,7 +202,9 @@ class Mesh(Single):
         return self.filled(model)
 
     def _scales(self) -> "Scales | None":
-        """What weights are cast with before they are gathered, where they are cast."""
+        """Return the scales for casting weights before they are gathered; None if they are not
+        cast.
+        """
         if not self.config.float8_all_gather or self.averaged == 1:
             return None
         from training.strategies.float8 import Scales
@@ -211,7 +217,7 @@ class Mesh(Single):
             self.scales.update()
 
     def saved_name(self, name: str) -> str:
-        several = len(self.parts) > 1  # the model is a list of them
+        several = len(self.parts) > 1  # the model is then a list of parts
         return super().saved_name(name.partition(".")[2] if several else name)
 
     def loaded(self, *averages: Mapping[str, Tensor]) -> None:
@@ -267,7 +273,7 @@ class Mesh(Single):
         return [part.get_group() for part in parts if part.size() > 1]
 
     def holders(self, name: str) -> Sequence[int]:
-        """The ranks of the first stage that has it."""
+        """Return the ranks of the first stage that has the tensor."""
         stage = next(n for n, names in enumerate(self.held) if name in names)
         return self.mesh.mesh[self.places[stage]].flatten().tolist()
 

@@ -4,9 +4,9 @@ The schedules are torch's (``training.strategy_table`` names them). 1F1B (Naraya
 PipeDream): as soon as a micro-batch is through the last stage, its backward pass begins, so a stage
 keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
 
-torch lets the stages tell each other by pickles what they send. Here a first micro-batch goes
-through all of them, and what each gives is told in numbers (``boundary``): nobody loads an object
-that came over the network.
+In torch the stages describe to each other what they send by pickles. Here a first micro-batch goes
+through all of them, and each describes its output in numbers (``described``): no rank unpickles
+data from the network.
 """
 
 import copy
@@ -28,7 +28,7 @@ from training.strategies.single import Batch, Single
 from trainyard.common.errors import TrainingError
 
 HEADER = 64
-"""Numbers in a description."""
+"""Numbers in a description of a stage's output."""
 
 TYPES = (
     *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
@@ -37,10 +37,10 @@ TYPES = (
 
 
 def described(tensors: Sequence[Tensor], *, trained: bool) -> list[int]:
-    """Types and shapes as numbers, and whether gradients flow back.
+    """Return types and shapes as numbers, and whether gradients flow back.
 
     Raises:
-        TrainingError: it is nothing that can be sent; or more than there is room for.
+        TrainingError: the output cannot be sent, or its description is too long.
     """
     numbers = [int(trained)]
     for tensor in tensors:
@@ -59,7 +59,7 @@ def described(tensors: Sequence[Tensor], *, trained: bool) -> list[int]:
 
 
 def like(numbers: Sequence[int]) -> tuple[Tensor, ...]:
-    """Tensors on meta of which ``described`` would say these numbers."""
+    """Return tensors on meta that ``described`` would describe by these numbers."""
     trained, rest, found = bool(numbers[0]), list(numbers[1:]), []
     while rest and rest[0]:
         kind, dimensions, *rest = rest
@@ -70,10 +70,10 @@ def like(numbers: Sequence[int]) -> tuple[Tensor, ...]:
 
 
 def sendable(output: object) -> object:
-    """What a stage gives, as it can be sent: whole and in order.
+    """Return a stage's output in a form that can be sent: contiguous local tensors.
 
     Raises:
-        TrainingError: it lies over tensor-parallel ranks.
+        TrainingError: the output is spread over tensor-parallel ranks.
     """
     if isinstance(output, (tuple, list)):
         return tuple(sendable(one) for one in output)
@@ -86,16 +86,16 @@ def sendable(output: object) -> object:
 
 
 Boundary = Sequence[Tensor]
-"""What one stage gives to the next."""
+"""Tensors that one stage passes to the next."""
 
 
 class Pipeline:
     """Runs this rank's stages of a strategy's model.
 
     Attributes:
-        parts: stage → its part of the model, of those that this rank has.
+        parts: stage → its part of the model, for this rank's stages.
         group: the ranks that hold the stages of one copy of the model.
-        not_counted: this rank's names of parameters that an earlier stage holds, too, and counts.
+        not_counted: names of this rank's parameters that an earlier stage also holds, and counts.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Pipeline:
         owners: Sequence[int],
         held: Sequence[Collection[str]],
     ) -> None:
-        """Every rank makes it.
+        """Set up the pipeline; every rank must create it.
 
         Args:
             mesh: all ranks, with a dimension ``pipeline``.
-            parts: stage → its part of the model, of those that this rank has.
+            parts: stage → its part of the model, for this rank's stages.
             owners: the pipeline rank that has each stage.
             held: the saved names of the parameters that every stage has.
         """
@@ -124,30 +124,30 @@ class Pipeline:
         self._schedules: dict[object, Any] = {}
         self._batches: Sequence[Batch] = ()
         self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._running = 0  # the micro-batch that went through a stage of this rank last
+        self._running = 0  # the last micro-batch that went through a stage of this rank
         self._find_shared(held)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
-        """Gradients of ``scale`` × the sum of the losses; returns that sum where it is known."""
+        """Compute gradients of ``scale`` × the sum of the losses; return that sum where known."""
         self._batches, self._scale = batches, scale
         self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         with self._strategy.autocast():
             schedule = self._schedule(batches)
-            # torch cuts the targets up for the last stage; they need not say anything.
+            # torch cuts the targets up for the last stage; their content does not matter.
             targets = torch.zeros(len(batches))
             schedule.step(*self._inputs(batches), target=targets, **self._beside(batches))
         return self._total
 
     @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
-        """The sum of the losses where it is known, 0 elsewhere."""
+        """Return the sum of the losses where it is known, 0 elsewhere."""
         made = self._through(batch, self._shapes_of(batch))
         if made is None:
             return torch.zeros((), device=self.device)
         return self._strategy.score(made, batch)
 
     def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
-        """A parameter that several stages hold is one: each gets the sum of their gradients."""
+        """Give each stage that holds a shared parameter the sum of all stages' gradients."""
         parameters = dict(self._strategy.model.named_parameters())
         for names, group in self._shared:
             mine = [parameters[name] for name in names]
@@ -163,12 +163,12 @@ class Pipeline:
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
     def copies(self) -> Iterator[tuple[str, str]]:
-        """(name, name of the same parameter in the last of this rank's stages that has it)."""
+        """Yield (name, name of the same parameter in the last of this rank's stages with it)."""
         for names, _ in self._shared:
             yield from ((name, names[-1]) for name in names[:-1])
 
     def _find_shared(self, held: Sequence[Collection[str]]) -> None:
-        """Which parameters several stages hold; every rank makes every group."""
+        """Find the parameters that several stages hold; every rank creates every group."""
         strategy = self._strategy
         mine: dict[str, list[str]] = {}
         for name, _ in strategy.model.named_parameters():
@@ -188,7 +188,9 @@ class Pipeline:
                 self.not_counted |= {*(mine[name][1:] if first else mine[name])}
 
     def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
-        """The ranks of these places in this rank's pipeline; None for a rank that is none."""
+        """Return the ranks of these places in this rank's pipeline; None if this rank is not in
+        it.
+        """
         found = None
         for pipeline in self._mesh.mesh.flatten(1).T.tolist():
             group = dist.new_group([pipeline[place] for place in places])
@@ -197,7 +199,7 @@ class Pipeline:
         return found
 
     def _schedule(self, batches: Sequence[Batch]) -> Any:
-        """Made once for each shape and number of micro-batches."""
+        """Return the schedule, created once for each shape and number of micro-batches."""
         shapes = self._shapes_of(batches[0])
         key = (len(batches), id(shapes))
         if key not in self._schedules:
@@ -213,7 +215,7 @@ class Pipeline:
         return self._strategy.ranks.device
 
     def begin(self, number: int, stage: int) -> None:
-        """The forward pass of a micro-batch through a stage comes next."""
+        """Prepare for the forward pass of a micro-batch through a stage."""
         self._running = number
         if isinstance(self._strategy.micro, OfStages):
             self._strategy.micro.begin(number, stage)
@@ -221,27 +223,27 @@ class Pipeline:
             self._strategy.micro.begin(number)
 
     def _inputs(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """All micro-batches' inputs as one, for the first stage."""
+        """Join all micro-batches' inputs for the first stage."""
         if 0 not in self.parts:
             return []
         inputs = [self._strategy.workload.inputs(batch) for batch in batches]
         return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
 
     def _beside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
-        """What all micro-batches' stages take by name, as one."""
+        """Join the keyword inputs of all micro-batches, which every stage takes."""
         beside = [self._strategy.beside(batch) for batch in batches]
         return {name: torch.cat([one[name] for one in beside]) for name in beside[0]}
 
     def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Of the micro-batch that came out of the last stage: torch asks for it at once."""
+        """Return the loss of the micro-batch that has just left the last stage, when torch asks."""
         loss = self._strategy.score(outputs, self._batches[self._running])
         self._total += loss.detach()
         return loss * self._scale.to(loss.dtype)
 
-    # what goes from stage to stage
+    # data between stages
 
     def _shapes_of(self, batch: Batch) -> dict[int, tuple[Boundary, Boundary]]:
-        """Stage → what it takes and gives, on meta; learned at the first batch of its shape."""
+        """Return stage → its input and output, on meta; learned at the first batch of its shape."""
         inputs = self._strategy.workload.inputs(batch)
         shape = tuple((tuple(tensor.shape), tensor.dtype) for tensor in inputs)
         key = (shape, torch.is_grad_enabled())  # types differ between training and validation
@@ -257,7 +259,9 @@ class Pipeline:
     def _through(
         self, batch: Batch, shapes: dict[int, tuple[Boundary, Boundary]], *, learn: bool = False
     ) -> Tensor | None:
-        """A micro-batch through all stages; what the last one gives, on the rank that has it."""
+        """Pass a micro-batch through all stages; return the last output, on the rank that has
+        it.
+        """
         made, trained = self._strategy.workload.inputs(batch), False
         beside = self._strategy.beside(batch)
         for stage, part in self.parts.items():
@@ -283,7 +287,7 @@ class Pipeline:
         return made[0] if self._count - 1 in self.parts else None
 
     def _receive(self, stage: int, metas: Boundary) -> Boundary:
-        """What the stage before gives, of which these are the types and shapes."""
+        """Receive the previous stage's output, whose types and shapes are ``metas``."""
         found = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in metas]
         for tensor in found:
             dist.recv(tensor, self._global(stage - 1), self.group)
@@ -298,7 +302,7 @@ class Pipeline:
 
 
 class Stage(PipelineStage):
-    """A stage that tells its micro-batches apart, and keeps no outputs that nobody asks for."""
+    """A stage that identifies its micro-batches, and does not keep outputs that are never read."""
 
     def __init__(
         self, pipeline: Pipeline, stage: int, count: int, given: Boundary, made: Boundary
@@ -309,7 +313,7 @@ class Stage(PipelineStage):
             stage,
             count,
             pipeline.device,
-            # Both are given, so torch need not ask the other stages for them.
+            # Both are passed, so torch need not ask the other stages for them.
             input_args=tuple(given),
             output_args=tuple(made),
             group=pipeline.group,
@@ -328,10 +332,10 @@ class Stage(PipelineStage):
 
 
 def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:
-    """The model's modules once more over the same tensors, but for copies of those in ``taken``.
+    """Return a copy of the model's modules over the same tensors; those in ``taken`` are copied.
 
-    A weight that two stages of one rank hold is two there, as it is on two ranks: each stage is
-    sharded by itself.
+    A weight held by two stages of one rank is two tensors there, as on two ranks: each stage is
+    sharded separately.
     """
     tensors = [one for one in (*model.parameters(), *model.buffers()) if id(one) not in taken]
     return copy.deepcopy(model, {id(one): one for one in (*tensors, recorder_of(model))})

@@ -1,4 +1,4 @@
-"""Which rank this process is, and what the ranks tell each other."""
+"""This process's rank, and the communication between the ranks."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from training.in_place_restart import Attempt
 from training.watching import flight_recorder
 from trainyard.common.errors import LostRankError, TrainingError
 
-NETWORK = 60  # seconds that an answer of the store may take
+NETWORK = 60  # longest wait for an answer of the store, in seconds
 LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
@@ -33,16 +33,17 @@ class Ranks:
     world: int
     device: torch.device
     subgroups: bool = True
-    """Whether further process groups can be made beside the one of all ranks (health asks)."""
+    """True if further process groups can be created beside the one of all ranks (needed by health
+    checks)."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Elementwise sum over all ranks, in place."""
+        """Return the elementwise sum over all ranks, computed in place."""
         if self.world > 1:
             dist.all_reduce(values)
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """What each rank gives, in the order of the ranks."""
+        """Return each rank's value, in the order of the ranks."""
         if self.world == 1:
             return [value]
         every: list[Any] = [None] * self.world
@@ -50,7 +51,7 @@ class Ranks:
         return every
 
     def from_first(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value, on every rank."""
         if self.world == 1:
             return value
         box = [value]
@@ -59,10 +60,10 @@ class Ranks:
 
 
 def read_ranks(environment: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
-    """(rank, local rank, world size) as the launcher says; (0, 0, 1) without one.
+    """Return (rank, local rank, world size) from the launcher's variables; (0, 0, 1) without one.
 
     Raises:
-        TrainingError: a launcher's variables are not all there.
+        TrainingError: some of a launcher's variables are missing.
     """
     for names in LAUNCHERS:
         if names[0] in environment:
@@ -77,10 +78,10 @@ def read_ranks(environment: Mapping[str, str] = os.environ) -> tuple[int, int, i
 
 
 def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Under mpirun: every machine of the job has as many ranks as this one.
+    """Check, under mpirun, that every machine of the job has as many ranks as this one.
 
     Raises:
-        TrainingError: one has none, or another number; it would cost money and do nothing.
+        TrainingError: the numbers differ; an idle machine would cost money and do nothing.
     """
     here, machines = (environment.get(n) for n in ("OMPI_COMM_WORLD_LOCAL_SIZE", "SM_HOST_COUNT"))
     if here and machines and int(here) * int(machines) != world:
@@ -91,13 +92,13 @@ def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> N
 
 
 def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """``MASTER_ADDR`` or ``MASTER_PORT``, at which rank 0 waits for the others.
+    """Return ``MASTER_ADDR`` or ``MASTER_PORT``, at which rank 0 waits for the others.
 
     torchrun sets them. mpirun does not: AWS's MPI driver leaves SM_MASTER_ADDR and SM_MASTER_PORT
     in each machine's environment (sagemaker/train/container_drivers), which serve as well.
 
     Raises:
-        TrainingError: neither is there.
+        TrainingError: neither is set.
     """
     for known in (name, f"SM_{name}"):
         if known in environment:
@@ -110,12 +111,12 @@ def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 @contextmanager
 def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
-    """Join the process group that the launcher's environment describes; leave it at the end.
+    """Context that joins the process group given by the launcher's variables; leaves it at the end.
 
-    A process that no launcher started is alone and needs no group.
+    A process without a launcher is alone and needs no group.
 
     Raises:
-        TrainingError: under mpirun, where the ranks meet is not said.
+        TrainingError: under mpirun, the address at which the ranks meet is missing.
     """
     rank, local_rank, world = read_ranks()
     fit_threads()
@@ -154,7 +155,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
 
 
 def connect(timeout_seconds: int, *, serve: bool = False) -> dist.Store:
-    """A connection of its own to the job's store, which torchrun's agent or rank 0 serves."""
+    """Open a separate connection to the job's store, which torchrun's agent or rank 0 serves."""
     return dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
@@ -166,14 +167,14 @@ def connect(timeout_seconds: int, *, serve: bool = False) -> dist.Store:
 
 
 def agent_keeps_store() -> bool:
-    """Whether the store is in torchrun's agent, and outlives the ranks."""
+    """Return whether torchrun's agent serves the store, which then outlives the ranks."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _store(first: bool, timeout_seconds: int) -> dist.Store:
-    """Where the ranks of this attempt find each other.
+    """Return the store in which the ranks of this attempt find each other.
 
-    torch 2.13's own env:// takes the agent's store as it is, and restarted ranks find the addresses
+    torch 2.13's own env:// uses the agent's store directly, and restarted ranks find the addresses
     of the dead ones in it, because AWS's driver asks for the static rendezvous.
     """
     store = connect(timeout_seconds, serve=first and not agent_keeps_store())
@@ -181,10 +182,10 @@ def _store(first: bool, timeout_seconds: int) -> dist.Store:
 
 
 def is_lost_peer(error: BaseException | None) -> bool:
-    """Whether ``error`` comes from a collective that failed; gloo raises a RuntimeError.
+    """Return whether ``error`` comes from a collective that failed; gloo raises a RuntimeError.
 
-    One names gloo by its file, one does not: that of a second collective, which the first one's
-    time-out ended (``Application timeout caused pair closure``).
+    Some of gloo's messages contain its file name, but not that of a second collective, which the
+    first one's timeout ended (``Application timeout caused pair closure``).
     """
     while error is not None:
         if isinstance(error, dist.DistError):
@@ -197,18 +198,18 @@ def is_lost_peer(error: BaseException | None) -> bool:
 
 
 def started(attempt: int) -> str:
-    """The key that says that ranks of this attempt are there."""
+    """Return the key under which ranks of this attempt announce themselves."""
     return f"{attempt}/started"
 
 
 def _keep_step() -> None:
-    """Before the ranks meet: say that this attempt began, and end if it is over already.
+    """Announce this attempt before the ranks meet; end if the attempt is already over.
 
-    Each machine's agent counts by itself. One whose ranks died again before the others noticed the
-    first time is ahead, and ranks of different attempts never meet.
+    Each machine's agent counts on its own. One whose ranks died again before the others noticed the
+    first failure is ahead, and ranks of different attempts never meet.
 
     Raises:
-        LostRankError: another machine is in a later attempt; torchrun brings this one there.
+        LostRankError: another machine is in a later attempt; torchrun moves this one there.
     """
     attempt = Attempt.read()
     if not agent_keeps_store():
@@ -220,5 +221,5 @@ def _keep_step() -> None:
 
 
 def notes() -> dist.Store:
-    """Where the watchdogs write; with an agent's store it outlives this attempt."""
+    """Return the store in which watchdogs write; an agent's store outlives this attempt."""
     return dist.PrefixStore("watchdog", connect(NETWORK))

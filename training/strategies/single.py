@@ -1,4 +1,4 @@
-"""One process; and what every strategy does until it says otherwise."""
+"""The strategy for one process; it defines the default behaviour of all strategies."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,22 +26,22 @@ Batch = Mapping[str, Tensor]
 
 
 class Single:
-    """How a training step is shared by the ranks.
+    """How a training step is shared by the ranks; base class of all strategies.
 
     Attributes:
         model: the model's weights as this rank has them, under the model's own names.
         names: every name in the whole model's state → the one that it is saved under.
-        initial: name → what it begins with, of a model on meta, until ``filled``.
-        from_base: names of what begins and ends as the base's, so no checkpoint holds it.
-        optimizer: over these weights.
-        data_rank, data_world: which part of the global batch this rank takes: ranks that share a
+        initial: name → initial value, for a model on meta, until ``filled``.
+        from_base: names of weights that stay the base's, so checkpoints leave them out.
+        optimizer: optimizer of these weights.
+        data_rank, data_world: the part of the global batch that this rank takes: ranks that share a
             model (tensor, pipeline) or each sequence (context) take the same samples.
-        scores: whether this rank's losses and units count; one rank of those that take the same
-            parts of the same samples.
-        clock: where the time of a step goes.
-        loss_scale: with ``precision: float16``.
-        emulated: whether the device has no products in float8.
-        reads: whether ``update`` has the host read what the device computed, whatever we do; then
+        scores: whether this rank's losses and units count; true for one of the ranks that take the
+            same parts of the same samples.
+        clock: measures where the time of a step goes.
+        loss_scale: set with ``precision: float16``.
+        emulated: whether float8 products are emulated, because the device has none.
+        reads: whether ``update`` always makes the host wait for the device; if so,
             each step's numbers are read at once.
     """
 
@@ -58,13 +58,13 @@ class Single:
 
     @staticmethod
     def backend() -> str | None:
-        """The process group's backend, registered; None for gloo, and nccl where there are GPUs."""
+        """Return the process group's backend, registered; None for gloo, or nccl with GPUs."""
         return None
 
     def prepare(self, model: nn.Module) -> None:
-        """Take the fresh model, the same on every rank, and make it ready to be trained.
+        """Take the fresh model, the same on every rank, and prepare it for training.
 
-        It is on meta (``training.initial``), or real already.
+        It is on meta (``training.initial``), or already real.
         """
         self.know(model)
         self.take(self.filled(self.placed(model)))
@@ -74,7 +74,7 @@ class Single:
         self.optimizer = optimizers.build(self.config, self.model)
 
     def know(self, whole: nn.Module) -> None:
-        """Look at the whole model, before it is split.
+        """Record facts about the whole model, before it is split.
 
         Raises:
             TrainingError: all its weights are frozen.
@@ -90,17 +90,19 @@ class Single:
         self._draws = by_batch(self.workload, whole)
 
     def take(self, model: nn.Module) -> None:
-        """What this rank has of the model, not yet wrapped."""
+        """Set this rank's part of the model, not yet wrapped."""
         self.model = self.forward = model
         self.micro = self.micro_batches(model)
 
     def micro_batches(self, model: nn.Module, stage: int = 0) -> MicroBatches:
-        """Of the model, or of a stage of it."""
+        """Create the micro-batches of the model, or of one of its stages."""
         seed, size = self.config.seed, self.config.micro_batch
         return MicroBatches(model, seed, size, stage, draws=self._draws)
 
     def placed(self, model: nn.Module) -> nn.Module:
-        """In the type that weights are kept in; on this rank's device, unless it is on meta."""
+        """Convert the model to its stored type; move it to this rank's device unless it is on
+        meta.
+        """
         if self.config.precision == "float64":
             model = model.to(torch.float64)
         if self.config.float8 != "none":
@@ -111,9 +113,9 @@ class Single:
         return model if self.initial is not None else model.to(self.ranks.device)
 
     def filled(self, model: nn.Module) -> nn.Module:
-        """What of the model was on meta gets memory, and this rank's part of its initial values.
+        """Allocate memory for tensors on meta, and write this rank's part of their initial values.
 
-        Whatever is done to a model before reads no weight.
+        Code that runs before must not read a weight.
         """
         if self.initial is not None:
             if self.ranks.rank == 0 and (costs := told(self.initial)):
@@ -123,42 +125,44 @@ class Single:
         return model
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """What is called in the place of the model."""
+        """Return the module to call in place of the model."""
         return model
 
     def leave(self) -> None:
-        """The ranks part: let go of what must not outlive their process group."""
+        """Release whatever must not outlive the process group, before the ranks part."""
 
     def begin(self, step: int) -> None:
-        """Optimizer step ``step`` (from 0) begins."""
+        """Begin optimizer step ``step`` (from 0)."""
         share = self.config.global_batch // self.data_world
         first = step * self.config.global_batch + self.data_rank * share
         self.micro.step(first, self.ranks.device)
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
-        """Groups that span the data-parallel ranks, one after the other."""
+        """Return groups that span the data-parallel ranks, one after the other."""
         return [dist.group.WORLD] if self.data_world > 1 else []
 
     @property
     def averaged(self) -> int:
-        """Ranks whose gradients are averaged: those that take other samples or parts of them."""
+        """Number of ranks whose gradients are averaged: those with different samples or parts of
+        them.
+        """
         return self.data_world
 
     def part(self, batch: Batch) -> Batch:
-        """What this rank takes of the samples: all, but where ranks share each sequence."""
+        """Return this rank's part of a batch: all of it, unless ranks share each sequence."""
         return batch
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the model makes of a batch."""
+        """Return the model's outputs for a batch."""
         return model(*self.workload.inputs(batch), **self.beside(batch))
 
     def beside(self, batch: Batch) -> Mapping[str, Tensor]:
-        """What every stage of the model takes by name."""
+        """Return the keyword inputs of every stage of the model."""
         beside = getattr(self.workload, "beside", None)
         return beside(batch) if beside else {}
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
-        """Gradients of the mean loss over the ``units`` of the global batch.
+        """Compute gradients of the mean loss over the ``units`` of the global batch.
 
         Args:
             units: float64, 0-dim, on the device.
@@ -181,65 +185,66 @@ class Single:
         return total
 
     def factor(self, units: Tensor) -> Tensor:
-        """What a loss is multiplied by before its backward pass.
+        """Return the factor by which a loss is multiplied before its backward pass.
 
-        Ranks average their gradients: times their number it is the sum again. Of a scaled one
-        ``unscale`` makes that, so that float16 rounds, and overflows, whatever their number is.
+        Ranks average their gradients; multiplied by their number, the average is the sum again. For
+        a scaled loss ``unscale`` does that, so that float16 rounding does not depend on that
+        number.
         """
         return self.averaged / units if self.loss_scale is None else self.loss_scale.scale / units
 
     def unscale(self) -> None:
-        """After the backward passes: gradients as they are without ``loss_scale``."""
+        """Remove ``loss_scale`` from the gradients after the backward passes."""
         if self.loss_scale is not None:
             self.loss_scale.unscale(self.model.parameters(), self.averaged)
 
     def _note_waiting(self, gradient: Tensor) -> None:
-        """At the beginning of a backward pass: mark when this rank has computed its gradients.
+        """Mark when this rank has computed its gradients; called at the start of a backward pass.
 
-        Autograd calls back in the order of the requests when a pass is through. DDP and FSDP2 ask
-        for theirs, in which they wait for the other ranks, later in the pass.
+        Autograd runs callbacks in the order of their registration at the end of a pass. DDP and
+        FSDP2 register theirs, in which they wait for the other ranks, later in the pass.
         """
         engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(lambda: self.clock.mark("forward_backward"))
 
     def accumulating(self) -> AbstractContextManager:
-        """Around backward passes whose gradients need not be shared yet."""
+        """Context for backward passes whose gradients need not be shared yet."""
         return nullcontext()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The sum of the losses of a micro-batch."""
+        """Return the sum of the losses of a micro-batch."""
         with self.autocast():
             return self.score(self.outputs(model, batch), batch)
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The loss of outputs, never in less than float32."""
+        """Return the loss of outputs, computed in float32 or wider."""
         wide = torch.promote_types(outputs.dtype, torch.float32)
         return self.workload.loss(outputs.to(wide), batch)
 
     def autocast(self) -> AbstractContextManager:
-        """The precision of the matrix products."""
+        """Context that sets the precision of the matrix products."""
         half = self.config.half
         kind = getattr(torch, half) if half else None
         return torch.autocast(self.ranks.device.type, kind, enabled=half is not None)
 
     def validate(self, batch: Batch) -> Tensor:
-        """The sum of the losses of a batch in full precision, without gradients."""
+        """Return the sum of the losses of a batch in full precision, without gradients."""
         return self.score(self.outputs(self.model, batch), batch)
 
     def clip(self) -> Tensor:
-        """The global L2 norm of the gradient, 0-dim, which is then scaled down to ``grad_clip``.
+        """Return the gradient's global L2 norm, 0-dim, and scale it down to ``grad_clip``.
 
-        Both are of the gradient without ``loss_scale``, which is taken off it first.
+        ``loss_scale`` is removed from the gradient first.
         """
         self.unscale()
         return nn.utils.clip_grad_norm_(list(self.model.parameters()), self.config.grad_clip)
 
     def update(self, rate: float, finite: Tensor) -> None:
-        """The optimizer's step at a learning rate; gradients are gone afterwards.
+        """Take the optimizer's step at a learning rate; removes the gradients.
 
         Args:
-            finite: boolean, 0-dim, on the device; where it is false, weights and the optimizer's
-                state stay as they are.
+            finite: boolean, 0-dim, on the device; if false, weights and the optimizer's
+                state stay unchanged.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -247,11 +252,11 @@ class Single:
         self.optimizer.zero_grad()
 
     def sum(self, values: Tensor) -> Tensor:
-        """Elementwise sum over the data-parallel ranks, on every rank."""
+        """Return the elementwise sum over the data-parallel ranks, on every rank."""
         return self.ranks.sum(values if self.scores else torch.zeros_like(values))
 
     def state(self) -> dict[str, Tensor]:
-        """Name → tensor of all that training goes on from, as this rank holds it.
+        """Return name → tensor of everything needed to resume, as this rank holds it.
 
         The names do not depend on the strategy; loading writes into the tensors.
         """
@@ -268,35 +273,35 @@ class Single:
         return state
 
     def saved_name(self, name: str) -> str:
-        """The name under which a checkpoint has what the model calls ``name``."""
+        """Return the name under which a checkpoint has the model's tensor ``name``."""
         return self.names.get(name, name)
 
     def loaded(self, *averages: Mapping[str, Tensor]) -> None:
-        """After ``state``'s tensors were written into, and these: the model's names → tensor."""
+        """React to values loaded into ``state``'s tensors and these averages (name → tensor)."""
 
     def looks(self) -> dict[str, Tensor]:
-        """Every name in the whole model's state → what its tensor is like, on meta.
+        """Return every name in the whole model's state → a tensor on meta of its type and shape.
 
-        What is one tensor under several names is one here, too.
+        A tensor with several names is a single object here, too.
         """
         found = {first: self.look(first) for first in self.names.values()}
         return {name: found[first] for name, first in self.names.items()}
 
     def look(self, name: str) -> Tensor:
-        """What the whole tensor of a name is like, on meta."""
+        """Return a tensor on meta with type and shape of the whole tensor of a name."""
         shape, kind = self._shapes[name]
         wide = self.config.precision == "float64" and kind.is_floating_point
         return torch.empty(shape, dtype=torch.float64 if wide else kind, device="meta")
 
     def holders(self, name: str) -> Sequence[int]:
-        """The ranks that have a tensor at hand, whole or a part; by its saved name."""
+        """Return the ranks that hold a tensor, whole or in part; by its saved name."""
         return range(self.ranks.world)
 
     def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
-        """One whole tensor of the model's state after the other, by saved names.
+        """Yield whole tensors of the model's state, one by one, by saved names.
 
-        Each goes to the CPU of the ranks that are named with it; the others get None. Every rank
-        takes part, and asks for the same. No more than one is held here at a time.
+        Each goes to the CPU of the ranks named with it; the others get None. Every rank
+        takes part, with the same arguments. At most one is held here at a time.
         """
         state = self.model.state_dict(keep_vars=True)
         held = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
@@ -304,22 +309,22 @@ class Single:
             yield self.gather(name, held.get(name), keepers)
 
     def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
-        """The whole of what this rank holds of a tensor; None where it is not wanted."""
+        """Return the whole of a tensor that this rank holds; None on ranks that do not keep it."""
         return held.detach().cpu() if self.ranks.rank in keepers else None
 
 
-# They are one weight: saved once, under the first of the names that the whole model has for it.
+# Tied names are one weight: saved once, under the first of its names in the whole model.
 
 
 def first_names(model: nn.Module) -> dict[str, str]:
-    """Every name in the model's state → the first name of the same tensor."""
+    """Return every name in the model's state → the first name of the same tensor."""
     first: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: first.setdefault(id(tensor), name) for name, tensor in state.items()}
 
 
 def tie_again(model: nn.Module, names: Mapping[str, str]) -> None:
-    """After weights were split under each of their names: those that lie alike become one again."""
+    """Tie names again whose weights were split separately but ended with the same layout."""
     for first, name in _untied(model, names):
         found = dict(model.named_parameters(remove_duplicate=False))
         if _layout(found[first]) == _layout(found[name]):
@@ -328,10 +333,10 @@ def tie_again(model: nn.Module, names: Mapping[str, str]) -> None:
 
 
 def check(model: nn.Module, names: Mapping[str, str]) -> None:
-    """What is one weight in the whole model has to be one after it was split or sharded.
+    """Check that tied weights are still one weight after splitting and sharding.
 
     Raises:
-        TrainingError: it is two, which would be trained apart.
+        TrainingError: it has become two, which would be trained separately.
     """
     for first, name in _untied(model, names):
         raise TrainingError(
@@ -342,7 +347,7 @@ def check(model: nn.Module, names: Mapping[str, str]) -> None:
 
 
 def _untied(model: nn.Module, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(first name, other name) of what is not one parameter any more."""
+    """Return (first name, other name) of weights that are no longer one parameter."""
     found = dict(model.named_parameters(remove_duplicate=False))
     return [
         (names[name], name)
@@ -352,5 +357,5 @@ def _untied(model: nn.Module, names: Mapping[str, str]) -> list[tuple[str, str]]
 
 
 def _layout(parameter: nn.Parameter) -> tuple[object, object]:
-    """How a parameter lies over the ranks."""
+    """Return how a parameter is laid out over the ranks."""
     return getattr(parameter, "device_mesh", None), getattr(parameter, "placements", None)

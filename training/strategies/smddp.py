@@ -10,7 +10,7 @@ from trainyard.common.errors import TrainingError
 
 
 class Smddp(Ddp):
-    """DDP; only the process group's backend is another."""
+    """DDP with another backend for the process group."""
 
     @staticmethod
     def backend() -> str:

@@ -1,7 +1,7 @@
 """Weights sharded by SageMaker's model parallelism library v2 (SMP), on top of PyTorch's FSDP.
 
 As in "Use the SageMaker model parallelism library v2" (SageMaker Developer Guide,
-model-parallel-use-api-v2.html): ``tsm.init()`` reads what the job was started with, and an FSDP
+model-parallel-use-api-v2.html): ``tsm.init()`` reads the job's settings, and an FSDP
 model is sharded over ``hybrid_shard_degree`` ranks instead of all ("Hybrid sharded data
 parallelism", where no sharding strategy is named in the script). ``tsm.transform`` and with it
 SMP's tensor parallelism are for Hugging Face models only (distributed-model-parallel-v2-reference),
@@ -24,11 +24,11 @@ from trainyard.common.errors import TrainingError
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
 
-WRAPPED = "_fsdp_wrapped_module."  # what FSDP puts into the names of a wrapped block's parameters
+WRAPPED = "_fsdp_wrapped_module."  # FSDP's prefix in the names of a wrapped block's parameters
 
 
 class Smp(Single):
-    """FSDP as SMP extends it; every rank is data-parallel."""
+    """FSDP as extended by SMP; every rank is data-parallel."""
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
@@ -47,7 +47,7 @@ class Smp(Single):
     def prepare(self, model: nn.Module) -> None:
         decay = optimizers.decayed(model)
         super().prepare(model)
-        # FSDP's parameters are flat pieces: what was a matrix has to be known from before.
+        # FSDP's parameters are flat pieces: which ones were matrices has to be recorded before.
         flat = {n for n, _ in self.model.named_parameters() if n.replace(WRAPPED, "") in decay}
         self.optimizer = optimizers.build(self.config, self.model, flat)
 
@@ -73,7 +73,7 @@ class Smp(Single):
         return self.forward.clip_grad_norm_(self.config.grad_clip)
 
     def state(self) -> dict[str, Tensor]:
-        """Whole tensors, on rank 0's CPU only; every rank takes part."""
+        """Return whole tensors, on rank 0's CPU only; every rank takes part."""
         from torch.distributed.checkpoint import state_dict
 
         options = self._whole()
@@ -102,7 +102,7 @@ class Smp(Single):
         del self._handed_out
 
     def holders(self, name: str) -> Sequence[int]:
-        """Rank 0: this FSDP gives whole tensors of the whole model, there alone."""
+        """Return rank 0: this FSDP provides whole tensors of the whole model, only there."""
         return (0,)
 
     def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
@@ -113,9 +113,9 @@ class Smp(Single):
             yield state[name] if self.ranks.rank in keepers else None
 
     def _whole(self) -> "StateDictOptions":
-        """Whole tensors; from GPUs only rank 0 takes them, to its CPU.
+        """Return options for whole tensors; with GPUs only rank 0 receives them, on its CPU.
 
-        On CPUs FSDP's offloading would hand out views of memory that it frees.
+        On CPUs FSDP's offloading would return views of memory that it frees.
         """
         from torch.distributed.checkpoint.state_dict import StateDictOptions
 

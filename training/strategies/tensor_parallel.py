@@ -1,4 +1,4 @@
-"""Tensor parallel: a workload splits its own model; what is the same for all of them is here."""
+"""Tensor parallel: a workload splits its own model; this is the part common to all."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,9 +12,9 @@ from training.workloads import Workload
 
 
 def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool) -> None:
-    """Let the workload split its model over the mesh, along the sequence too where it can.
+    """Let the workload split its model over the mesh, along the sequence too if it can.
 
-    What is frozen stays so: torch's ``SequenceParallel`` makes weights that are trained.
+    Frozen weights stay frozen: torch's ``SequenceParallel`` creates trainable ones.
     """
     frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
     along = getattr(workload, "sequence_parallel", None) if sequence else None
@@ -25,15 +25,15 @@ def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool
 
 
 def losses(workload: Workload) -> AbstractContextManager:
-    """Around forward and backward passes: cross-entropy takes logits sharded over the classes."""
+    """Context for forward and backward passes with logits sharded over the classes."""
     return loss_parallel() if _takes_parts(workload) else nullcontext()
 
 
 def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
-    """The loss of outputs that may lie over the ranks, alike on each of them.
+    """Return the loss of outputs that may be spread over the ranks; the same on each of them.
 
-    A workload's ``loss`` gets them as they are where it says that it takes them so
-    (``loss_parallel``), else whole.
+    A workload's ``loss`` gets them as they are if it declares support
+    (``loss_parallel``), otherwise whole.
     """
     parted = isinstance(outputs, DTensor)
     found = loss(outputs.full_tensor() if parted and not _takes_parts(workload) else outputs)

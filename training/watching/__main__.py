@@ -1,11 +1,11 @@
-"""Watch a training that has a loop of its own, by the lines that it prints.
+"""Watch a training that has its own loop, by the lines that it prints.
 
 python train.py | python -m training.watching
 python -m training.watching train.log --watch '{"overfitting": {"action": "stop"}}' --max-steps 9000
 
-A line counts that has loss=…, or validation_loss=… (eval_loss=…), and step=… where it is known;
-docs/watching.md says which metrics the rules look at. Prints what goes in, and the rules' lines
-below what they are said of; exits with 1 as soon as a rule with action stop speaks, so that a pipe
+A line counts if it has loss=… or validation_loss=… (eval_loss=…); step=… is optional;
+docs/watching.md lists the metrics that the rules use. Prints its input, and a rule's line
+below the line that triggered it; exits with 1 once a rule with action stop reports, so that a pipe
 ends the script.
 """
 
@@ -25,20 +25,22 @@ from training.watching.watcher import Watcher, read_watching
 METRIC = re.compile(
     rf"(?:^|[\s,{{])['\"]?([A-Za-z_][\w.]*)['\"]?\s*[=:]\s*['\"]?{NUMBER}(?=['\"\s,}}]|$)"
 )
-"""A name and its number, either in quotes or not: Transformers prints both in quotes since 5."""
+"""A name and its number, each with or without quotes: Transformers prints both in quotes since
+5."""
 
 SAME = {"eval_loss": "validation_loss", "val_loss": "validation_loss", "global_step": "step",
         "train_loss": "loss"}  # fmt: skip
-"""What others call a metric (Transformers, Lightning) → the line's."""
+"""Names of metrics elsewhere (Transformers, Lightning) → the metric line's names."""
 
 
 def main(
-    log: Annotated[Path | None, typer.Argument(help="The log; standard input without it.")] = None,
-    watch: Annotated[str, typer.Option(help="As a recipe's train.watch, as JSON.")] = "",
+    log: Annotated[Path | None, typer.Argument(help="Log file; default: standard input.")] = None,
+    watch: Annotated[str, typer.Option(help="A recipe's train.watch, as JSON.")] = "",
     max_steps: Annotated[int, typer.Option(help="Steps of the whole training.")] = 0,
-    warmup_steps: Annotated[int, typer.Option(help="Of them, while the rate rises.")] = 0,
+    warmup_steps: Annotated[int, typer.Option(help="Steps in which the learning rate rises.")] = 0,
     fine_tuning: Annotated[
-        bool, typer.Option("--fine-tuning", help="It began with a model, maybe at its floor.")
+        bool,
+        typer.Option("--fine-tuning", help="It starts from a model, maybe at its lowest loss."),
     ] = False,
 ) -> None:
     plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)
@@ -53,7 +55,7 @@ def main(
 
 
 def _read(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each line, and what it says; nothing where it is not one of metrics."""
+    """Yield each line with its metrics; empty if it is not a metric line."""
     step = 0.0
     with log.open(encoding="utf-8", errors="replace") if log else sys.stdin as file:
         for text in file:
@@ -64,7 +66,7 @@ def _read(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def parsed(text: str) -> dict[str, float]:
-    """The metrics of a line, by the names of ours; none where it has no loss."""
+    """Return a line's metrics under our names; empty if it has no loss."""
     found = {SAME.get(name, name): float(value) for name, value in METRIC.findall(text)}
     return found if found.keys() & {"loss", "validation_loss"} else {}
 

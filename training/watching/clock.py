@@ -1,19 +1,19 @@
-"""Where a rank's time goes.
+"""Measures where a rank's time goes.
 
     data              waiting for the loader, and the copy to the device
-    forward_backward  the model's own work, and what of the communication hides behind it
-    communication     standing still until the other ranks are there, see below
+    forward_backward  the model's own work, and communication that runs concurrently
+    communication     waiting for the other ranks, see below
     optimizer         clipping (with the norm's collective where weights are sharded) and the update
-    checkpoint        the copy that a save stops the training for
+    checkpoint        the copy for which a save stops the training
 
-What is left of a step is the loop's own (a metric line, the learning rate).
+The rest of a step is the loop's own work (a metric line, the learning rate).
 
-Communication is what can be told apart from outside: the two sums over all ranks in a step (its
+Communication is what can be measured separately: the two sums over all ranks in a step (its
 units, its loss), and the wait at the end of the backward pass, from when this rank's own gradients
-are computed until everybody's are added up. With ddp and smddp that is all of it. The rest cannot
-be told apart and stays in forward_backward: with fsdp the gathering of the weights, with tensor and
-pipeline parallel the exchange inside and between layers, with deepspeed and smp all but
-the sums; the trace of ``profile_steps`` shows it. A rank that waits for a slower one counts as
+are computed until those of all ranks are summed. With ddp and smddp that is all of it. The rest
+cannot be separated and stays in forward_backward: with fsdp the gathering of the weights, with
+tensor and pipeline parallel the exchange inside and between layers, with deepspeed and smp all but
+the sums; the trace of ``profile_steps`` shows it. Waiting for a slower rank counts as
 communication, too.
 """
 
@@ -28,9 +28,9 @@ import torch
 
 
 class Trace:
-    """Every operator, kernel and collective of steps ``first`` … ``first + count - 1``.
+    """Records every operator, kernel and collective of steps ``first`` … ``first + count - 1``.
 
-    A training that is resumed after ``first`` gives none. No steps, no cost.
+    A training resumed after ``first`` records none. Without steps it costs nothing.
     """
 
     def __init__(self, folder: Path, first: int, count: int) -> None:
@@ -39,7 +39,7 @@ class Trace:
 
     @contextmanager
     def around(self, step: int) -> Iterator[None]:
-        """One step; the file is written after the last one."""
+        """Context around one step; the file is written after the last one."""
         if step == self._first <= self._last:
             from torch.profiler import profile
 
@@ -58,10 +58,10 @@ PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 
 
 class Clock:
-    """Adds up the time between marks, by part.
+    """Sums the time between marks, by part of the step.
 
-    On CUDA a mark is an event on the current stream, so nothing waits for the device before
-    ``read`` does, at a metric line; elsewhere it is the time of day.
+    On CUDA a mark is an event on the current stream, so the host does not wait for the device
+    before ``read``, at a metric line; elsewhere it is a clock reading.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -71,7 +71,7 @@ class Clock:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def mark(self, part: str) -> None:
-        """What passed since the last mark belongs to ``part``."""
+        """Count the time since the last mark for ``part``."""
         now = self._now()
         if self._cuda:
             self._spans.append((part, self._last, now))
@@ -80,11 +80,11 @@ class Clock:
         self._last = now
 
     def skip(self) -> None:
-        """What passed since the last mark belongs to nothing."""
+        """Count the time since the last mark for no part."""
         self._last = self._now()
 
     def read(self) -> dict[str, float]:
-        """Seconds of each part since the last reading; waits for the device."""
+        """Return the seconds of each part since the last reading; waits for the device."""
         if self._spans:
             self._spans[-1][2].synchronize()
             for part, begin, end in self._spans:

@@ -1,4 +1,4 @@
-"""Measures a GPU and its links in seconds. Not run on a GPU so far; on a CPU in the tests."""
+"""Measures the speed of a GPU and its links. Not run on a GPU so far; on a CPU in the tests."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 SIZE = 8192
-"""Rows and columns of the matrices: 1.1e12 operations a product, 134 MB a matrix of 16 bits."""
+"""Rows and columns of the matrices: 1.1e12 operations per product, 134 MB per 16-bit matrix."""
 
 PRODUCTS = 60
 PAYLOAD = 256 * 10**6
@@ -20,20 +20,21 @@ PAYLOAD = 256 * 10**6
 
 EXCHANGES = 8
 WARM = 3
-"""Runs before those that are timed: kernels are loaded, connections made, clocks raised."""
+"""Runs before the timed ones, in which kernels are loaded, connections made, clocks raised."""
 
 
 def precision(device: torch.device) -> torch.dtype:
-    """bfloat16; float16 on GPUs before Ampere, which only emulate it."""
+    """Return bfloat16; float16 on GPUs before Ampere, which only emulate bfloat16."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
         return torch.float16
     return torch.bfloat16
 
 
 def matmul(device: torch.device, size: int = SIZE, times: int = PRODUCTS) -> tuple[float, int]:
-    """(operations a second, sum of the product's bits), of random numbers, the same on each rank.
+    """Return (operations per second, sum of the product's bits), for the same numbers on each rank.
 
-    Random ones, since a GPU is faster with zeros or small integers: switching bits takes power.
+    Numbers are random, since a GPU is faster with zeros or small integers: switching bits takes
+    power.
     """
     numbers = torch.Generator(device).manual_seed(0)  # not the training's
     kind = precision(device)
@@ -46,7 +47,7 @@ def matmul(device: torch.device, size: int = SIZE, times: int = PRODUCTS) -> tup
 def all_reduce(
     device: torch.device, group: dist.ProcessGroup | None = None, payload: int = PAYLOAD
 ) -> float:
-    """Bus bandwidth of a group's all-reduce, bytes a second, as nccl-tests counts it."""
+    """Return a group's all-reduce bus bandwidth in bytes per second, as nccl-tests defines it."""
     n = dist.get_world_size(group)
     values = torch.zeros(payload // 2, dtype=precision(device), device=device)
     seconds = timed(device, lambda: dist.all_reduce(values, group=group), EXCHANGES)
@@ -54,8 +55,8 @@ def all_reduce(
 
 
 def timed(device: torch.device, call: Callable[[], Tensor | None], times: int) -> float:
-    """Median seconds of a call; on CUDA between events of the current stream, which waits for
-    NCCL's after a collective.
+    """Return the median seconds of a call; on CUDA measured between events of the current stream,
+    which waits for NCCL's after a collective.
     """
     for _ in range(WARM):
         call()
@@ -78,23 +79,25 @@ def _seconds(call: Callable[[], Tensor | None]) -> float:
     return time.perf_counter() - began
 
 
-# Where anything is missing NCCL takes TCP without a word, and a training is several times slower.
+# If anything is missing, NCCL silently uses TCP, and a training is several times slower.
 # What AWS sets, and when: sagemaker/train/container_drivers (SDK 3.27) torchrun_driver.py and
 # mpi_utils.py. What is still needed: aws-samples/awsome-distributed-training, efa-cheatsheet.md;
 # libfabric's fi_efa(7); NCCL's user guide, env.html.
 
 
 FAMILIES = ("ml.p3dn.", "ml.p4d", "ml.p5", "ml.p6")
-"""How instance types begin that have EFA, whatever their size."""
+"""Prefixes of the instance types that have EFA, whatever their size."""
 
 PLUGINS = ("/opt/amazon/ofi-nccl", "/opt/aws-ofi-nccl")
-"""Where EFA's installer and AWS's images put aws-ofi-nccl."""
+"""Folders in which EFA's installer and AWS's images put aws-ofi-nccl."""
 
 UNSET = "take it out of the job's environment"
 
 
 def instance_type(environment: Mapping[str, str] = os.environ) -> str:
-    """``ml.p4d.24xlarge``, as SageMaker's drivers or its resource configuration say; else empty."""
+    """Return the instance type, like ``ml.p4d.24xlarge``, from SageMaker's drivers or its resource
+    configuration; empty if unknown.
+    """
     if known := environment.get("SM_CURRENT_INSTANCE_TYPE"):
         return known
     return json.loads(environment.get("SM_RESOURCE_CONFIG") or "{}").get(
@@ -105,7 +108,7 @@ def instance_type(environment: Mapping[str, str] = os.environ) -> str:
 def findings(
     instance: str, environment: Mapping[str, str] = os.environ, root: Path = Path("/")
 ) -> Iterator[str]:
-    """What keeps the traffic of several machines of this type off EFA, each with what to do."""
+    """Yield what keeps the traffic between machines of this type off EFA, each with its fix."""
     if not instance.startswith(FAMILIES):
         return
     devices = root / "sys/class/infiniband"
@@ -123,10 +126,10 @@ def findings(
 
 
 def _plugin(environment: Mapping[str, str], root: Path) -> Iterator[str]:
-    """NCCL's way to EFA, where the loader looks for it."""
+    """Yield what keeps the loader from finding NCCL's EFA plugin."""
     wanted = environment.get("NCCL_NET_PLUGIN", "")
     if wanted.startswith("/"):
-        return  # a file of its own, which NCCL opens by its path
+        return  # a file that NCCL opens by its path
     if wanted == "none":
         yield f"EFA is off: NCCL_NET_PLUGIN is none; {UNSET}"
         return
@@ -145,7 +148,7 @@ def _plugin(environment: Mapping[str, str], root: Path) -> Iterator[str]:
 
 
 def _searched(environment: Mapping[str, str], root: Path) -> list[str]:
-    """The loader's folders, as ld.so(8) has them."""
+    """Return the loader's search folders, as in ld.so(8)."""
     listed = environment.get("LD_LIBRARY_PATH", "").split(":")
     for file in sorted(root.glob("etc/ld.so.conf.d/*.conf")):
         listed += file.read_text(encoding="utf-8", errors="replace").split()

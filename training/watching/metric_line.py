@@ -3,9 +3,9 @@
 step=120 loss=2.3456 learning_rate=0.003 grad_norm=0.812 samples_per_second=41.2 ...
 step=200 validation_loss=2.1234
 
-Where several ranks do the same work, each one's own seconds in a step follow in the line, as
-own_seconds.rank0=0.12 own_seconds.rank1=0.14 ...: no metrics of CloudWatch's, of which there are at
-most 40, but the console draws each rank's curve of them.
+If several ranks do the same work, each one's own seconds in a step follow in the line, as
+own_seconds.rank0=0.12 own_seconds.rank1=0.14 ...: these are not metrics of CloudWatch, which allows
+at most 40, but the console draws each rank's curve from them.
 """
 
 from collections.abc import Mapping
@@ -55,16 +55,17 @@ NAMES = {
     # what a rule has found, when it speaks (training/watching)
     **{f"watch:{rule}": f"watch.{rule}" for rule in RULES},
 }
-"""SageMaker's name → the line's."""
+"""SageMaker's name of a metric → the name in the line."""
 
 METRICS: tuple[tuple[str, str], ...] = tuple(
     (name, rf"(?:^|\s){key}={NUMBER}") for name, key in NAMES.items()
 )
-"""SageMaker's MetricDefinitions as (name, regular expression): one group, the value. At most 40."""
+"""SageMaker's MetricDefinitions as (name, regular expression with the value as its group). At most
+40."""
 
 
 def metric_line(metrics: Mapping[str, float]) -> str:
-    """``key=value`` pairs with spaces between; six significant digits, integers whole."""
+    """Return ``key=value`` pairs separated by spaces; six significant digits, integers whole."""
     return " ".join(
         f"{key}={value}" if isinstance(value, int) else f"{key}={value:.6g}"
         for key, value in metrics.items()

@@ -1,4 +1,4 @@
-"""What a training says of itself: metric lines, their history, and whoever else wants them."""
+"""Output of a training: metric lines, their history, and the trackers that receive them."""
 
 import json
 import logging
@@ -15,14 +15,14 @@ log = logging.getLogger(__name__)
 
 
 class Reports:
-    """Rank 0 prints each metric line, keeps it, and hands it on; other ranks do nothing.
+    """Rank 0 prints, keeps and forwards each metric line to the trackers; other ranks do nothing.
 
     The history is written beside the checkpoints whenever one is saved, whole and in one step, and
-    read back up to the step that is resumed: so it holds each step once, since the beginning of
+    read back up to the resumed step: so it holds each step once, since the beginning of
     the training and not of the process.
 
     Args:
-        path: the history's file, in the folder that SageMaker keeps in step with S3.
+        path: the history's file, in the folder that SageMaker synchronises with S3.
     """
 
     def __init__(self, path: Path, rank: int, trackers: Sequence[Tracker] = ()) -> None:
@@ -43,7 +43,7 @@ class Reports:
             tracker.close(failed=kind is not None)
 
     def begin(self, step: int) -> None:
-        """Before the first step of this process; ``step`` steps are done.
+        """Start reporting before the first step of this process; ``step`` steps are done.
 
         Raises:
             TrainingError: a tracker cannot be reached.
@@ -56,17 +56,19 @@ class Reports:
             self._opened.append(tracker)
 
     def line(self, metrics: Mapping[str, float]) -> None:
-        """A metric line; one of the metrics is ``step``."""
+        """Report a metric line; one of the metrics must be ``step``."""
         if not self._first:
             return
         self._add(metric_line(metrics), metrics)
 
     def event(self, event: Event) -> None:
-        """What a rule has found; rank 0 alone asks them."""
+        """Report what a rule has found; called on rank 0 only."""
         self._add(event.line, event.metrics)
 
     def keep(self) -> None:
-        """Write the history: before a checkpoint, so that none is resumed without its curve."""
+        """Write the history before a checkpoint is saved, so that each is resumed with its
+        curve.
+        """
         if self._first:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lines = "".join(json.dumps(line) + "\n" for line in self.history)
@@ -80,7 +82,7 @@ class Reports:
 
 
 def read_history(path: Path, step: int) -> list[dict[str, float]]:
-    """The metric lines up to a step; none, and a warning, where they are missing or damaged."""
+    """Return the metric lines up to a step; none, with a warning, if missing or damaged."""
     if not step:
         return []
     try:

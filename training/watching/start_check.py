@@ -1,6 +1,6 @@
-"""The check at the start (experimental: no GPU has run it): seconds of matrix products and
-all-reduces, in which a GPU or a machine that is slower than the others, or computes otherwise, and
-EFA that is off are named before hours are spent.
+"""Health check at the start (experimental: no GPU has run it): seconds of matrix products and
+all-reduces that reveal a GPU or machine that is slow or computes wrongly, and a disabled EFA,
+before hours are spent.
 """
 
 import logging
@@ -23,25 +23,27 @@ from trainyard.common.errors import TrainingError
 log = logging.getLogger(__name__)
 
 OF_OTHERS = 0.85
-"""Beside the median of the job's GPUs of its kind. Healthy ones differ by up to 8 % (Sinha et al.
-2022, "Not All GPUs Are Created Equal", SGEMM on V100 and A100)."""
+"""Lowest acceptable speed relative to the median of the job's GPUs of the same kind. Healthy ones
+differ by up to 8 % (Sinha et al. 2022, "Not All GPUs Are Created Equal", SGEMM on V100 and
+A100)."""
 
 OF_MACHINES = 0.7
-"""All-reduce within a machine, beside the median of the job's machines."""
+"""Lowest acceptable all-reduce speed within a machine, relative to the median of the job's
+machines."""
 
-REPLACE = "start the job again: a restart inside of it comes back to this machine"
+REPLACE = "start the job again: a restart within the job returns to this machine"
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One rank's.
+    """One rank's measurements.
 
     Attributes:
-        device: its name as the driver gives it; empty on a CPU, where nothing is measured.
-        matmul: operations a second.
+        device: the driver's name of the device; empty on a CPU, where nothing is measured.
+        matmul: operations per second.
         digest: sum of the bits of a product of the same random numbers on every rank.
-        within: bus bandwidth of the all-reduce within its machine, bytes a second; None alone.
-        settings: what its machine's EFA settings are found to be.
+        within: bus bandwidth of the all-reduce within its machine, bytes per second; None if alone.
+        settings: problems of its machine's EFA settings.
     """
 
     rank: int
@@ -54,12 +56,12 @@ class Figures:
 
 
 def check(asked: Literal["off", "warn", "stop"], ranks: Ranks) -> None:
-    """Measure GPUs and links, look at EFA's settings, and say on rank 0 what is wrong.
+    """Measure GPUs and links, check EFA's settings, and report problems on rank 0.
 
     All ranks call it.
 
     Raises:
-        TrainingError: ``stop``, and something is wrong; the same on every rank.
+        TrainingError: ``asked`` is stop, and there is a problem; the same on every rank.
     """
     if asked == "off":
         return
@@ -79,7 +81,7 @@ def check(asked: Literal["off", "warn", "stop"], ranks: Ranks) -> None:
 
 
 def findings(every: Sequence[Figures]) -> Iterator[str]:
-    """All that is wrong: GPUs that compute otherwise or slowly, their links, EFA's settings."""
+    """Yield all problems: GPUs that compute wrongly or slowly, their links, EFA's settings."""
     kinds: defaultdict[str, list[Figures]] = defaultdict(list)
     for one in every:
         kinds[one.device].append(one)
@@ -95,7 +97,9 @@ def findings(every: Sequence[Figures]) -> Iterator[str]:
 
 
 def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
-    """CuBLAS gives the same bits on GPUs of one kind ("Results reproducibility")."""
+    """Yield problems of GPUs of one kind, on which cuBLAS gives equal bits ("Results
+    reproducibility").
+    """
     usual, times = Counter(one.digest for one in alike).most_common(1)[0]
     rate = median_high(one.matmul for one in alike)
     for one in alike:
@@ -125,15 +129,15 @@ def _figures(ranks: Ranks) -> Figures:
         return Figures(ranks.rank, host, settings=settings)
     within = links(ranks, host)
     rate, digest = device_speed.matmul(ranks.device)
-    torch.cuda.empty_cache()  # the training's own peak is what its metric lines have
+    torch.cuda.empty_cache()  # so that metric lines report the training's own peak
     torch.cuda.reset_peak_memory_stats(ranks.device)
     device = torch.cuda.get_device_name(ranks.device)
     return Figures(ranks.rank, host, device, rate, digest, within, settings)
 
 
 def links(ranks: Ranks, host: str, payload: int = device_speed.PAYLOAD) -> float | None:
-    """Bus bandwidth of the all-reduce within this rank's machine; None for a rank alone there, or a
-    library that has but one group of ranks (``Ranks.subgroups``).
+    """Return the bus bandwidth of the all-reduce within this rank's machine; None for a rank alone
+    there, or a library with a single group of ranks (``Ranks.subgroups``).
     """
     hosts = ranks.gather(host)
     here = [rank for rank, other in enumerate(hosts) if other == host]
@@ -145,7 +149,9 @@ def links(ranks: Ranks, host: str, payload: int = device_speed.PAYLOAD) -> float
 
 @contextmanager
 def _group(members: list[int]) -> Iterator[dist.ProcessGroup]:
-    """A group that only its members make, so that many machines do not wait for each other."""
+    """Context with a group created by its members only, so that machines do not wait for each
+    other.
+    """
     group = dist.new_group(members, use_local_synchronization=True)
     try:
         yield group

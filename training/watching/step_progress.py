@@ -1,4 +1,4 @@
-"""What the steps since the last metric line came to."""
+"""Statistics of the steps since the last metric line."""
 
 import logging
 import re
@@ -21,13 +21,13 @@ from training.watching import weight_updates
 from training.watching.clock import PARTS, Clock
 from training.watching.rules.stalled_rank import LINES, OF, RATIO
 
-# A step is as long as its slowest rank's, so the time of a step says nothing of who that is;
-# what a rank does before it waits for others does. Ranks are compared with those of the same
-# pipeline stage, which do the same work. What of a step is a rank's own is said in
+# A step takes as long as its slowest rank, so its time does not show which rank that is;
+# the time before a rank waits for others does. Ranks are compared with those of the same
+# pipeline stage, which do the same work. Which parts of a step are a rank's own is described in
 # ``training.watching.clock``: its data always, its forward and backward pass where the ranks
 # meet after it alone (ddp, smddp). Under fsdp, tensor, context and pipeline parallelism they
 # meet in each block, all passes take as long as the slowest one's, and a slow device is not
-# told apart here; a slow loader or host is.
+# identified here; a slow loader or host is.
 
 
 OWN = ("data", "forward_backward", "optimizer")
@@ -38,14 +38,14 @@ LOOK = {
     "data": "its loader is late: look at that machine's disk, network and cores, and at "
     "train.loop.loader_threads",
     "forward_backward": "its device or host is slow: look there at nvidia-smi -q -d "
-    "PERFORMANCE,TEMPERATURE, and at other processes; take another instance if it stays so",
+    "PERFORMANCE,TEMPERATURE, and at other processes; use another instance if it stays so",
     "optimizer": "its host or device is slow: look there at other processes, and at cores and "
     "memory where weights are offloaded (cpu_offload)",
 }
-"""What to do, by the part that is slow."""
+"""Slow part → advice."""
 
 Table = Sequence[Sequence[float]]
-"""Each rank's seconds of each of ``PARTS``, over the steps of a metric line."""
+"""Each rank's seconds in each of ``PARTS``, over the steps of a metric line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +54,27 @@ class Straggler:
 
     rank: int
     ratio: float
-    """Its own work's time, in the median's."""
+    """The rank's own work time divided by the median's."""
     part: str
-    """One of ``OWN``: that in which it loses most."""
+    """The part, one of ``OWN``, in which it loses most time."""
     seconds: float
-    """How much longer than the median its own work took, over the steps of the line."""
+    """Seconds that its own work took longer than the median, over the steps of the line."""
 
 
 def own_seconds(table: Table) -> list[float]:
-    """Seconds of each rank's own work."""
+    """Return the seconds of each rank's own work."""
     return [sum(_own(row)) for row in table]
 
 
 def ratios(table: Table, stages: int = 1) -> list[float]:
-    """Each rank's own work over the median of the ranks of its pipeline stage.
+    """Return each rank's own work divided by the median of the ranks of its pipeline stage.
 
-    Of an even number the median is the lower of the two in the middle: so of two ranks the slower
+    For an even number the median is the lower of the two in the middle: so of two ranks the slower
     one is compared with the other, and half of the ranks can be slow.
 
     Args:
-        stages: pipeline stages; the ranks of one follow each other (``training.strategies.mesh``).
+        stages: number of pipeline stages; the ranks of one are consecutive
+            (``training.strategies.mesh``).
     """
     own = own_seconds(table)
     middles = _medians(own, stages)
@@ -81,7 +82,7 @@ def ratios(table: Table, stages: int = 1) -> list[float]:
 
 
 def straggler(table: Table, rank: int, stages: int = 1) -> Straggler:
-    """How this rank differs from its stage's median, and in what."""
+    """Compare this rank with its stage's median, and find the part in which it is slow."""
     parts = list(zip(*map(_own, table), strict=True))
     more = [column[rank] - _medians(column, stages)[rank] for column in parts]
     own = own_seconds(table)
@@ -90,15 +91,15 @@ def straggler(table: Table, rank: int, stages: int = 1) -> Straggler:
 
 
 class Stragglers:
-    """Remembers the last metric lines, and names a rank once when it is slow persistently."""
+    """Remembers the last metric lines, and names a rank once it is persistently slow."""
 
     def __init__(self, stages: int = 1) -> None:
         self._stages, self._named = stages, set[int]()
         self._slow: deque[set[int]] = deque(maxlen=OF)
 
     def add(self, table: Table) -> list[Straggler]:
-        """Those that this line makes persistent. One that was named is named again only after
-        ``OF`` lines in which it was not slow.
+        """Add a line; return the ranks that are now persistently slow. A rank is named again only
+        after ``OF`` lines in which it was not slow.
         """
         found = ratios(table, self._stages)
         self._slow.append({rank for rank, ratio in enumerate(found) if ratio >= RATIO})
@@ -110,10 +111,10 @@ class Stragglers:
 
 
 def told(one: Straggler, host: str, steps: int) -> str:
-    """The log's line.
+    """Return the log line.
 
     Args:
-        steps: of the metric line that it is named with.
+        steps: number of steps in the metric line that names it.
     """
     return (
         f"rank {one.rank} on {host} is slower than the others in {LINES} of the last {OF} metric "
@@ -128,7 +129,7 @@ def _own(row: Sequence[float]) -> list[float]:
 
 
 def _medians(values: Sequence[float], stages: int) -> list[float]:
-    """Of each rank's stage; see ``ratios``."""
+    """Return for each rank the median of its stage; see ``ratios``."""
     size, found = len(values) // stages, list[float]()
     for first in range(0, len(values), size):
         found += [median_low(values[first : first + size])] * size
@@ -138,55 +139,55 @@ def _medians(values: Sequence[float], stages: int) -> list[float]:
 log = logging.getLogger(__name__)
 
 RANKS = 64
-"""Ranks whose own seconds stand in a line, at most: the first. The slowest of all is in the
-``straggler_ratio``, and in the log by name."""
+"""Largest number of ranks, the first ones, whose own seconds are in a line. The slowest of all is
+in the ``straggler_ratio``, and in the log by name."""
 
 
 class Progress:
-    """Counts steps, samples and units, and makes the line of them.
+    """Counts steps, samples and units, and builds the metric line.
 
     Args:
-        flops: operations of a unit, forward and backward, of the whole model.
+        flops: operations per unit, forward and backward, of the whole model.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, clock: Clock, flops: float) -> None:
         self._config, self._ranks, self._clock = config, ranks, clock
         self._flops, self._peak = flops, peak(ranks.device)
         self._began, self._steps, self._units = 0.0, 0, 0.0
-        self._stalled = 0.0  # seconds, of all steps before the last line
+        self._stalled = 0.0  # seconds in all steps before the last line
         self._stragglers = Stragglers(config.pipeline_parallel)
         self._hosts: list[str] = []
 
     def begin(self) -> None:
-        """The first step comes next; every rank takes part."""
+        """Prepare for the first step; every rank takes part."""
         self._hosts = self._ranks.gather(socket.gethostname())
         self._began = time.perf_counter()
         self._clock.skip()
 
     def pause(self, seconds: float) -> None:
-        """So long nothing was trained."""
+        """Exclude ``seconds`` in which nothing was trained."""
         self._began += seconds
 
     def step(self) -> None:
-        """One more step is on its way."""
+        """Count a step that has begun."""
         self._steps += 1
 
     def count(self, units: float) -> None:
-        """So many units more are known of."""
+        """Count ``units`` more units."""
         self._units += units
 
     def own(self) -> list[float]:
-        """What a rank tells the others of its part: seconds of each part, and its memory."""
+        """Return what a rank sends to the others: its seconds of each part, and its memory."""
         return [*self._clock.read().values(), peak_memory(self._ranks.device)]
 
     def line(
         self, numbers: Step, rate: float, stalled: float, order: Order | None
     ) -> dict[str, float]:
-        """The metrics since the last one, of what all ranks told.
+        """Return the metrics since the last line, from what all ranks sent.
 
         Args:
-            numbers: each rank told what ``own`` says, and what ``updates.measured`` does.
-            stalled: seconds that the loader let this rank wait, since the beginning.
+            numbers: each rank sent ``own`` and ``weight_updates.measured``.
+            stalled: seconds that this rank has waited for the loader since the beginning.
         """
         now, world = time.perf_counter(), self._ranks.world
         elapsed, steps = now - self._began, self._steps
@@ -213,17 +214,17 @@ class Progress:
         return metrics
 
     def _of_gradient(self, numbers: Step) -> dict[str, float]:
-        """Its norm and what it has changed: nothing, where the step was left out; and in float16
-        what the loss was scaled by, and the steps so far that were left out.
+        """Return the gradient's norm and the updates that it caused (none if the step was left
+        out); with float16 also the loss scale and the number of steps left out so far.
         """
-        told = [row[-weight_updates.COUNT :] for row in numbers.told]
-        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(told)}
+        measured = [row[-weight_updates.COUNT :] for row in numbers.told]
+        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(measured)}
         scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
         return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
 
     def _slowest(self, table: Table, steps: int) -> dict[str, float]:
-        """How slow the slowest rank is, where any do the same work, and the seconds of each rank's
-        own work in a step; a rank that is slow persistently is logged.
+        """Return how slow the slowest rank is, if several do the same work, and the seconds of each
+        rank's own work in a step; a persistently slow rank is logged.
         """
         stages = self._config.pipeline_parallel
         if self._ranks.world == stages:
@@ -238,7 +239,7 @@ class Progress:
 
 
 def _seen(order: Order | None, position: int) -> dict[str, float]:
-    """Samples of each input of a mixture that were taken so far, and how many epochs it is."""
+    """Return the samples taken so far of each input of a mixture, and their epochs."""
     if not isinstance(order, MixtureOrder):
         return {}
     found: dict[str, float] = {}
@@ -258,7 +259,7 @@ PEAKS: tuple[tuple[str, float], ...] = (
     (r"\bA10G\b", 70e12),
     (r"\bL40S\b", 362e12),
     (r"\bL4\b", 121e12),
-    (r"\bV100-SXM", 125e12),  # float16: it has no bfloat16
+    (r"\bV100-SXM", 125e12),  # float16: the GPU has no bfloat16
     (r"\bV100-PCIE", 112e12),  # float16
     (r"\bT4\b", 65e12),  # float16
     (r"\bRTX PRO 6000\b", 500e12),
@@ -273,10 +274,10 @@ peaks, and does not travel into the container; the tests hold the two together.
 
 
 def peak(device: torch.device) -> float | None:
-    """Floating-point operations per second at most; None for a device that is not in the table.
+    """Return the peak floating-point operations per second; None for a device not in the table.
 
-    Those of bfloat16 (float16 before it) whatever the training's precision is: what a training in
-    float32 leaves unused is unused.
+    The peak of bfloat16 (float16 on older devices), whatever the training's precision: what a
+    training in float32 leaves unused counts as unused.
     """
     if device.type != "cuda":
         return None
@@ -285,22 +286,24 @@ def peak(device: torch.device) -> float | None:
 
 
 def peak_of(name: str) -> float | None:
-    """The same for a device's name as its driver gives it."""
+    """Return the peak for a device's name as given by its driver."""
     return next((value for pattern, value in PEAKS if re.search(pattern, name)), None)
 
 
 def utilisation(units_per_second: float, flops: float, world: int, most: float) -> float:
-    """Model FLOPs utilisation: units a second of all ranks × operations of a unit, forward and
-    backward, of the whole model / (ranks × a device's peak). What is computed twice to save memory
-    counts once (Chowdhery et al. 2022, PaLM, appendix B).
+    """Return the model FLOPs utilisation: units per second of all ranks × operations per unit,
+    forward and backward, of the whole model / (ranks × a device's peak). Recomputed operations
+    count once (Chowdhery et al. 2022, PaLM, appendix B).
     """
     return units_per_second * flops / (world * most)
 
 
 def peak_memory(device: torch.device) -> float:
-    """Megabytes of this process at most so far: tensors on a CUDA device, else resident memory."""
+    """Return this process's peak memory in megabytes: tensors on a CUDA device, else resident
+    memory.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
-    # Not getrusage: after an exec that still holds the peak of the process that forked.
+    # Not getrusage: after an exec it still holds the peak of the process that forked.
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024 / 1e6

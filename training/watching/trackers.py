@@ -1,4 +1,4 @@
-"""TensorBoard and MLflow: where rank 0's metrics go beside the log. Imported when asked for."""
+"""TensorBoard, MLflow and Prometheus: rank 0's metrics outside the log. Imported on demand."""
 
 import logging
 import os
@@ -17,8 +17,8 @@ from trainyard.common.errors import TrainingError
 from trainyard.common.measures import CONTENT_TYPE, OF_TRAINING, Measure, Sample, text
 
 # On this machine's loopback, unless TRAINYARD_METRICS_HOST names another address: an exported
-# manifest names the pod's own, which is reached from the cluster's network alone. It is read-
-# only, says numbers and names of metrics, and takes no part in the training: a thread answers
+# manifest names the pod's own, reachable only from the cluster's network. The page is read-
+# only, shows names and values of metrics, and does not affect the training: a thread answers
 # with the last metric line.
 
 
@@ -29,10 +29,10 @@ PATH = "/metrics"
 
 
 class MetricsPage:
-    """A tracker (``training.watching.trackers``) that others come to.
+    """A tracker (``training.watching.trackers``) that clients poll, such as Prometheus.
 
     Args:
-        port: 0 is any free one; ``address`` says which.
+        port: 0 for any free port; ``address`` has the actual one.
     """
 
     def __init__(self, port: int) -> None:
@@ -47,7 +47,7 @@ class MetricsPage:
         return str(self._server.server_address[0]), int(self._server.server_address[1])
 
     def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
-        """Serve from now on.
+        """Start serving.
 
         Raises:
             TrainingError: the port is in use, or the address is not this machine's.
@@ -68,7 +68,7 @@ class MetricsPage:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing: the log is the training's."""
+                """Log nothing: the log belongs to the training."""
 
         try:
             self._server = ThreadingHTTPServer((host, self._port), Handler)
@@ -82,18 +82,18 @@ class MetricsPage:
         log.info("metrics on http://%s:%d%s", *self.address, PATH)
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """The newest line; of one of a rule that it has spoken once more."""
+        """Set the newest line; for a rule's line, count one more report of the rule."""
         self._last = self._last | dict(metrics)
         self._spoken.update(name for name in metrics if name.startswith("watch."))
 
     def close(self, *, failed: bool) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
 
     def text(self) -> str:
-        """The answer."""
+        """Return the page's content."""
         last = self._last | dict(self._spoken)
         return text((measure, _samples(measure, last)) for measure in OF_TRAINING)
 
@@ -107,13 +107,13 @@ def _samples(measure: Measure, last: Mapping[str, float]) -> list[Sample]:
 
 
 TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
-"""The line's name → ``train/loss``, ``validation/loss``."""
+"""Name in the metric line → tag such as ``train/loss``, ``validation/loss``."""
 URI = "MLFLOW_TRACKING_URI"
 
 
 def tag(key: str) -> str:
-    """A tracker's name of a line's: ``train/loss``; of ``validation_loss.web``, an input's or a
-    rank's, ``validation/loss/web``.
+    """Return a tracker's name for a line's: ``train/loss``; for ``validation_loss.web``, of an
+    input or a rank, ``validation/loss/web``.
     """
     name, _, of = key.partition(".")
     known = TAGS.get(name, f"train/{name}")
@@ -121,10 +121,10 @@ def tag(key: str) -> str:
 
 
 class Tracker(Protocol):
-    """Takes metric lines."""
+    """Receives metric lines."""
 
     def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
-        """After ``step`` steps, whose lines are ``history``."""
+        """Start after ``step`` steps, whose lines are ``history``."""
 
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
@@ -132,14 +132,14 @@ class Tracker(Protocol):
 
 
 def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
-    """MLflow's tracking URI, ``local`` for a file of the job; None for no MLflow."""
+    """Return MLflow's tracking URI, ``local`` for a file of the job; None without MLflow."""
     if config.mlflow_tracking_uri == "environment":
         return environment.get(URI) or None
     return None if config.mlflow_tracking_uri == "off" else config.mlflow_tracking_uri
 
 
 def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
-    """Module → the pip requirement that brings it, of what the trackers need."""
+    """Return module → pip requirement that provides it, for the modules that the trackers need."""
     needed = {"tensorboard": "tensorboard>=2.15,<3"} if config.tensorboard else {}
     if uri is None:
         return needed
@@ -152,11 +152,11 @@ def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
 
 
 def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any]) -> list[Tracker]:
-    """The trackers that the configuration asks for; nothing is imported or reached yet.
+    """Return the trackers that the configuration enables; nothing is imported or contacted yet.
 
     Args:
         root: /opt/ml.
-        name: the training's identity: a resumed training goes on with its MLflow run.
+        name: the training's identity: a resumed training continues its MLflow run.
         job: further parameters of the MLflow run.
 
     Raises:
@@ -193,7 +193,7 @@ class TensorBoard:
     def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Whatever an earlier process wrote here does not count any more: it all comes again.
+        # Files of an earlier process are obsolete: everything is written again.
         self._writer = SummaryWriter(str(self._folder), purge_step=0, flush_secs=30)
         for line in history:
             self.log(line)
@@ -210,7 +210,7 @@ class TensorBoard:
 class MLflow:
     """A run on a tracking server, or in a local file.
 
-    Sent by MLflow's own thread: the training does not wait for the server, and goes on without it.
+    MLflow's own thread sends: the training does not wait for the server, and goes on without it.
     """
 
     def __init__(self, uri: str, name: str, parameters: Mapping[str, Any]) -> None:
@@ -218,12 +218,12 @@ class MLflow:
         self._sent: list[Any] = []
 
     def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
-        """Go on with the run of a resumed training, or begin one.
+        """Continue the run of a resumed training, or begin one.
 
         Raises:
             TrainingError: the server does not answer, or refuses.
         """
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no third party hears of it
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # sends nothing to third parties
         if self._uri.startswith("sqlite:///"):
             Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
 
@@ -252,7 +252,9 @@ class MLflow:
         self._sent.append(self._client.log_batch(self._run, metrics=values, synchronous=False))
 
     def close(self, *, failed: bool) -> None:
-        """Wait until all is sent; a training is not lost for what a tracker did not take."""
+        """Wait until everything is sent; metrics that were not accepted do not fail the
+        training.
+        """
         from mlflow.exceptions import MlflowException
 
         try:
@@ -280,7 +282,7 @@ class MLflow:
         return run.info.run_id
 
     def _running(self) -> str | None:
-        """The newest run of this training, whichever job it was."""
+        """Return the newest run of this training, from whichever job."""
         experiments = [one.experiment_id for one in self._client.search_experiments()]
         query = f"tags.`trainyard.training` = '{self._name}'"
         found = self._client.search_runs(experiments, query, max_results=1)

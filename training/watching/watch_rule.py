@@ -1,4 +1,4 @@
-"""What a rule is: settings with an action, and a pure function over a training's history."""
+"""Definition of a rule: settings with an action, and a pure function of a training's history."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,38 +8,38 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 Line = Mapping[str, float]
-"""A metric line, see ``training.watching.metric_line``; one of the metrics is ``step``."""
+"""A metric line, see ``training.watching.metric_line``; one of its metrics is ``step``."""
 
 Action = Literal["off", "warn", "stop"]
 
 
 class RuleSettings(BaseModel):
-    """What every rule can be told."""
+    """Settings of every rule."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     action: Action = "warn"
-    """warn: a line in the log and a metric. stop: that, and all ranks stop after the same step; a
-    checkpoint is kept, and the job fails with the reason. off: nothing is looked at."""
+    """warn: a line in the log and a metric. stop: also stop all ranks after the same step; a
+    checkpoint is kept, and the job fails with the reason. off: the rule is not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of the training beforehand."""
+    """Facts about the training that are known beforehand."""
 
     max_steps: int = 0
-    """Optimizer steps of the whole training; 0 where nobody knows."""
+    """Optimizer steps of the whole training; 0 if not known."""
 
     warmup_steps: int = 0
     begun: int = 0
-    """Steps that were done when this process began."""
+    """Number of steps done before this process began."""
 
     optimizer: str = "adamw"
     grad_clip: float = inf
-    """The gradient's norm after clipping, at most."""
+    """Largest norm of the gradient after clipping."""
 
     fine_tuning: bool = False
-    """Whether it began with the weights of a model: the loss may be at its floor from then on."""
+    """True if it started from a model's weights: the loss may be at its lowest from the start."""
 
 
 @dataclass(slots=True)
@@ -47,38 +47,38 @@ class History:
     """The lines so far, in their order."""
 
     lines: list[Line] = field(default_factory=list)
-    """Of training steps: they have a loss."""
+    """Lines of training steps; they have a loss."""
 
     validations: list[Line] = field(default_factory=list)
-    """Of looks at the validation split."""
+    """Lines of validations."""
 
     def last(self, key: str, count: int) -> list[float]:
-        """The values of a metric in the last ``count`` lines, of those that have it."""
+        """Return the values of a metric in the last ``count`` lines, from those that have it."""
         return [line[key] for line in self.lines[-count:] if key in line]
 
     def warm(self, count: int, plan: Plan) -> bool:
-        """Whether there are ``count`` lines, and the warm-up was over before them: until then the
-        learning rate is not what it will be, and what begins at 0 has not got going.
+        """Return whether there are ``count`` lines, all after the warm-up: until then the learning
+        rate is not yet at its peak, and weights that begin at 0 have barely moved.
         """
         return len(self.lines) >= count and self.lines[-count]["step"] > plan.warmup_steps
 
     def below(self, key: str, count: int, least: float) -> float | None:
-        """The largest of the last ``count`` values, where all are there and less than ``least``."""
+        """Return the largest of the last ``count`` values, if all exist and are below ``least``."""
         found = self.last(key, count)
         return max(found) if len(found) == count and max(found) < least else None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule has found."""
+    """Result of a rule that reports a problem."""
 
     value: float
     threshold: float
     says: str
-    """What that means, with its figures."""
+    """Meaning of the finding, with its figures."""
 
     fix: str
-    """What to do."""
+    """Suggested fix."""
 
 
 Check = Callable[[History, Any, Plan], Finding | None]
@@ -86,16 +86,16 @@ Check = Callable[[History, Any, Plan], Finding | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule; it is called as its module is."""
+    """A rule; its name is that of its module."""
 
     settings: type[RuleSettings]
     check: Check
-    """Looks at the history as it is after its newest line; None where all is well."""
+    """Examines the history after its newest line; returns None if all is well."""
 
     of_validation: bool = False
-    """Whether it looks when there is a validation line, and not when there is one of training."""
+    """True if the rule runs at validation lines, False if at training lines."""
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of at least one value."""
+    """Return the mean of at least one value."""
     return sum(values) / len(values)

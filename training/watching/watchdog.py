@@ -1,13 +1,13 @@
-"""Who is missing when the ranks wait in vain.
+"""Finds out which rank is missing when the ranks wait in vain.
 
-Every second each rank tells the process group's store how far it is. When a collective fails or
-takes too long, the others look there who has gone silent, and say it: NCCL and gloo only know that
-somebody did not come. After a restart in place the store, which torchrun's agent keeps, still has
-what the ranks before it said.
+Every second each rank writes its progress into the process group's store. When a collective fails
+or takes too long, the others see there which rank is silent, and report it: NCCL and gloo only know
+that some rank did not come. After a restart in place the store, which torchrun's agent keeps, still
+has what the previous ranks wrote.
 
     <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
-    <attempt>/end-<n>    {"reason": "…", "lost": true}; null of a rank that lives, or was killed
-    <attempt>/lost       who is missing, as a rank found it, where the store ends with rank 0
+    <attempt>/end-<n>    {"reason": "…", "lost": true}; null for a rank that lives, or was killed
+    <attempt>/lost       the missing rank, as another found it, if the store ends with rank 0
 """
 
 import faulthandler
@@ -34,21 +34,21 @@ from trainyard.common.errors import LostRankError
 log = logging.getLogger(__name__)
 
 BEAT = 1.0  # seconds between two signs of life
-KEPT = 30  # beats for which rank 0 keeps the store at most, after a failure
-PATIENCE = 3  # beats that a rank may miss; a busy interpreter is late, too
+KEPT = 30  # most beats for which rank 0 keeps the store after a failure
+PATIENCE = 3  # beats that a rank may miss; a busy interpreter may be late
 
 
 class Watch:
-    """Tells the others that this rank lives; names the rank whose silence ended the job.
+    """Signals that this rank lives; names the rank whose silence ended the job.
 
     Args:
         timeout_seconds: how long a rank may be silent before this process ends; a collective's
-            own limit is the same, and comes first where the rank is alive but does something else.
-        folder: where the flight recorder's dump is kept; one that survives a failed job.
+            own limit is the same, and ends first if the rank is alive but does something else.
+        folder: folder for the flight recorder's dump; must survive a failed job.
         end: ends the process, whose main thread may be stuck inside a collective, with a message.
 
     Attributes:
-        step: says how far the training is.
+        step: function that returns the current step.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Watch:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        """Say how it ended.
+        """Report how this rank ended.
 
         Raises:
-            LostRankError: it ended because of another rank; names it.
+            LostRankError: it ended because of another rank, which the message names.
         """
         if self._store is None:
             return
@@ -92,7 +92,7 @@ class Watch:
         raise lost from error
 
     def previous(self) -> str:
-        """Why the ranks were started again; empty for the first start, or without torchrun."""
+        """Return why the ranks were restarted; empty for the first start, or without torchrun."""
         if self._store is None or not self._attempt.number:
             return ""
         before = self._attempt.number - 1
@@ -104,7 +104,7 @@ class Watch:
         gone = sorted((rank for rank, end in enumerate(ends) if end is None), key=seen.__getitem__)
         silent = [
             self._describe([rank], "ended without a word, killed or crashed", before)
-            for rank in gone[:1]  # torchrun may have killed others that had no time to say so
+            for rank in gone[:1]  # torchrun may have killed others, which had no time to report
         ]
         why = (own or said or silent or ["torchrun did not say why"])[0]
         return f"restart {self._attempt.number} of {self._attempt.most}: {why}"
@@ -112,12 +112,12 @@ class Watch:
     # this rank's signs of life
 
     def _obey(self, number: int, frame: object) -> None:
-        """SIGTERM while nothing is trained: torchrun stops those beside a dead rank."""
+        """Handle SIGTERM while nothing is trained: torchrun stops the ranks beside a dead one."""
         self._leave("", lost=True)
         os._exit(128 + number)
 
     def _live(self) -> None:
-        """The watchdog's thread. It looks at the others only when this rank does not get on."""
+        """Run the watchdog's thread; it checks the others only if this rank makes no progress."""
         began, step = time.monotonic(), -1
         while not self._done.wait(BEAT):
             try:
@@ -147,9 +147,8 @@ class Watch:
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)
 
     def _tell(self, lost: LostRankError) -> None:
-        """Say who is missing. Where rank 0 serves the store (mpirun), its end breaks connections,
-        too, and a rank that waits for rank 0 alone would take it for the one that is missing: so
-        rank 0 goes last.
+        """Report the missing rank. If rank 0 serves the store (mpirun), its end breaks connections,
+        and a rank waiting only for rank 0 would take that one for missing: so rank 0 ends last.
         """
         self._leave(str(lost), lost=True)
         if agent_keeps_store():
@@ -160,22 +159,22 @@ class Watch:
                 self._keep_store()
 
     def _told(self) -> str:
-        """What another rank found, while this one waits for a rank that lives."""
+        """Return the failure that another rank found, while this one waits for a live rank."""
         key = f"{self._attempt.number}/lost"
         if agent_keeps_store() or self._ending.is_set() or not self._store.check([key]):
             return ""
         return self._store.get(key).decode()
 
     def _believe(self, why: str) -> None:
-        """End with what another rank found, unless this one's collective fails meanwhile."""
+        """End with another rank's finding, unless this rank's collective fails meanwhile."""
         if not self._ending.wait(PATIENCE * BEAT):
             self._give_up(why)
-        while not self._done.wait(BEAT):  # the main thread looks for itself: it needs a living rank
+        while not self._done.wait(BEAT):  # the main thread checks by itself: it needs a live rank
             with suppress(dist.DistError):
                 self._say()
 
     def _keep_store(self) -> None:
-        """Wait until every other rank said how it ended, or has been silent for some beats."""
+        """Wait until every other rank has reported its end, or has been silent for some beats."""
         begun, said, spoke = time.monotonic(), {}, {}
         while (now := time.monotonic()) - begun < KEPT * BEAT:
             beats = self._beats()
@@ -186,17 +185,19 @@ class Watch:
             time.sleep(BEAT / 10)
 
     def _silent(self, seconds: float) -> list[int]:
-        """Ranks without a sign of life for so long, and during this look, that have not ended."""
+        """Return the ranks, not ended, without a sign of life for ``seconds`` and during this
+        look.
+        """
         before = self._beats()
         late = [rank for rank, at in before.items() if time.time() - at >= seconds]
         if late:
-            self._done.wait(PATIENCE * BEAT)  # clocks of machines differ
+            self._done.wait(PATIENCE * BEAT)  # machines' clocks differ
             after = self._beats()
             late = [rank for rank in late if after.get(rank) == before[rank]]
         return late
 
     def _beats(self) -> dict[int, float]:
-        """Rank → when it gave its last sign of life, of those that have not said how they ended."""
+        """Return rank → time of its last sign of life, for ranks that have not ended."""
         number = self._attempt.number
         said = zip(self._read("rank", number), self._read("end", number), strict=True)
         beats = {rank: one["at"] if one else 0.0 for rank, (one, end) in enumerate(said) if not end}
@@ -204,14 +205,14 @@ class Watch:
         return beats
 
     def _newer(self) -> bool:
-        """Whether ranks of another machine were started again already."""
+        """Return whether ranks of another machine have been restarted already."""
         return self._attempt.another and self._store.check([started(self._attempt.number + 1)])
 
     def _follow(self) -> None:
-        """End, if the failed collective does not do it: the others wait in a later attempt.
+        """End this rank if the failed collective does not: the others wait in a later attempt.
 
-        Where no collective was under way, as between two steps, this is who says who is gone. It
-        looks twice: a rank that torchrun replaces at once has spoken just before the first look.
+        If no collective was under way, as between two steps, this reports which rank is gone. It
+        looks twice: a rank that torchrun replaces at once has signalled just before the first look.
         """
         for _ in range(2):
             if silent := self._silent(PATIENCE * BEAT):
@@ -223,7 +224,7 @@ class Watch:
         return self._give_up("the ranks of another machine were started again")
 
     def _give_up(self, message: str) -> None:
-        """End this process from the watchdog's thread: the other one may be stuck for ever."""
+        """End this process from the watchdog's thread: the main thread may be stuck forever."""
         if self._done.is_set():
             return
         lost = LostRankError(message + self._dump())
@@ -231,10 +232,10 @@ class Watch:
         faulthandler.dump_traceback(file=sys.__stderr__)
         self._end(lost)
 
-    # what the others said
+    # reports of the other ranks
 
     def _lost(self, error: Exception) -> LostRankError:
-        """Who is missing, after a look that takes some beats."""
+        """Find the missing rank by a look that takes some beats; return the error that names it."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
             silent, failed = self._silent(0), self._failed()
@@ -256,7 +257,7 @@ class Watch:
         return f"fell silent for {self._timeout} s"
 
     def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
-        """``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
+        """Return ``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
         said = self._read("rank", self._attempt.number if attempt is None else attempt)
         names = ", ".join(_who(rank, said[rank]) for rank in ranks)
         step = min((said[rank] or {}).get("step", 0) for rank in ranks) + 1
@@ -264,7 +265,7 @@ class Watch:
         return f"{names} {how}; last seen in step {step}{here}"
 
     def _failed(self) -> str:
-        """The reason of another rank that ended by itself."""
+        """Return the reason of another rank that ended by itself."""
         said = self._read("rank", self._attempt.number)
         for rank, end in enumerate(self._read("end", self._attempt.number)):
             if end and end["reason"] and not end["lost"]:
@@ -272,7 +273,7 @@ class Watch:
         return ""
 
     def _behind(self) -> str:
-        """All ranks live, and one does not come: it reads data, or runs another collective."""
+        """Return the message if all ranks live, but one reads data or runs another collective."""
         said = self._read("rank", self._attempt.number)
         steps = [(one or {}).get("step", 0) for one in said]
         late = [rank for rank, step in enumerate(steps) if step == min(steps)]
@@ -282,20 +283,22 @@ class Watch:
         return self._describe(late, f"lives, but let the others wait for {self._timeout} s")
 
     def _read(self, what: str, attempt: int) -> list[dict[str, Any] | None]:
-        """What every rank said; in two messages where all of them did, since they may be many."""
+        """Return what every rank wrote; with two requests if all did, since ranks may be many."""
         keys = [f"{attempt}/{what}-{rank}" for rank in range(self._ranks.world)]
         if self._store.check(keys):
             return [json.loads(value) for value in self._store.multi_get(keys)]
         return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
 
     def _dump(self) -> str:
-        """Keep the flight recorder's last collectives; where, as the end of a message."""
+        """Save the flight recorder's last collectives; return the end of a message with their
+        path.
+        """
         kept = flight_recorder.dump(self._folder, self._ranks.rank)
         return f"; this rank's last collectives: {kept}" if kept else ""
 
 
 def _who(rank: int, said: dict[str, Any] | None) -> str:
-    """``rank 3 (pid 4242 on algo-2, local rank 1)``."""
+    """Return a rank's description: ``rank 3 (pid 4242 on algo-2, local rank 1)``."""
     if said is None:
         return f"rank {rank}"
     return f"rank {rank} (pid {said['pid']} on {said['host']}, local rank {said['local_rank']})"

@@ -1,4 +1,4 @@
-"""When a rule speaks: once when what it looks for begins, and again after it was gone for long."""
+"""Decides when a rule reports: once when its problem begins, and again after a long absence."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from trainyard.common.errors import TrainingError
 
 
 class _Rules(BaseModel):
-    """Which rules watch the training, and how; each rule is on, and warns, if left out."""
+    """Rules that watch the training, with their settings; by default each is on, and warns."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def of(self, name: str) -> RuleSettings:
-        """The settings of a rule."""
+        """Return the settings of a rule."""
         return getattr(self, name)
 
 
@@ -28,11 +28,11 @@ _FIELDS: dict[str, Any] = {
 }
 
 Watching = create_model("Watching", __base__=_Rules, __doc__=_Rules.__doc__, **_FIELDS)
-"""A field for each rule, with its settings."""
+"""Settings of all rules, one field per rule."""
 
 
 def read_watching(text: str) -> Any:
-    """What the job is told, as JSON; the defaults where it is told nothing.
+    """Parse the job's setting ``watch``, JSON; defaults if it is empty.
 
     Raises:
         TrainingError: a field is unknown or wrong; names it.
@@ -45,20 +45,20 @@ def read_watching(text: str) -> Any:
 
 
 GONE = 20
-"""Looks without a finding after which a rule that has spoken may speak again."""
+"""Runs of a rule without a finding after which it may report again."""
 
 REPLAYED = 200
-"""Last lines of a resumed training by which it is known what had been found: twice the longest
+"""Lines of a resumed training from which earlier findings are reconstructed: twice the longest
 window of a rule."""
 
 TIMED = ("_seconds", "data_stall", "straggler_ratio")
-"""Ends of the names of what is not usual in the first line of a process, which starts threads,
-compiles kernels and fills its loader."""
+"""Suffixes of metrics that are unusual in a process's first line, when it starts threads, compiles
+kernels and fills its loader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A rule has spoken."""
+    """A report of a rule."""
 
     rule: str
     step: int
@@ -67,24 +67,24 @@ class Event:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """As a line of the history: ``{"step": 120, "watch.exploding_gradients": 53.2}``."""
+        """The event as a line of the history: ``{"step": 120, "watch.overfitting": 0.07}``."""
         return {"step": self.step, f"watch.{self.rule}": float(self.found.value)}
 
     @property
     def line(self) -> str:
-        """As it stands in the log: a metric line, and in words what it means and what to do."""
-        told = metric_line({**self.metrics, "threshold": float(self.found.threshold)})
-        return f"{told} action={self.action}: {self.found.says}; {self.found.fix}"
+        """The event as a log line: a metric line, followed by its meaning and a fix."""
+        text = metric_line({**self.metrics, "threshold": float(self.found.threshold)})
+        return f"{text} action={self.action}: {self.found.says}; {self.found.fix}"
 
     @property
     def reason(self) -> str:
-        """Who stops the training, and why."""
+        """Reason for stopping the training: the rule, and its finding."""
         return f"watch rule {self.rule}: {self.found.says}; {self.found.fix}"
 
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at each line when it comes.
+    """Examines each line as it arrives.
 
     Args:
         settings: the recipe's ``train.watch``.
@@ -94,11 +94,11 @@ class Watcher:
     plan: Plan = field(default_factory=Plan)
     history: History = field(default_factory=History)
     _spoken: dict[str, int] = field(default_factory=dict)
-    """Rule → looks without a finding since it has spoken."""
+    """Rule → runs without a finding since its last report."""
     _cold: bool = True
 
     def begin(self, lines: Sequence[Line]) -> None:
-        """Remember the lines of a training that is resumed; nothing is said of them again."""
+        """Load the lines of a resumed training; their findings are not reported again."""
         for line in lines[:-REPLAYED]:
             self._take(line)
         for line in lines[-REPLAYED:]:
@@ -106,7 +106,7 @@ class Watcher:
         self._cold = True
 
     def add(self, line: Line) -> list[Event]:
-        """What the rules have to say of a new line."""
+        """Add a line; return the rules' events."""
         if self._cold and "loss" in line:
             line = {name: v for name, v in line.items() if not name.endswith(TIMED)}
             self._cold = False
@@ -115,7 +115,7 @@ class Watcher:
         return [Event(name, step, self.settings.of(name).action, one) for name, one in found]
 
     def _take(self, line: Line) -> bool | None:
-        """Whether it is a line of validation; None for one that no rule looks at."""
+        """Store a line; return whether it is one of validation, or None if no rule uses it."""
         if "loss" in line:
             self.history.lines.append(line)
             return False
@@ -125,7 +125,7 @@ class Watcher:
         return None
 
     def _look(self, line: Line) -> list[tuple[str, Finding]]:
-        """What is found that was not known before."""
+        """Return the findings that are new."""
         of_validation = self._take(line)
         new: list[tuple[str, Finding]] = []
         for name, rule in RULES.items():
@@ -148,6 +148,6 @@ class Watcher:
 
 
 def over(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
-    """What the rules say of a whole training's lines."""
+    """Return the events of a whole training's lines."""
     watcher = Watcher(settings, plan)
     return [event for line in lines for event in watcher.add(line)]

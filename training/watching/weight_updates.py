@@ -1,8 +1,8 @@
-"""How much the weights change, and how small the smallest gradient is: asked at logged steps only.
+"""How much the weights change, and the smallest gradient: measured at logged steps only.
 
-All of it follows from AdamW's state after a step, so nothing is copied beforehand and the step
-itself is as it was. It stays on the device, and goes to the host with the line's other numbers.
-Each rank looks at the parts of the weights that it holds, and of large ones at some elements.
+Both are computed from AdamW's state after a step, so nothing is copied beforehand and the step
+itself is unchanged. They stay on the device, and go to the host with the line's other numbers.
+Each rank measures the parts of the weights that it holds; of large ones only some elements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,25 +16,25 @@ from training.initial.initial_values import local
 from training.optimizers import Lamb
 
 COUNT = 3
-"""Numbers that ``measured`` gives."""
+"""Number of values that ``measured`` returns."""
 
 SAMPLED = 2**14
-"""Elements of a matrix that are looked at, about. Root mean squares of so many are those of all to
-some hundredths, where a rule's thresholds are powers of ten; all of them took as long as four of
-AdamW's steps."""
+"""Approximate number of sampled elements of a matrix. Root mean squares of so many agree with those
+of all to a few hundredths, while a rule's thresholds are powers of ten; all elements took as long
+as four of AdamW's steps."""
 
 BESIDE = 16
-"""Of them, those that lie beside each other: a line of a processor's cache. So they are of a
-thousand rows. Whole rows would be four of a large vocabulary's embedding, where those of rare words
-have no gradient for hundreds of steps."""
+"""Sampled elements that are adjacent: a processor's cache line. So they come from a thousand rows;
+whole rows would be four of a large vocabulary's embedding, where those of rare words have no
+gradient for hundreds of steps."""
 
 
 @torch.no_grad()
 def measured(optimizer: torch.optim.Optimizer, device: torch.device) -> Tensor:
-    """(3,) float64 on the device: over the weight matrices, ‖update‖ / ‖weights‖ of the median and
-    of the smallest, and the smallest root mean square of a gradient's elements.
+    """Return (3,) float64 on the device: over the weight matrices, ‖update‖ / ‖weights‖ of the
+    median and of the smallest, and the smallest root mean square of a gradient's elements.
 
-    The update is the last one, without weight decay. Not a number, where this rank holds nothing of
+    The update is the last one, without weight decay. NaN if this rank holds no part of
     a matrix that AdamW or LAMB updates.
     """
     rows = [row for group in optimizer.param_groups for row in _of_group(optimizer, group)]
@@ -47,7 +47,9 @@ def measured(optimizer: torch.optim.Optimizer, device: torch.device) -> Tensor:
 
 
 def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
-    """(update's ratio, gradient's root mean square) of each matrix; weights of 0 have no ratio."""
+    """Yield (update's ratio, gradient's root mean square) of each matrix; no ratio if weights are
+    0.
+    """
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     for weight in group["params"]:
         state = optimizer.state.get(weight, {})
@@ -65,28 +67,28 @@ def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]
         torch.div(held[1], roots.add_(small * group.get("eps", 1e-6)), out=roots)
         step = torch.linalg.vector_norm(roots).double() * correction / (1 - beta1**number)
         size = torch.linalg.vector_norm(held[0]).double()
-        if isinstance(optimizer, Lamb):  # which scales its step to the weights
+        if isinstance(optimizer, Lamb):  # LAMB scales its step to the weights
             step = torch.where(step > 0, size, step)
         ratio = torch.where(size > 0, group["lr"] * step / size, torch.nan)
         yield torch.stack([ratio, gradient])
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    """Evenly spaced pieces of what this rank holds; copied only where it is not contiguous."""
+    """Return evenly spaced pieces of this rank's part; copied only if it is not contiguous."""
     part = local(tensor)
     flat, apart = part.reshape(-1), -(-part.numel() // SAMPLED)
     if apart <= 1:
         return flat
     columns = part[0].numel()
-    while gcd(apart, columns) > 1:  # else they would be the same columns of each row
+    while gcd(apart, columns) > 1:  # otherwise they would be the same columns in each row
         apart += 1
     return flat[: len(flat) // BESIDE * BESIDE].view(-1, BESIDE)[::apart]
 
 
-def metrics(told: Sequence[Sequence[float]]) -> dict[str, float]:
-    """The line's metrics of what every rank measured; without those that no rank could."""
+def metrics(measured: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Return the line's metrics from every rank's measurements, without those that no rank has."""
     usual, least, gradients = (
-        [one for one in column if isfinite(one)] for column in zip(*told, strict=True)
+        [one for one in column if isfinite(one)] for column in zip(*measured, strict=True)
     )
     found: dict[str, float] = {}
     if usual:

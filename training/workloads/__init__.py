@@ -1,4 +1,4 @@
-"""A workload says what is trained; the rest of Trainyard does not know what a token is.
+"""A workload defines what is trained; the rest of Trainyard does not know what a token is.
 
 A workload is a package of three modules:
 
@@ -6,10 +6,10 @@ A workload is a package of three modules:
 ``packing``   holds ``Packing``: raw records become samples; without torch, the shard step runs it
 ``workload``  holds ``Workload``: model, loss, scores
 
-It is named in a recipe by its package (``my_package.my_workload``), or by its bare name when it is
-one of those in this folder. Most need not write all of this: ``training.workloads.simple`` has
+A recipe names it by its package (``my_package.my_workload``), or by its bare name if it is
+one of those in this folder. Most need not implement all of this: ``training.workloads.simple`` has
 defaults for all but columns, model, inputs and loss, and a workload that derives from it may be one
-module, from whose class what it lacks of ``SPEC`` and ``Packing`` follows.
+module; missing parts of ``SPEC`` and ``Packing`` are derived from its class.
 """
 
 import json
@@ -39,31 +39,32 @@ if TYPE_CHECKING:
 
 
 class Packer(Protocol):
-    """Turns the records of one raw object and split into samples, in the order they come in."""
+    """Turns the records of one raw object and split into samples, in the records' order."""
 
     def add(self, records: "pa.RecordBatch") -> "Samples":
-        """The samples that are complete with these records; there may be none."""
+        """Add records; return the samples that are now complete, perhaps none."""
 
     def flush(self) -> "Samples":
-        """What is left."""
+        """Return the remaining samples."""
 
     def statistics(self) -> dict[str, Any]:
-        """What was counted over all records so far, as JSON; ``Workload.fit`` sees it again."""
+        """Return counts over all records so far, as JSON; ``Workload.fit`` receives them."""
 
 
 class Packing(Protocol):
-    """What the shard step asks of a workload."""
+    """The part of a workload that the shard step uses."""
 
     columns: Mapping[str, Column]
-    """The raw columns that it reads."""
+    """Raw columns that it reads."""
     identity: tuple[str, ...]
-    """Columns in which two duplicates are equal; empty when there is no telling."""
+    """Columns in which two duplicates are equal; empty if duplicates cannot be detected."""
     fields: Mapping[str, "Field"]
-    """The fields that a sample has."""
+    """Fields of a sample."""
     info: dict[str, Any]
-    """Written into every manifest and model: what it takes to read the samples again.
+    """Information needed to read the samples again; written into every manifest and model.
 
-    ``groups_ordered: true`` says that groups are numbered in an order, and neighbours are alike.
+    ``groups_ordered: true`` says that groups are numbered in an order in which neighbours are
+    similar.
     """
     assets: Path | None
     """Folder with further files (a tokenizer.json, or what ``fit`` learned)."""
@@ -71,44 +72,45 @@ class Packing(Protocol):
     def __init__(self, config: BaseModel, assets: Path | None) -> None: ...
 
     def files(self) -> Mapping[str, bytes]:
-        """Files that must travel with the dataset, by name."""
+        """Return files that must travel with the dataset, by name."""
 
     def packer(self) -> Packer: ...
 
     @property
     def example_fields(self) -> "Mapping[str, Field]":
-        """The columns of ``examples``: ``example`` int64, and ``group`` where the data have groups.
+        """The columns of ``examples``: ``example`` int64, and ``group`` if the data have groups.
 
-        Optional, as ``examples`` is.
+        Optional, like ``examples``.
         """
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
-        """What ``Workload.examples`` gives, without torch. Optional.
+        """Yield the same as ``Workload.examples``, without torch. Optional.
 
-        ``WorkloadSpec.summarised`` says that it is there.
+        ``WorkloadSpec.summarised`` says that it exists.
         """
 
 
 class Workload(Protocol):
-    """What train and evaluate ask of a workload."""
+    """The part of a workload that train and evaluate use."""
 
     packing: Packing
 
     by_batch: bool
-    """Whether the model draws random numbers of torch's by other means than torch's modules
-    (``functional.dropout``), so that a training with another micro_batch is another one; optional,
-    False without it."""
+    """True if the model draws torch's random numbers by other means than torch's modules
+    (``functional.dropout``), so that another micro_batch makes another training; optional, default
+    False."""
 
     loss_parallel: bool
-    """Whether ``loss`` takes outputs that are a DTensor, sharded over the classes, and asks
-    ``functional.cross_entropy`` (or log_softmax and nll_loss) for their loss: no rank holds whole
-    logits then. Optional; without it ``loss`` gets what ``tensor_parallel`` left sharded whole."""
+    """True if ``loss`` accepts outputs that are a DTensor, sharded over the classes, and computes
+    their loss by ``functional.cross_entropy`` (or log_softmax and nll_loss): no rank holds whole
+    logits then. Optional; by default ``loss`` gets outputs that ``tensor_parallel`` left sharded as
+    whole tensors."""
 
     follows_weights: bool
-    """Whether the model computes in the type of its weights, from the embedding to the outputs.
-    With precision bfloat16 under fsdp it runs without autocast then, in bfloat16 throughout; any
-    other model's operations take what autocast gives them. Inputs are not cast. Optional, False
-    without it."""
+    """True if the model computes in the type of its weights, from the embedding to the outputs.
+    With precision bfloat16 under fsdp it then runs without autocast, in bfloat16 throughout; any
+    other model's operations take the types that autocast chooses. Inputs are not cast. Optional,
+    default False."""
 
     def __init__(self, packing: Packing) -> None: ...
 
@@ -116,121 +118,120 @@ class Workload(Protocol):
         """Learn what the model needs to know of the training split from its statistics."""
 
     def files(self) -> Mapping[str, bytes]:
-        """Files that must travel with the model: the dataset's, and what ``fit`` learned."""
+        """Return files that must travel with the model: the dataset's, and what ``fit`` learned."""
 
     def model(self) -> "torch.nn.Module":
-        """The model with fresh weights from torch's current random state."""
+        """Return the model with fresh weights from torch's current random state."""
 
     def prepare(
         self, sample: "Mapping[str, np.ndarray]", seed: int | None
     ) -> "Mapping[str, np.ndarray]":
-        """What the model takes of one stored sample: decoded, cropped, augmented; optional.
+        """Prepare one stored sample for the model: decode, crop, augment; optional.
 
         Called in threads of the loader (``training.data.preparation``); ``units``, ``inputs`` and
-        ``loss`` see what it gave, stacked. Every sample of a batch has the same
-        fields, shapes and types. All that is random follows from ``seed``, which no other sample
-        and epoch has; None, as an evaluation sees the sample.
+        ``loss`` receive its results, stacked. Every sample of a batch has the same
+        fields, shapes and types. Randomness must come from ``seed`` alone, which no other sample
+        and epoch has; None: prepare the sample as for evaluation.
         """
 
     def units(self, batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """How many units (tokens, rows) n samples hold: what the loss is a mean over, 0-dim."""
+        """Return how many units (tokens, rows) n samples hold, 0-dim; the loss is their mean."""
 
     def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
-        """What the model takes of n samples in stored types; the first dimension is n."""
+        """Return the model's inputs for n samples in stored types; the first dimension is n."""
 
     def beside(self, batch: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
-        """What every pipeline stage's forward pass takes by name, beside its inputs or what the
-        stage before gives; the first dimension is n. Optional.
+        """Return the keyword inputs of every pipeline stage's forward pass, beside its inputs or
+        the previous stage's output; the first dimension is n. Optional.
         """
 
     def loss(self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
-        """The sum of the losses over the units of n samples, 0-dim; outputs are float32 or wider.
+        """Return the sum of the losses over n samples' units, 0-dim; outputs are float32 or wider.
 
-        A sum, not a mean: ranks and micro-batches with unequal counts add up right.
+        A sum, not a mean: so ranks and micro-batches with unequal counts add up correctly.
         """
 
     def flops(self, model: "torch.nn.Module") -> float:
-        """Floating-point operations of a unit, forward and backward, of the whole model."""
+        """Return the floating-point operations per unit, forward and backward, of the model."""
 
     def blocks(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
-        """The repeated parts: sharded, recomputed and compiled one by one. May be none."""
+        """Return the repeated parts, sharded, recomputed and compiled one by one; may be empty."""
 
     def embeddings(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
-        """Tables that are looked up and used in no other way (not tied to the outputs), of what
-        there is of the model; optional. Each is sharded by itself, and gathered once a micro-batch.
+        """Return the tables, of the part of the model given, that are only looked up (not tied to
+        the outputs); optional. Each is sharded separately, and gathered once per micro-batch.
         """
 
     def tensor_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
         """Split the model's weights over the ranks of a one-dimensional mesh, in place.
 
-        torch's styles do it (``torch.distributed.tensor.parallel``). Outputs may be DTensors.
+        Use torch's styles (``torch.distributed.tensor.parallel``). Outputs may be DTensors.
 
         Raises:
-            TrainingError: the model is not made for it.
+            TrainingError: the model does not support it.
         """
 
     def sequence_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
-        """As ``tensor_parallel``, and what lies between the split layers is sharded along the
-        sequence; optional, called instead where the training says ``sequence_parallel``.
+        """Split like ``tensor_parallel``, and shard the tensors between the split layers along the
+        sequence; optional, called instead if the training sets ``sequence_parallel``.
         """
 
     def context_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> "torch.Tensor":
-        """Let the model compute this rank's part of each sequence, in place; optional.
+        """Make the model compute this rank's part of each sequence, in place; optional.
 
         The ranks of the one-dimensional mesh hold the same weights and samples. ``model``, whole or
-        a stage, then takes the inputs of a ``part`` and gives its outputs; what crosses parts
-        (attention) is its business, forward and backward. Returns the positions of this rank's part
-        within the sequence, (t,).
+        a stage, then takes the inputs of a ``part`` and gives its outputs; the model itself
+        handles what crosses parts (attention), forward and backward. Returns the positions of this
+        rank's part within the sequence, (t,).
 
         Raises:
-            TrainingError: the model is not made for it.
+            TrainingError: the model does not support it.
         """
 
     def part(
         self, batch: "Mapping[str, torch.Tensor]", index: int, count: int
     ) -> "Mapping[str, torch.Tensor]":
-        """What context rank ``index`` of ``count`` takes of n samples; optional, as
-        ``context_parallel`` is.
+        """Return context rank ``index``'s part of n samples; optional, like ``context_parallel``.
 
-        ``units``, ``inputs``, ``beside`` and ``loss`` take it as they take a batch. Every unit is
+        ``units``, ``inputs``, ``beside`` and ``loss`` accept it like a batch. Every unit is
         in one part: units and losses of the parts add up to those of the batch.
         """
 
     def stage(self, model: "torch.nn.Module", index: int, count: int) -> "torch.nn.Module":
-        """Stage ``index`` of ``count`` of the model; parameters keep their names.
+        """Return stage ``index`` of ``count`` of the model; parameters keep their names.
 
-        A parameter that two stages hold is one parameter: its gradients are added up.
+        A parameter that two stages hold is one parameter: its gradients are summed.
 
         Raises:
-            TrainingError: the model is not made for it.
+            TrainingError: the model does not support it.
         """
 
     def export(
         self, weights: "Mapping[str, torch.Tensor]"
     ) -> "tuple[Mapping[str, torch.Tensor], dict[str, Any]]":
-        """The model's state under names that others know, and what config.json says of it.
+        """Return the model's state under other libraries' names, and entries for config.json.
 
-        ``export_parts`` says that it may be given a part of the state, too; it is asked what comes
-        of tensors on the device ``meta`` first, which have types and shapes and no numbers.
+        ``export_parts`` says that it may be given a part of the state, too; it is first called
+        with tensors on the device ``meta``, which have types and shapes but no numbers.
         """
 
     def export_parts(self, names: "Sequence[str]") -> "Iterable[Sequence[str]]":
-        """The names of the state in parts that ``export`` can be given one at a time; optional.
+        """Return the state's names in parts that ``export`` can be given one at a time; optional.
 
-        What the parts give is together what the whole state gives. A model is then exported by
-        many ranks, none of which has all of it. Without it, where it is None, and where it belongs
-        to a class that another ``export`` derives from, rank 0 takes all weights at once.
+        The parts' results together must equal that of the whole state. A model is then exported by
+        many ranks, none of which has all of it. If it is missing or None, or belongs
+        to a base class of the one that defines ``export``, rank 0 takes all weights at once.
         """
 
     def export_adapters(
         self, adapters: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """``<layer>.lora_A`` and ``<layer>.lora_B`` under the layers' names in ``export``'s model;
-        optional, for a workload whose ``export`` renames layers.
+        """Return ``<layer>.lora_A`` and ``<layer>.lora_B`` under the layers' names in ``export``'s
+        model; optional, for a workload whose ``export`` renames layers.
         """
 
     def restore(self, weights: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
-        """The state that ``export`` was given. Raises: KeyError: a weight is missing."""
+        """Return the state that ``export`` was given. Raises: KeyError: a weight is missing."""
 
     def scores(
         self,
@@ -239,78 +240,80 @@ class Workload(Protocol):
         slices: Sequence[str] = (),
         share: "Share | None" = None,
     ) -> "Iterator[Block]":
-        """Every example of the split, in blocks of rows; ``training.scores`` names the columns.
+        """Yield blocks with a row for every example of the split; columns are in
+        ``training.scores``.
 
-        It streams: memory does not grow with the split. Which rows come, in which order, with which
-        ``example``, ``group`` and slices depends on the split alone: ``model`` may be another one
-        that takes the same samples. On the model's device. ``slices`` are among the spec's.
+        It streams: memory does not grow with the split. Rows, their order, and their
+        ``example``, ``group`` and slices depend on the split alone: ``model`` may be any other
+        that takes the same samples. Runs on the model's device. ``slices`` are among the spec's.
 
-        With a ``share`` only the rows of that share of the split come: those of all shares, one
-        behind the other, are the rows of the whole, bit for bit; so the model sees the batches
-        that it sees there (``Dataset.stream`` cuts shares between them), and an example of several
-        samples belongs to the share that it begins in. The argument is optional: with it the
-        evaluation scores on all GPUs at once, without it in one process.
+        With a ``share`` only the rows of that share of the split are yielded: those of all shares,
+        one after the other, are the rows of the whole, bit for bit; so the model sees the same
+        batches as for the whole (``Dataset.stream`` cuts shares between them), and an example of
+        several samples belongs to the share that it begins in. The argument is optional: with it
+        the evaluation scores on all GPUs at once, without it in one process.
         """
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
-        """The spec's metrics of the rows that ``scores`` gave; ``blocks`` may be read twice.
+        """Return the spec's metrics of the rows that ``scores`` gave; ``blocks`` may be read twice.
 
         Standard errors count groups, not rows.
         """
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
-        """``example`` of every example of any split, and ``group`` where the data have groups.
+        """Yield ``example`` of every example of any split, and ``group`` if the data have groups.
 
-        Equal content, equal ``example``, also in another split; so leaked examples are found.
+        Equal content has equal ``example``, also across splits; so leaked examples are found.
         """
 
     def sketches(self, dataset: "Dataset") -> "Iterator[np.ndarray]":
-        """MinHash sketches of the examples, uint32 (examples, places), in pieces; optional.
+        """Yield MinHash sketches of the examples, uint32 (examples, places), in pieces; optional.
 
-        ``WorkloadSpec.sketched`` says that it is there: near-duplicates are found by it.
+        ``WorkloadSpec.sketched`` says that it exists: near-duplicates are found by it.
         """
 
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Baseline → metric → value on the test split, fitted on ``limit`` units of train."""
+        """Return baseline → metric → value on the test split, fitted on ``limit`` train units."""
 
     def baseline_scores(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> "Mapping[str, Iterator[Block]]":
-        """Baseline → its rows instead of the model's: the ones that ``scores`` gives, in its order.
+        """Return baseline → its rows: those of ``scores``, with the baseline's in place of the
+        model's.
 
-        Optional: ``WorkloadSpec.baselines_scored`` says that it is there, and is asked instead of
-        ``baselines`` then.
+        Optional: ``WorkloadSpec.baselines_scored`` says that it exists; it is then called instead
+        of ``baselines``.
         """
 
     def answer(self, model: "torch.nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to an endpoint's request, both JSON objects; optional (see serving).
+        """Answer an endpoint's request, both JSON objects; optional (see serving).
 
         Raises:
-            DataError: the request is not one that the workload understands.
+            DataError: the workload does not understand the request.
         """
 
 
 def takes_share(workload: Workload) -> bool:
-    """Whether its ``scores`` takes a ``share`` of the split."""
+    """Return whether the workload's ``scores`` takes a ``share`` of the split."""
     return "share" in signature(workload.scores).parameters
 
 
 def spec(name: str) -> WorkloadSpec:
-    """The torch-free description of a workload.
+    """Return the torch-free description of a workload.
 
     Raises:
-        TrainingError: there is no such workload.
+        TrainingError: the workload does not exist.
     """
     return _part(name, "config", "SPEC")
 
 
 def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Packing:
-    """How the workload's records become samples.
+    """Return the packing, which turns the workload's records into samples.
 
     Raises:
-        TrainingError: there is no such workload, or a setting is wrong.
+        TrainingError: the workload does not exist, or a setting is wrong.
     """
     try:
         typed = spec(name).config.model_validate(config)
@@ -324,33 +327,33 @@ def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = Non
 
 
 def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
-    """The workload itself.
+    """Return the workload itself.
 
     Raises:
-        TrainingError: there is no such workload, or a setting is wrong.
+        TrainingError: the workload does not exist, or a setting is wrong.
     """
     return _part(name, "workload", "Workload")(load_packing(name, config, assets))
 
 
 def read_settings(text: str) -> dict[str, Any]:
-    """A workload's settings as a job is given them: a JSON object.
+    """Parse a workload's settings as passed to a job: a JSON object.
 
     Raises:
-        TrainingError: ``text`` is none.
+        TrainingError: ``text`` is not a JSON object.
     """
     try:
         settings = json.loads(text)
     except ValueError as error:
-        raise TrainingError(f"workload_config: is no JSON ({error}): {text!r}") from None
+        raise TrainingError(f"workload_config: is not JSON ({error}): {text!r}") from None
     if not isinstance(settings, dict):
         raise TrainingError(f"workload_config: is {text}; expected a JSON object of settings")
     return settings
 
 
 def _part(name: str, part: str, attribute: str) -> Any:
-    """``attribute`` of the workload: of its module ``part``, or of the one that has a Workload."""
+    """Return the workload's ``attribute``, from its module ``part`` or that of its Workload."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
-        raise TrainingError(f"workload {name!r}: is no name of a Python package")
+        raise TrainingError(f"workload {name!r}: is not a name of a Python package")
     package = name if "." in name else f"{__name__}.{name}"
     whole = _imported(name, package, part)
     if not hasattr(whole, "Workload"):
@@ -372,7 +375,7 @@ def _imported(name: str, module: str, part: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.{part}".startswith(error.name):
-            raise  # the workload is there; something that it imports is not
+            raise  # the workload exists; a module that it imports does not
         shipped = sorted(path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
         raise TrainingError(
             f"workload {name!r}: there is no {package}.{part}; shipped with Trainyard: "

@@ -1,4 +1,4 @@
-"""Values of categories as 64 bits each, the same on every machine, in every run."""
+"""Values of categories as 64-bit hashes, the same on every machine, in every run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,39 +6,40 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-MISSING = 0  # stands for the hash of a missing value
+MISSING = 0  # the hash of a missing value
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A column of strings by its distinct values."""
+    """A column of strings as indices into its distinct values."""
 
     values: pa.Array
-    """Distinct ones, and last null."""
+    """The distinct values, then null."""
     codes: np.ndarray
-    """What stands for each value, int64."""
+    """Hash of each value, int64."""
     index: np.ndarray
-    """Where each row's value stands in ``values``, int32."""
+    """Index into ``values`` for each row, int32."""
 
     @property
     def hashes(self) -> np.ndarray:
-        """The hash of each row's value, int64."""
+        """Hash of each row's value, int64."""
         return self.codes[self.index]
 
 
 class Codes:
-    """Hashes the values of a dictionary once, when it comes again with other rows.
+    """Hashes the values of a dictionary only once if it recurs with other rows.
 
-    So it does: three splits share those of a batch, and the batches of a Parquet row group.
+    It does recur: three splits share a batch's dictionary, as do the batches of a Parquet row
+    group.
     """
 
     def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
         self._encode = encode or value_hashes
         self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
-        """Column → the dictionary that it had; that with a null behind it, and their codes."""
+        """Column → its last dictionary, that with a null appended, and their codes."""
 
     def of(self, name: str, column: pa.Array) -> Encoded:
-        """The column of this name: strings, or a dictionary of them."""
+        """Encode the column of this name: strings, or a dictionary of strings."""
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         dictionary, indices = column.dictionary, column.indices
@@ -53,7 +54,7 @@ class Codes:
 
 
 def value_hashes(values: list[str]) -> np.ndarray:
-    """What stands for each value in the samples: SipHash-2-4 under pandas' fixed key, as int64."""
-    from pandas.util import hash_array  # pandas costs a rank of a training half a second
+    """Return the values' hashes as samples store them: SipHash-2-4 with pandas' key, as int64."""
+    from pandas.util import hash_array  # importing pandas takes half a second per rank
 
     return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)

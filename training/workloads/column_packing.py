@@ -1,15 +1,15 @@
-"""The packing that follows from the columns alone: a record is a sample, a column a field of it.
+"""The packing derived from the columns alone: a record is a sample, a column one of its fields.
 
 ``number``     as a number of the column's ``dtype``; a missing one as NaN
 ``list``       as an array of such numbers, of the column's ``length`` or of any
 ``timestamp``  as microseconds since 1970, int64
-``category``   as 64 bits that name the value (``training.workloads.category_codes``)
+``category``   as 64 bits that identify the value (``training.workloads.category_codes``)
 ``text``       as its UTF-8 bytes, uint8, of any number
 ``bytes``      as they are, uint8, of any number
 
-A missing value is 0 or empty where nothing else is said.
+A missing value is 0 or empty, unless stated otherwise.
 
-A workload that packs otherwise derives from ``Packing``, says what the ``fields`` are, and
+A workload that packs differently derives from ``Packing``, defines ``fields``, and
 overrides ``pack``.
 """
 
@@ -29,11 +29,11 @@ from training.workloads.category_codes import Codes
 from trainyard.common.errors import DataError
 
 TOO_LARGE = 2.0**128 - 2.0**103
-"""The smallest number that is rounded to an infinite float32 (IEEE 754, ties to even)."""
+"""Smallest number that rounds to an infinite float32 (IEEE 754, ties to even)."""
 
 
 class Packing:
-    """See ``training.workloads.Packing``; it is its own packer, since records are packed alone."""
+    """See ``training.workloads.Packing``; it is its own packer, since records are independent."""
 
     columns: Mapping[str, Column] = {}
     fields: Mapping[str, Field] = {}
@@ -49,7 +49,7 @@ class Packing:
         self.codes = Codes()
 
     def files(self) -> Mapping[str, bytes]:
-        """None."""
+        """Return no files."""
         return {}
 
     def packer(self) -> Self:
@@ -59,18 +59,18 @@ class Packing:
         return self.pack(records)
 
     def flush(self) -> Samples:
-        """Nothing waits."""
+        """Return no samples: none are held back."""
         return no_samples(self.fields)
 
     def statistics(self) -> dict[str, Any]:
-        """Nothing."""
+        """Return no statistics."""
         return {}
 
     def pack(self, records: pa.RecordBatch) -> Samples:
-        """One sample a record.
+        """Pack each record as one sample.
 
         Raises:
-            DataError: a number is none that the column's ``dtype`` holds.
+            DataError: the column's ``dtype`` cannot hold a number.
         """
         samples: Samples = {}
         for name, column in self.columns.items():
@@ -84,11 +84,11 @@ class Kind:
 
     field: Callable[[Column], Field]
     pack: Callable[[Packing, str, pa.Array], Samples]
-    """(packing, the column's name, its values) → the field of that name."""
+    """Function of (packing, the column's name, its values) that returns the field of that name."""
 
 
 def _limited(column: Column) -> Column:
-    """A column whose numbers are bad records where they are too large to be stored."""
+    """Return the column with a check that refuses records with numbers too large to be stored."""
     if column.kind not in ("number", "list"):
         return column
     dtype = np.dtype(column.dtype)
@@ -112,15 +112,16 @@ def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
 
 
 def _stored(packing: Packing, name: str, numbers: np.ndarray) -> np.ndarray:
-    """Numbers in the column's type. Raises: DataError: it does not hold one of them."""
+    """Convert numbers to the column's type. Raises: DataError: it cannot hold one of them."""
     dtype = np.dtype(packing.columns[name].dtype)
-    with np.errstate(invalid="ignore"):  # told below
+    with np.errstate(invalid="ignore"):  # reported below
         stored = numbers.astype(dtype)
     if dtype.kind in "iu" and (wrong := np.flatnonzero(stored != numbers)).size:
         kind = packing.columns[name].kind
         raise DataError(
-            f"column {name}: {numbers[wrong[0]]:g} is no {dtype} (nan: a missing value); mend the "
-            f"data, or give the column another dtype, as {name}: Column('{kind}', dtype='float32')"
+            f"column {name}: {numbers[wrong[0]]:g} is not a valid {dtype} (nan: a missing value); "
+            "mend the data, or give the column another dtype, as "
+            f"{name}: Column('{kind}', dtype='float32')"
         )
     return stored
 

@@ -1,4 +1,4 @@
-"""Settings that left: what was written with them is read where they had no effect; no torch."""
+"""Removed settings: files that contain them are still read if they had no effect; no torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,15 @@ FORMER = {
     "active_experts": None,
     "balance_rate": None,
 }
-"""Setting → the value with which it had no effect; None: any, where the others have none."""
+"""Setting → the value with which it had no effect; None: any value, if the others have no
+effect."""
 
 
 def without(given: Any) -> Any:
-    """The input of a configuration without former settings that had no effect.
+    """Return a configuration's input without removed settings that had no effect.
 
-    As recipes, records, checkpoints and models of the version before have them. One with another
-    value stays, and is refused by its name. What is not a mapping is returned as it is.
+    Recipes, records, checkpoints and models of the previous version may have them. One with another
+    value stays, and is then refused as unknown. What is not a mapping is returned as it is.
     """
     if not isinstance(given, Mapping):
         return given

@@ -1,8 +1,8 @@
-"""A workload of which only columns, model, inputs and loss have to be written.
+"""A workload for which only columns, model, inputs and loss have to be written.
 
-It may stand in one module, which is then what the recipe names. The shard step and the recipe's
-check import it without torch, so import torch where it is used, and keep the network in a module of
-its own:
+It may be a single module, which the recipe then names. The shard step and the recipe's
+check import it without torch, so import torch where it is used, and keep the network in a separate
+module:
 
     class Workload(Simple):
         columns = {"pixels": Column("list", length=64), "digit": Column("number", dtype="int64")}
@@ -18,8 +18,8 @@ its own:
             from torch.nn.functional import cross_entropy
             return cross_entropy(outputs, batch["digit"], reduction="sum")
 
-Whatever else ``training.workloads`` asks for has a default here, and may be overridden; the module
-may also have a ``Packing`` (see ``by_columns``) or a ``SPEC`` of its own.
+Everything else in ``training.workloads`` has a default here, and may be overridden; the module
+may also define its own ``Packing`` (see ``column_packing``) or ``SPEC``.
 """
 
 import sys
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class NoSettings(BaseModel):
-    """A workload without settings."""
+    """Settings of a workload without settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,17 +54,17 @@ class Simple:
     """See ``training.workloads.Workload``; the unit is the sample."""
 
     columns: Mapping[str, Column] = {}
-    """The raw columns; ``by_columns`` says what the batch has of each."""
+    """Raw columns; ``column_packing`` describes the batch's field of each."""
 
     settings: type[BaseModel] = NoSettings
-    """Type of ``workload.config``; ``self.config`` is one."""
+    """Type of ``workload.config`` and of ``self.config``."""
 
     better: Mapping[str, Literal["lower", "higher"]] = {"loss": "lower"}
-    """Metrics that ``measure`` gives → which values are better; the first is the primary one."""
+    """Metrics of ``measure`` → which values are better; the first is the primary one."""
 
     fitted: tuple[Literal["constant"], ...] = ()
-    """Baselines. ``constant``: the same outputs for every sample, those of the least loss on the
-    training split; of a cross-entropy the classes' shares, of a squared error the mean."""
+    """Baselines to fit. ``constant``: the same outputs for every sample, those of the least loss on
+    the training split; for a cross-entropy the class shares, for a squared error the mean."""
 
     group: str | None = None
     """Category column whose equal values mark examples that depend on each other."""
@@ -73,15 +73,15 @@ class Simple:
     """See ``training.workloads.Workload``."""
 
     at_once = 256
-    """Samples that are scored together."""
+    """Number of samples scored together."""
 
     @classmethod
     @cache
     def described(cls) -> WorkloadSpec:
-        """What a recipe needs to know of it: the module's ``SPEC`` where it has none.
+        """Return the ``SPEC`` of a module that does not define one.
 
-        Samples depend on settings by a packing of one's own only: with columns alone no change of
-        them shards again.
+        Samples depend on settings only if the module defines a packing: with columns alone,
+        changing settings does not shard again.
         """
         optional = not any(field.is_required() for field in cls.settings.model_fields.values())
         own = hasattr(sys.modules[cls.__module__], "Packing")
@@ -98,33 +98,33 @@ class Simple:
     @classmethod
     @cache
     def packed(cls) -> type[column_packing.Packing]:
-        """That of the columns: the module's ``Packing`` where it has none. It is a part of it."""
-        told = {"columns": cls.columns, "__module__": cls.__module__}
-        return type("Packing", (column_packing.Packing,), told)
+        """Return the ``Packing`` of a module that does not define one, derived from the columns."""
+        members = {"columns": cls.columns, "__module__": cls.__module__}
+        return type("Packing", (column_packing.Packing,), members)
 
     def __init__(self, packing: "Packing") -> None:
         self.packing, self.config = packing, packing.config
         self.sample: Samples | None = None
-        """One training sample, which ``flops`` runs the model with."""
+        """Training sample with which ``flops`` runs the model."""
 
     def model(self) -> "nn.Module":
-        """The model with fresh weights."""
+        """Return the model with fresh weights."""
         raise self._unwritten("model")
 
     def inputs(self, batch: "Batch") -> "tuple[Tensor, ...]":
-        """What the model takes."""
+        """Return the model's inputs."""
         raise self._unwritten("inputs")
 
     def loss(self, outputs: "Tensor", batch: "Batch") -> "Tensor":
-        """The sum of the losses of the samples."""
+        """Return the sum of the losses of the samples."""
         raise self._unwritten("loss")
 
     def measure(
         self, outputs: "Tensor", batch: "Batch"
     ) -> "Mapping[str, Tensor | tuple[Tensor, Tensor]]":
-        """Metric → value of each sample, (n,), or (sum, weight) of each.
+        """Return metric → value of each sample, (n,), or (sum, weight) of each.
 
-        By default ``loss``: the loss of each sample alone, over its units.
+        Default: ``loss``, the loss of each sample alone, over its units.
         """
         from training.defaults import default_scores
 
@@ -135,23 +135,23 @@ class Simple:
         self.sample = train.read([0])
 
     def files(self) -> Mapping[str, bytes]:
-        """The packing's."""
+        """Return the packing's files."""
         return self.packing.files()
 
     def units(self, batch: "Batch") -> "Tensor":
-        """The number of samples."""
+        """Return the number of samples."""
         from training.defaults import default_scores
 
         return default_scores.count(batch)
 
     def flops(self, model: "nn.Module") -> float:
-        """Counted in a forward pass of one sample; the backward pass has twice as many."""
+        """Return three times the operations counted in a forward pass of one sample."""
         from training.defaults import flop_count
 
         return flop_count.counted(self, model, self.sample)
 
     def blocks(self, model: "nn.Module") -> "Sequence[nn.Module]":
-        """None."""
+        """Return no blocks."""
         return ()
 
     def tensor_parallel(self, model: "nn.Module", mesh: "DeviceMesh") -> None:
@@ -163,11 +163,11 @@ class Simple:
     def export(
         self, weights: "Mapping[str, Tensor]"
     ) -> "tuple[Mapping[str, Tensor], dict[str, Any]]":
-        """As they are."""
+        """Return the weights unchanged."""
         return weights, {}
 
     def export_parts(self, names: Sequence[str]) -> "Iterable[Sequence[str]]":
-        """Each weight by itself."""
+        """Return each weight as its own part."""
         return [[name] for name in names]
 
     def restore(self, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
@@ -180,19 +180,21 @@ class Simple:
         slices: Sequence[str] = (),
         share: "Share | None" = None,
     ) -> "Iterator[Block]":
-        """A row is a sample, with what ``measure`` gives. Slice ``source``: its input."""
+        """Yield a row per sample with ``measure``'s values. Slice ``source``: the sample's
+        input.
+        """
         from training.defaults import default_scores
 
         return default_scores.scores(self, model, test, slices, share)
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
-        """Σ sum / Σ weight of each metric."""
+        """Return Σ sum / Σ weight of each metric."""
         from training.scores import ratios
 
         return ratios(blocks)
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
-        """Samples, over all their fields."""
+        """Yield a hash per sample, over all its fields."""
         from training.defaults import default_scores
 
         for _, identity in default_scores.rows(self, dataset):
@@ -201,7 +203,7 @@ class Simple:
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
-        """Those of ``fitted``."""
+        """Return the metrics of the baselines in ``fitted``."""
         if not self.fitted:
             return {}
         from training.defaults import constant_baseline
@@ -209,8 +211,8 @@ class Simple:
         return {"constant": constant_baseline.evaluate(self, train, test, limit)}
 
     def answer(self, model: "nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
-        """``outputs`` of ``{"record": {column: value, …}}``; columns that ``inputs`` does not look
-        at may be left out.
+        """Return ``outputs`` for ``{"record": {column: value, …}}``; unused columns may be left
+        out.
         """
         from training.defaults import request_batch
 

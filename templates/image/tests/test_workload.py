@@ -1,4 +1,4 @@
-"""The workload keeps its contract on the sample data. Run it in Trainyard's checkout."""
+"""Check that the workload keeps its contract on the sample data. Run it in Trainyard's checkout."""
 
 import subprocess
 import sys

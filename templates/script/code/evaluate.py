@@ -1,4 +1,4 @@
-"""Scores the model in SM_MODEL_DIR on the test rows; the gate decides by what it writes."""
+"""Scores the model in SM_MODEL_DIR on the test rows; the gate decides by this output."""
 
 import json
 import os

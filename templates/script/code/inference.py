@@ -1,4 +1,4 @@
-"""Answers requests such as {"x": 0.1, "y": -0.2}, by AWS's PyTorch inference toolkit's names."""
+"""Answers requests such as {"x": 0.1, "y": -0.2}, for AWS's PyTorch inference toolkit."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The model, and how a file of rows is read; all three scripts import it."""
+"""The model, and the reader of a file of rows; all three scripts import it."""
 
 import csv
 from pathlib import Path
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Network(nn.Module):
-    """features (n, 2) → logits (n,)."""
+    """Maps features (n, 2) to logits (n,)."""
 
     def __init__(self):
         super().__init__()
@@ -19,7 +19,7 @@ class Network(nn.Module):
 
 
 def read(folder):
-    """(ids, features (n, 2), labels (n,)) of all CSV files in a folder."""
+    """Return (ids, features (n, 2), labels (n,)) of all CSV files in a folder."""
     rows = []
     for path in sorted(Path(folder).glob("*.csv")):
         with path.open(encoding="utf-8") as file:

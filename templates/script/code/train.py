@@ -1,4 +1,4 @@
-"""Trains in one process; it knows nothing but the variables that SageMaker sets for any script."""
+"""Trains in one process; it uses only the variables that SageMaker sets for any script."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The three scripts fit each other: a short training, its evaluation, an answer."""
+"""Check that the three scripts fit together: a short training, its evaluation, a request."""
 
 import json
 import os
@@ -11,13 +11,13 @@ CODE = PROJECT / "code"
 
 
 def run(script, folder, *arguments):
-    """A script as SageMaker runs it, in folders below ``folder``."""
+    """Run a script as SageMaker does, in folders below ``folder``."""
     environment = {
         "SM_MODEL_DIR": str(folder / "model"),
         "SM_OUTPUT_DATA_DIR": str(folder / "output"),
         "SM_CHANNEL_TRAINING": str(PROJECT / "data/train"),
         "SM_CHANNEL_TEST": str(PROJECT / "data/test"),
-        "OMP_NUM_THREADS": "1",  # so small a model is slower on more
+        "OMP_NUM_THREADS": "1",  # such a small model is slower on more threads
     }
     for name in ("model", "output"):
         (folder / name).mkdir(exist_ok=True)

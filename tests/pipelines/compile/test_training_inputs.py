@@ -51,7 +51,8 @@ def test_a_checkpoint_is_a_channel_a_hyperparameter_and_in_the_record():
     [("{checkpoint: here}", "train.start_from.checkpoint: is 'here'"),
      ("{checkpoints: s3://bucket/x}", "nearest valid name: checkpoint"),
      ("{model: s3://bucket/model.tar.gz, checkpoint: s3://bucket/x}", "set one of the two"),
-     ("{checkpoint: s3://bucket/x, may_differ: [max_step]}", "max_step is no part of a training")],
+     ("{checkpoint: s3://bucket/x, may_differ: [max_step]}",
+      "max_step is not a part of a training")],
 )  # fmt: skip
 def test_a_wrong_one_is_named_with_its_field(asked: str, said: str):
     with pytest.raises(RecipeError, match="train.start_from") as error:

@@ -82,7 +82,7 @@ def test_spot_and_a_warm_pool_exclude_each_other():
 
 def test_a_sequence_that_the_ranks_cannot_share_is_refused_with_the_arithmetic():
     message = refused("workload.config.context_length=33", "train.loop.tensor_parallel=2")
-    assert "context_length 33 / tensor_parallel 2 = 16.50 positions a rank" in message
+    assert "context_length 33 / tensor_parallel 2 = 16.50 positions per rank" in message
 
 
 def test_all_problems_are_told_at_once():

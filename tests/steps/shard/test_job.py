@@ -334,7 +334,7 @@ def test_a_name_that_is_no_utf8_is_refused(shard, failure, tmp_path):
 
 def test_wrong_settings_are_named(failure, shard, capsys):
     files = {"a.jsonl": lines(RECORDS)}
-    assert "is no JSON" in failure(files, "--workload_config", "{")
+    assert "is not JSON" in failure(files, "--workload_config", "{")
     assert "workload_config.layers: is 0" in failure(
         files, "--workload_config", '{"layers": 0}', host="algo-2"
     )

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, and only of the same training."""
+"""Checkpoints are complete or absent, and only those of the same training are resumed."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ def save(target: Checkpoints, step: int, loss: float | None = None) -> None:
 
 
 def resumed(target: Checkpoints) -> int | None:
-    """The step, after a look at every tensor."""
+    """Resume; return the step after checking every tensor."""
     found = state(0)
     step = target.resume(lambda: found)
     expected = state(step or 0)
@@ -48,7 +48,7 @@ def resumed(target: Checkpoints) -> int | None:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory) -> Path:
-    """Steps 1, 2 and 3, which nobody changes."""
+    """Create checkpoints of steps 1, 2 and 3, which no test changes."""
     folder = tmp_path_factory.mktemp("three")
     with checkpoints(folder) as target:
         for step in (1, 2, 3):
@@ -58,7 +58,7 @@ def three(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def saved(tmp_path: Path, three: Path) -> Checkpoints:
-    """Steps 1, 2 and 3."""
+    """Copy the checkpoints of steps 1, 2 and 3."""
     shutil.copytree(three / "run", tmp_path / "run")
     return checkpoints(tmp_path)
 
@@ -107,7 +107,7 @@ def flip(path: Path, at: int = -1) -> None:
 
 
 def swap(folder: Path, pattern: str) -> None:
-    """Files of the step before under this step's name, as a wrong copy from S3 leaves them."""
+    """Put the previous step's files under this step's name, as a wrong copy from S3 would."""
     for path in (folder.parent / "step-00000002").glob(pattern):
         shutil.copy(path, folder)
 
@@ -117,7 +117,7 @@ def hashes(folder: Path) -> Path:
 
 
 def move_a_piece(marker: Path) -> None:
-    """The table says that a tensor begins elsewhere in its whole."""
+    """Make the table say that a tensor's part begins elsewhere."""
     said = json.loads(marker.read_text())
     said["table"]["layouts"][0]["pieces"][0][0] += 1
     marker.write_text(json.dumps(said))
@@ -165,7 +165,7 @@ TEARS = {
     ),
     "part is a folder": (
         lambda f: replace(part(f), Path.mkdir),
-        rf"{SHARD}\.safetensors is no file",
+        rf"{SHARD}\.safetensors is not a file",
     ),
     "marker of another step": (
         lambda f: edit(f / "complete.json", step=4),
@@ -173,10 +173,10 @@ TEARS = {
     ),
     "marker that points elsewhere": (
         lambda f: edit(f / "complete.json", files={"../x.safetensors": {"bytes": 0, "sha256": ""}}),
-        "complete.json names a file that is no shard",
+        "complete.json names a file that is not a shard",
     ),
 }
-"""What befell the newest checkpoint, and what the log says of it."""
+"""Damage to the newest checkpoint, and the log message that reports it."""
 
 
 @pytest.mark.parametrize(("tear", "said"), TEARS.values(), ids=TEARS.keys())
@@ -196,7 +196,7 @@ def test_all_torn_is_a_fresh_start(tmp_path: Path, saved: Checkpoints):
 
 
 def test_files_of_an_earlier_attempt_are_not_read(tmp_path: Path, saved: Checkpoints):
-    """SageMaker brings back from S3 what was deleted here before it was copied there."""
+    """SageMaker may bring back from S3 files that were deleted here before they were copied."""
     stray = folder(tmp_path, 3) / "shard-00002-model-00001-of-00001.safetensors"
     stray.write_bytes(part(folder(tmp_path, 2)).read_bytes())
     assert resumed(saved) == 3
@@ -240,7 +240,7 @@ def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
 
 
 def test_nothing_is_left_of_the_process_that_writes(tmp_path: Path):
-    """Neither it nor the memory that it writes from: the export needs that."""
+    """Neither the process nor the memory that it writes from survives: the export needs that."""
     me = psutil.Process()
     before = {child.pid for child in me.children()}, me.num_fds()
     with Checkpoints(tmp_path, "training", 2, ALONE) as checkpoints:

@@ -1,4 +1,4 @@
-"""What of a tensor a rank has, and what no checkpoint can hold of it."""
+"""The part of a tensor that a rank has, and tensors that no checkpoint can hold."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_a_type_that_safetensors_lacks_is_refused():
 
 
 def test_a_part_that_is_not_what_is_said_of_it_is_refused():
-    """As a DTensor of an older torch, which does not say where its part lies."""
+    """Like a DTensor of an older torch, which does not say where its part lies."""
 
     class Elsewhere(torch.Tensor):
         _local_tensor = torch.zeros(1, 3)
@@ -38,7 +38,7 @@ def test_a_part_that_is_not_what_is_said_of_it_is_refused():
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(2, 4), st.data())
 def test_a_part_is_told_of_any_number_of_rows(rows: int, shards: int, split: int, data):
-    """FSDP2 shards what tensor parallelism has split before it, both as torch.chunk does."""
+    """FSDP2 shards what tensor parallelism has already split, both like torch.chunk."""
     rank = data.draw(st.integers(0, shards * split - 1))
     along, across = divmod(rank, split)
     mine = chunk(chunk(torch.arange(rows), split, across), shards, along)
@@ -54,6 +54,6 @@ def test_a_part_is_told_of_any_number_of_rows(rows: int, shards: int, split: int
 
 
 def chunk(rows: torch.Tensor, count: int, index: int) -> torch.Tensor:
-    """A rank's rows; none where there are fewer pieces than ranks."""
+    """Return a rank's rows; empty if there are fewer pieces than ranks."""
     pieces = torch.chunk(rows, count)
     return pieces[index] if index < len(pieces) else rows[:0]

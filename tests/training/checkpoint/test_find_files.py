@@ -1,4 +1,4 @@
-"""Two machines, each with the file of its own rank: what one lacks comes from the other, or not.
+"""Two machines, each with its own rank's file: what one lacks comes from the other, or is missing.
 
 A rank is a thread here, and the job's store is in memory.
 """
@@ -20,12 +20,12 @@ from training.strategies.ranks import Ranks
 
 
 def state(step: int) -> dict[str, torch.Tensor]:
-    """As much as each of two ranks writes a half of."""
+    """Return tensors so large that each of two ranks writes one of them."""
     return {"a": torch.full((5000,), step * 1.0), "b": torch.full((5000,), step * 2.0)}
 
 
 def run(rank: int, folder: Path, steps: tuple[int, ...]) -> int | None:
-    """Save these steps, or resume, and compare each tensor; the step."""
+    """Save these steps, or resume and compare each tensor; return the step."""
     with Checkpoints(folder, "run", 3, Ranks(rank, 0, 2, torch.device("cpu"))) as checkpoints:
         for step in steps:
             checkpoints.save(step, state(step))
@@ -115,7 +115,7 @@ def test_what_the_second_machine_lost_is_named_or_not_missed(
 
 
 def test_a_file_that_only_the_other_machine_has_comes_from_there(tmp_path, saved):
-    """The markers were lost on one machine, the files of its rank there on the other one."""
+    """One machine lost the markers, the other one its rank's files."""
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     for path in (tmp_path / "1/run/step-00000002").iterdir():
         if path.name.startswith(SHARDS[1]):

@@ -1,4 +1,4 @@
-"""Other code starts anew, and a model says what it was trained with over all of its history."""
+"""Changed code restarts a training, and a model records what it was trained with."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from training.identity import Parts
 
 @pytest.fixture
 def own(root, tmp_path: Path, monkeypatch) -> Path:
-    """The loss of a workload that a user may edit between two trainings."""
+    """Return the file with the loss of a workload that a user may edit between two trainings."""
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(TOYS)])
     shutil.copytree(TOYS / "toys", tmp_path / "source/toys")
     monkeypatch.syspath_prepend(str(tmp_path / "source"))
@@ -24,7 +24,7 @@ def own(root, tmp_path: Path, monkeypatch) -> Path:
 
 
 def forget() -> None:
-    """As in another process: what was imported is read again."""
+    """Drop the imported modules, as a new process would."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "toys"]:
         del sys.modules[name]
 
@@ -107,7 +107,7 @@ def lineage(strategy: str, seed: int = 0) -> Lineage:
 
 
 def test_what_was_undone_by_a_resume_is_no_part_of_the_history():
-    """A stretch that began behind the checkpoint that is resumed left nothing in it."""
+    """A stretch that began after the resumed checkpoint left no trace in the history."""
     first, second = lineage("ddp"), lineage("fsdp")
     both = second.after(20, first.after(0, first))
     assert [(s.since, s.strategy) for s in both.stretches] == [(0, "ddp"), (20, "fsdp")]

@@ -1,4 +1,4 @@
-"""Which parts of which files a rank reads, however the tensor was cut and is cut now."""
+"""A rank reads the right parts of the right files, however the tensor was cut and is cut now."""
 
 import torch
 from hypothesis import given
@@ -10,7 +10,7 @@ from training.checkpoint.tensor_table import Layout, Part, Table
 
 @st.composite
 def boxes(draw, shape: tuple[int, ...]) -> list[tuple[tuple, tuple]]:
-    """(offsets, sizes) of parts that are all of a tensor, some of them empty."""
+    """Draw (offsets, sizes) of parts that cover a tensor, some of them empty."""
     found = [((), ())]
     for length in shape:
         cuts = sorted(draw(st.lists(st.integers(0, length), max_size=3)))

@@ -14,7 +14,7 @@ from trainyard.common.errors import LostRankError, TrainingError
 
 
 def met(world: int, say: Callable[[Meeting], Any], patience: float = 20, absent: int = 0) -> list:
-    """What ``say`` returns or raises on each rank but the last ``absent`` ones."""
+    """Return what ``say`` returns or raises on each rank except the last ``absent`` ones."""
     store = PrefixStore("checkpoints", HashStore())
 
     def run(rank: int) -> Any:

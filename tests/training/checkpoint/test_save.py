@@ -1,4 +1,4 @@
-"""Folders that several machines look after at a time, since it is one folder."""
+"""Folders that several machines manage concurrently, since they share them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

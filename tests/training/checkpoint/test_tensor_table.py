@@ -1,4 +1,4 @@
-"""Others read what the files begin with."""
+"""Other software can read our files' headers."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from training.checkpoint.tensor_table import Part
 
 
 def test_torchs_own_reader_puts_the_parts_of_a_tensor_together(tmp_path: Path):
-    """A tensor of which two ranks wrote a half each, and one that the second wrote."""
+    """Two ranks wrote half of a tensor each, and the second wrote another tensor."""
     halves = {1: torch.arange(6.0).view(2, 3), 2: torch.arange(6.0, 12).view(2, 3)}
     other = torch.tensor([7, -8], dtype=torch.int64)
     for rank, half in halves.items():

@@ -1,4 +1,4 @@
-"""Seeded faults are named by the rule that they break; a sound workload breaks none.
+"""Seeded faults are reported by the rule that they break; a sound workload breaks none.
 
 Those that only show in other processes are left to ``python -m benchmarks.contract``.
 """
@@ -27,7 +27,7 @@ def _path(tmp_path, monkeypatch) -> None:
 
 
 def trial(fault, package, folder) -> Trial:
-    """A workload with this fault, and its data, packed in this process."""
+    """Create a workload with this fault, and its data, packed in this process."""
     name = write(fault, folder / "code", package)
     (folder / "lists.jsonl").write_text(lines())
     packing = load_packing(name, {})

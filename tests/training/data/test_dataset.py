@@ -28,7 +28,7 @@ TOKENS = {"tokens": FIELDS["tokens"]}
 
 
 def make(count: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """``count`` samples of FIELDS that are all different."""
+    """Return ``count`` samples of FIELDS that are all different."""
     random = np.random.default_rng(seed)
     widths = random.integers(0, 9, count)
     return {
@@ -40,14 +40,14 @@ def make(count: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def rows(samples) -> list[tuple]:
-    """One hashable value for each sample."""
+    """Return a hashable value for each sample."""
     offsets = samples["text_offsets"]
     texts = [samples["text"][a:b].tobytes() for a, b in zip(offsets, offsets[1:], strict=False)]
     return list(zip(map(bytes, samples["tokens"]), samples["weight"].tolist(), texts, strict=True))
 
 
 def join(parts, fields):
-    """The samples of all parts in one."""
+    """Join the samples of all parts."""
     if len(parts) == 1:
         return parts[0]
     out = {name: np.concatenate([samples[name] for samples in parts]) for name in fields}
@@ -141,7 +141,7 @@ def test_samples_that_are_not_of_the_declared_fields_are_refused(tmp_path, chang
     ("float32", "float16"), ("int64", "float16"),
 ])  # fmt: skip
 def test_a_value_out_of_range_is_named_with_its_shard_and_column(tmp_path, shape, given, declared):
-    """The largest and the smallest number of the type go in, the next ones do not."""
+    """The largest and the smallest number of the type are accepted, the next ones are not."""
     fields = {"id": Field(dtype="uint8"), "width": Field(dtype=declared, shape=shape)}
     info = (np.finfo if declared.startswith("f") else np.iinfo)(declared)
     least = max(int(info.min), int(np.iinfo(given).min) if given[0] in "iu" else int(info.min))
@@ -189,7 +189,7 @@ def test_an_instance_without_records_adds_an_empty_manifest(tmp_path: Path):
 
 
 def test_shards_that_no_manifest_names_are_not_read(tmp_path: Path):
-    """What a job leaves that was killed before its manifest."""
+    """A job that was killed before its manifest leaves such shards."""
     write_dataset(tmp_path, make(5), FIELDS)
     np.save(tmp_path / "algo-2-00000.npy", np.zeros(3))
     (tmp_path / ".algo-1-00002.npy.x.tmp").write_bytes(b"\1")

@@ -37,7 +37,7 @@ def test_equal_bytes_and_only_those_have_equal_ids_wherever_they_stand(rows, cut
 
 
 def test_an_id_is_the_same_on_every_machine_and_in_every_release():
-    """Or the scores of one release could not be compared with those of another."""
+    """Otherwise scores of different releases could not be compared."""
     samples = packed([(1, (0.5, -2.0, float("nan")), (3, -4))])
     assert sample_hashes(samples, FIELDS).tolist() == [PINNED]
 

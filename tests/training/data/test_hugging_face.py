@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer takes up the data where its checkpoint left them."""
+"""Hugging Face's Trainer resumes the data at its checkpoint's position."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class StopsAfter(TrainerCallback):
 
 
 def train(folder: Path, args: TrainingArguments, *callbacks: TrainerCallback) -> ShardDataset:
-    """As a process that is started, or started again, does; its weights are in output_dir."""
+    """Train as a process does that is started or restarted; its weights are in output_dir."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -109,12 +109,12 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path):
     [
         (
             {"train_sampling_strategy": "random"},
-            "strategy: is .* wants 'sequential'",
+            "strategy: is .* needs 'sequential'",
         ),
         ({"ignore_data_skip": False}, "ignore_data_skip: is False"),
         (
             {"gradient_accumulation_steps": 5},
-            r"samples=7\): is no multiple .* batch, 10",
+            r"samples=7\): is not a multiple .* batch, 10",
         ),
     ],
 )

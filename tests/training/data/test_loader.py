@@ -1,4 +1,4 @@
-"""The loader gives what the order says, ahead of time, from one thread that ends when it should."""
+"""The loader yields the given order, ahead of time, from one thread that ends when it should."""
 
 import gc
 import itertools
@@ -48,7 +48,7 @@ def take(loader: Loader, count: int) -> list[dict[str, np.ndarray]]:
 
 
 def work(loader: Loader, count: int) -> None:
-    """Take batches as a training does: with something to do between them."""
+    """Take batches as a training does, with some work between them."""
     for _ in range(count):
         next(loader)
         time.sleep(0.003)
@@ -171,7 +171,7 @@ def test_chunks_may_be_read_in_any_order(dataset):
 
 
 class Blocking(Order):
-    """An order that does not answer until it may."""
+    """An order that blocks until it is released."""
 
     def __init__(self, order: Order) -> None:
         self.order, self.may = order, threading.Event()
@@ -249,12 +249,12 @@ def test_an_error_of_the_thread_is_raised_each_time_that_its_batch_is_asked_for(
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused(dataset):
-    with pytest.raises(ValueError, match="global_batch=10 is no multiple of micro"):
+    with pytest.raises(ValueError, match="global_batch=10 is not a multiple of micro"):
         Loader(dataset, make_order(dataset, "uniform"), global_batch=10, micro_batch=4)
 
 
 def test_the_first_batch_of_a_process_waits_for_no_import(folder: Path, run_python):
-    """numpy.unique and the like import modules when they are first called: 12 ms of a resume."""
+    """numpy.unique and the like import modules on their first call: 12 ms of a resume."""
     code = f"""
 import sys, training.data.loader, training.data.sample_order
 from training.data.dataset import Dataset

@@ -59,7 +59,7 @@ def read(changed: dict):
 
 
 def at(manifest: dict, path: str) -> tuple[dict | list, str | int]:
-    """The container of what is at ``path``, and its key there."""
+    """Return the container of the value at ``path``, and its key there."""
     *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     for part in outer:
         manifest = manifest[part]

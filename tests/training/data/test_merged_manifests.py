@@ -1,4 +1,4 @@
-"""The dataset is the union of its manifests, whoever wrote them."""
+"""The dataset is the union of its manifests, whichever instances wrote them."""
 
 from itertools import permutations
 from pathlib import Path
@@ -19,7 +19,7 @@ FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
 
 
 def manifest(objects: dict[str, list[int]], **kind) -> Columns:
-    """Units by name with their shards, each given by a number that stands for its hash."""
+    """Create a manifest of units with their shards, each given by a number in place of its hash."""
     shards = Shards()
     for index, (name, contents) in enumerate(objects.items()):
         for number, content in enumerate(contents):
@@ -104,7 +104,7 @@ def test_what_an_instance_wrote_must_be_there_and_of_the_same_data(second, expec
 
 
 def test_the_same_unit_in_two_manifests_is_read_once():
-    """A run with other instances after one that was lost, on a file system that both wrote to."""
+    """A run with other instances follows one that was lost, on a file system shared by both."""
     parts = {"m-1": manifest({"a": [1], "b": [2]}), "m-2": manifest({"b": [2], "c": [3]})}
     assert merge("here", parts).fingerprint == merge(
         "here", {"m": manifest({"a": [1], "b": [2], "c": [3]})}

@@ -1,4 +1,4 @@
-"""The order of a mixture: its shares at every length, each input by itself, ranks and changes."""
+"""The order of a mixture: its shares at every length, each input's own order, ranks and changes."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ FIELDS = {"id": Field(dtype="uint32", shape=(1,))}
 
 
 def mixed(sizes: list[list[int]], phases, seed: int = 0, window: int | None = None) -> MixtureOrder:
-    """Of inputs of so many samples a shard; their shards lie one after another in turn."""
+    """Create an order of inputs with these samples per shard; their shards are interleaved."""
     rows = [(number, size) for number, each in enumerate(sizes) for size in each]
     rows.sort(key=lambda row: row[1])  # so those of an input do not lie side by side
     begins = np.cumsum([0, *(size for _, size in rows)])
@@ -38,7 +38,7 @@ def mixed(sizes: list[list[int]], phases, seed: int = 0, window: int | None = No
 
 @st.composite
 def mixtures(draw) -> tuple[MixtureOrder, list]:
-    """A mixture of inputs of unequal sizes, of either kind, and its phases."""
+    """Draw a mixture of inputs of unequal sizes, of either kind, and its phases."""
     count = draw(st.integers(1, 5))
     sizes = [draw(st.lists(st.integers(1, 40), min_size=1, max_size=6)) for _ in range(count)]
     weights = st.lists(st.integers(0, 9), min_size=count, max_size=count).filter(any)
@@ -49,7 +49,7 @@ def mixtures(draw) -> tuple[MixtureOrder, list]:
 
 
 def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list[int]]:
-    """(input, sample) at every position, found by counting from the first one on."""
+    """Return (input, sample) at every position, found by counting from the first one on."""
     counts, sources, samples = [0] * len(order.inputs), [], []
     for (start, weights), (end, _) in zip(phases, [*phases[1:], (stop, [])], strict=True):
         round_, _ = table(weights)
@@ -107,7 +107,7 @@ def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, dat
 @settings(max_examples=60)
 @given(mixtures())
 def test_an_input_repeats_itself_only_when_all_of_it_was_seen(made):
-    """Across changes of the weights, too: nothing is skipped, and nothing comes twice too early."""
+    """Also across changes of the weights: nothing is skipped, and nothing repeats too early."""
     order, _ = made
     stream, sources = order.at(range(700)), order.sources(range(700))
     for number, one in enumerate(order.inputs):
@@ -134,7 +134,7 @@ def test_ranks_share_out_the_same_global_batches(made, world, share, batches, po
 
 @given(st.integers(1, 200), st.integers(0, 9))
 def test_what_comes_before_a_change_and_the_order_within_each_input_stay(start, seed):
-    """Other weights choose another input more often, but the next sample of each is the same."""
+    """Other weights choose another input more often, but each input's next sample is the same."""
     sizes = [[30, 20], [7], [1]]
     plain = mixed(sizes, [(0, [7, 2, 1])], seed)
     changed = mixed(sizes, [(0, [7, 2, 1]), (start, [1, 0, 1])], seed)
@@ -150,7 +150,7 @@ def test_what_comes_before_a_change_and_the_order_within_each_input_stay(start, 
 
 
 def test_an_input_has_the_order_that_it_has_by_itself():
-    """What lies beside it, and how much of it is taken, does not matter."""
+    """The neighbouring inputs, and their shares, do not matter."""
     one = mixed([[10, 20], [50]], [(0, [1, 3])])
     own = one.at(range(200))[one.sources(range(200)) == 0]
     alone = mixed([[10, 20]], [(0, [5])]).at(range(50))
@@ -172,7 +172,7 @@ def test_the_shards_that_are_asked_for_hold_the_next_sample_of_every_input(made,
 
 
 def write(folder, **made) -> Dataset:
-    """A dataset of one unit for each name: ids from ``start`` to before ``stop``."""
+    """Write a dataset with one unit per name: ids from ``start`` to before ``stop``."""
     for name, (start, stop) in made.items():
         ids = np.arange(start, stop, dtype=np.uint32).reshape(-1, 1)
         write_dataset(

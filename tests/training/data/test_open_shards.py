@@ -30,7 +30,7 @@ def everything(dataset: Dataset) -> Samples:
 
 
 def mapped(folder: Path) -> int:
-    """Files of the folder that this process has mapped."""
+    """Return how many files of the folder this process has mapped."""
     return Path("/proc/self/maps").read_text().count(str(folder))
 
 
@@ -141,7 +141,7 @@ def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder):
 
 
 def test_what_is_held_is_read_once_before_it_is_asked_for(folder, monkeypatch):
-    """However little is kept when nobody says what is needed."""
+    """However little memory is kept by default."""
     monkeypatch.setattr(open_shards, "MEMORY", 1)
     dataset = Dataset(folder, loaded=True)
     expected = rows(everything(Dataset(folder)))
@@ -172,7 +172,7 @@ def test_more_than_the_machine_has_is_refused(folder, monkeypatch):
 
 
 def test_no_byte_of_a_header_leads_to_another_error(folder):
-    """Whatever stands there: the samples come, or a DataError does."""
+    """Whatever the header contains: the result is the samples or a DataError."""
     path, random = folder / "algo-1-00003.npy", np.random.default_rng(0)
     content = path.read_bytes()
     failures = 0

@@ -63,7 +63,7 @@ def fit(counts: np.ndarray, expected: np.ndarray | float, freedom: int) -> float
 
 
 def normal(value: float, mean: float, variance: float) -> float:
-    """Two-sided p-value of a number that is normal when the permutation is uniform."""
+    """Return the two-sided p-value of a number that is normal if the permutation is uniform."""
     return math.erfc(abs(value - mean) / math.sqrt(2 * variance))
 
 
@@ -80,7 +80,7 @@ def weak(rounds: int) -> Make:
 
 
 def all_permutations(make: Make, size: int, draws: int) -> float:
-    """How evenly all size! permutations come."""
+    """Return how evenly all size! permutations occur."""
     codes = {order: code for code, order in enumerate(itertools.permutations(range(size)))}
     drawn = [codes[tuple(make(number, size).tolist())] for number in range(draws)]
     counts = np.bincount(drawn, minlength=len(codes))
@@ -95,12 +95,12 @@ def test_all_permutations_of_few_numbers_come_equally_often(kind: str, size: int
 
 @pytest.mark.parametrize("rounds", [2, 4, ROUNDS])
 def test_a_network_over_few_numbers_would_be_noticed(rounds: int):
-    """Why small permutations are tables."""
+    """This is why small permutations are tables."""
     assert all_permutations(weak(rounds), 5, 5000) < HOPELESS
 
 
 def neighbours(make: Make, size: int, draws: int) -> dict[str, float]:
-    """p-values of what stands side by side, over several permutations together."""
+    """Return p-values of neighbouring numbers, over several permutations together."""
     low = math.isqrt(size - 1) + 1
     low += low % 2  # the network's own step: where a defect of its would show
     ups, same, follows, precedes, serial, by_step = 0, 0, 0, 0, 0.0, np.zeros(low)
@@ -144,7 +144,7 @@ def test_neighbours_betray_a_network_with_fewer_rounds(rounds: int, size: int, d
 
 
 def longest_run(order: np.ndarray) -> int:
-    """Numbers in the longest ascending run."""
+    """Return the length of the longest ascending run."""
     falls = np.flatnonzero(np.diff(order) < 0)
     return int(np.diff(np.concatenate(([-1], falls, [len(order) - 1]))).max())
 
@@ -159,7 +159,7 @@ def test_no_run_is_longer_than_chance_makes_it():
 
 
 def coarse(make: Make, size: int, draws: int, bins: int = 32) -> float:
-    """How evenly each part of the positions draws from each part of the numbers."""
+    """Return how evenly each part of the positions draws from each part of the numbers."""
     part = np.arange(size) * bins // size
     counts = sum(
         np.bincount(part * bins + part[make(number, size)], minlength=bins**2)

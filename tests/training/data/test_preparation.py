@@ -1,4 +1,4 @@
-"""Samples are prepared in threads, and what comes out depends on their position alone."""
+"""Samples are prepared in threads, and the result depends on their position alone."""
 
 import itertools
 import random
@@ -35,14 +35,14 @@ def dataset(tmp_path_factory) -> Dataset:
 
 
 def prepare(sample, seed):
-    """Something of every stored value, and something random."""
+    """Return values computed from every stored value, and a random one."""
     drawn = -1.0 if seed is None else random.Random(seed).random()
     told = [sample["content"].sum(), len(sample["content"]), sample["number"], drawn]
     return {"told": np.array(told), "one": np.int64(sample["number"])}
 
 
 def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int, threads: int):
-    """What all ranks together get of positions ``position`` … ``until``, in that order."""
+    """Return what all ranks together read at positions ``position`` … ``until``, in that order."""
     rows = []
     options = {"global_batch": 12, "micro_batch": micro, "world": world, "position": position}
     ready = Preparation(prepare, seed=3, threads=threads)
@@ -66,7 +66,7 @@ def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int
     threads=st.integers(1, 4),
 )
 def test_the_same_for_any_ranks_batches_threads_and_after_a_resume(dataset, layout, begin, threads):
-    """Over three epochs; bitwise."""
+    """Covers three epochs, bit for bit."""
     world, micro = layout
     whole = taken(dataset, 1, 12, position=0, until=120, threads=1)
     found = taken(dataset, world, micro, position=12 * begin, until=120, threads=threads)

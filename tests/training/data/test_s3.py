@@ -1,4 +1,4 @@
-"""A dataset that is read straight from S3 is the same dataset."""
+"""A dataset read straight from S3 is the same dataset."""
 
 import itertools
 from pathlib import Path
@@ -17,7 +17,7 @@ from trainyard.common.errors import DataError
 
 @pytest.fixture
 def prefix(emulator, tmp_path: Path, monkeypatch, request) -> str:
-    """120 samples under a prefix of the test's own; the same files lie in ``tmp_path``."""
+    """Write 120 samples under the test's own prefix; the same files are in ``tmp_path``."""
     for name, value in emulator.env.items():
         monkeypatch.setenv(name, value)
     write_dataset(tmp_path, make(60, seed=1), FIELDS)

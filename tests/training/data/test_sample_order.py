@@ -1,4 +1,4 @@
-"""The order of samples: every one once an epoch, whatever the ranks, batches and interruptions."""
+"""The order of samples: each once per epoch, whatever the ranks, batches and interruptions."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 @st.composite
 def orders(draw) -> tuple[Order, int]:
-    """An order of either kind, and the samples in its epoch."""
+    """Draw an order of either kind, and the number of samples in its epoch."""
     sizes = np.array(draw(shard_sizes))
     samples, seed = int(sizes.sum()), draw(st.integers(0, 2**32 - 1))
     if draw(st.booleans()):
@@ -54,7 +54,7 @@ def test_fingerprint_seed_epoch_and_kind_all_change_the_order():
 
 
 def read(order: Order, position: int, batches: int, batch: int, world: int, chunk: int = 10**6):
-    """What all ranks read in these global batches: (batches, world, share)."""
+    """Return what all ranks read in these global batches: (batches, world, share)."""
     share = batch // world
     part = {"global_batch": batch, "world": world}
     streams = [
@@ -79,7 +79,7 @@ def read(order: Order, position: int, batches: int, batch: int, world: int, chun
     chunk=st.integers(1, 40),
 )
 def test_ranks_share_out_the_same_global_batches(made, world, share, batches, position, chunk):
-    """Together they read the sequence, each sample on one rank, however a rank cuts its reads."""
+    """Together the ranks read the sequence, each sample once, however a rank splits its reads."""
     order, _ = made
     together = read(order, position, batches, world * share, world, chunk)
     expected = order.at(range(position, position + batches * world * share))
@@ -94,7 +94,7 @@ runs = st.lists(
 @settings(max_examples=60)
 @given(orders(), runs)
 def test_other_ranks_and_batches_go_on_exactly_where_the_last_stopped(made, runs):
-    """Runs of (world, samples a rank, batches), each with an order of its own from the position."""
+    """Runs of (world, samples per rank, batches), each with its own order from the position on."""
     order, samples = made
     position, seen = 0, []
     for world, share, batches in runs:
@@ -129,7 +129,7 @@ def test_a_windowed_order_needs_two_windows_of_shards_at_once(sizes, window, epo
 
 
 def pattern(shards: list[int]) -> tuple[int, ...]:
-    """The shards renamed in the order in which they come."""
+    """Rename the shards in the order in which they occur."""
     names: dict[int, int] = {}
     return tuple(names.setdefault(shard, len(names)) for shard in shards)
 

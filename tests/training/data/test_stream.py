@@ -1,4 +1,4 @@
-"""Reading a whole dataset in the order in which it was packed, and forgetting what was read."""
+"""Reading a whole dataset in the order in which it was packed, and dropping what was read."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +53,7 @@ def test_the_passages_of_shares_are_those_of_the_whole(samples, size, count):
 
 
 def test_shards_beyond_the_hundred_thousandth_keep_their_order(tmp_path: Path):
-    """Their numbers have a digit more."""
+    """Their numbers have one digit more."""
     write_dataset(tmp_path, {"number": np.arange(30)}, FIELDS, shard_bytes=80)
     [manifest] = tmp_path.glob("manifest-*.json")
     text = manifest.read_text()

@@ -1,4 +1,4 @@
-"""Others' samplers and loaders give each step the samples that our loader gives it."""
+"""Other frameworks' samplers and loaders give each step the same samples as our loader."""
 
 import itertools
 import pickle
@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def native(folder: Path, steps: int, batch: int, shuffle: str = "uniform") -> list[list[float]]:
-    """The weights (each sample has another) of each global batch of the native loop, sorted."""
+    """Return the weights (unique per sample) of each global batch of the native loop, sorted."""
     data = Dataset(folder)
     order = (
         uniform(data.fingerprint, SEED, len(data))
@@ -67,7 +67,7 @@ def ours(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[in
 def test_each_step_has_the_native_samples_whoever_shares_them_however_often_resumed(
     folder, share, phases, steps
 ):
-    """A phase is (ranks, micro-batches of a rank in a step); each takes up the other's state."""
+    """A phase is (ranks, micro-batches of a rank per step); each resumes the previous one."""
     micro, seen, expected, state = 3, [], [], {"position": 0}
     for world, accumulated in phases:
         batch = micro * world * accumulated

@@ -1,4 +1,4 @@
-"""Verification: a byte that changed is found, wherever it is."""
+"""Verification finds a changed byte, wherever it is."""
 
 from pathlib import Path
 

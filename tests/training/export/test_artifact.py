@@ -1,4 +1,4 @@
-"""The model as it is handed on."""
+"""The exported model."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def edit(folder: Path, **fields) -> None:
 
 
 def test_the_language_model_loads_without_our_code(tmp_path):
-    """With Hugging Face's transformers; a text longer than a head is wide, so positions matter."""
+    """Loads with Hugging Face's transformers; the text is long enough for positions to matter."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What a served model answers: the evaluation's own score, or what is wrong with the request."""
+"""A served model's answers: the evaluation's own score, or what is wrong with the request."""
 
 import json
 import math
@@ -146,7 +146,7 @@ def test_a_workload_that_answers_nothing_says_so(language):
 
 
 def test_the_artifact_carries_the_code_that_answers(tmp_path, monkeypatch):
-    """Equal bytes each time, without the steps; a workload of one's own travels too."""
+    """The bytes are equal each time, without the steps; the user's own workload is included."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
     hashes = {artifact.add_code(tmp_path / name, "toys.ragged") for name in ("a", "b")}
     assert len(hashes) == 1

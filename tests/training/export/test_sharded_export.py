@@ -1,4 +1,4 @@
-"""Weights written by many ranks: the same bytes as from one, and no rank has all of them."""
+"""Weights written by many ranks: the same bytes as from one, and no rank holds all of them."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 class AtOnce:
-    """A workload whose export is not made for parts."""
+    """A workload whose export does not support parts."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -109,7 +109,7 @@ def test_a_workload_that_needs_all_weights_at_once_gives_the_same_files(tmp_path
 
 
 class Stacked(Workload):
-    """A workload with an export of its own, derived from one whose parts are not made for it."""
+    """A workload with its own export, derived from one whose parts do not fit it."""
 
     def export(self, weights):
         return {"all": torch.cat([t.flatten() for t in weights.values()])}, {}

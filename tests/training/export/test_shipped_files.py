@@ -1,4 +1,4 @@
-"""What travels is there, and nothing that a package manager or an editor put beside it."""
+"""Shipped files are complete, and exclude what a package manager or an editor put beside them."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_litter_hidden_files_and_linked_folders_stay(tmp_path: Path):
 
 
 def test_of_an_installed_package_its_neighbours_stay(tmp_path: Path, monkeypatch):
-    """All of site-packages would else go into every artifact."""
+    """Otherwise all of site-packages would be in every artifact."""
     site = tmp_path / "site-packages"
     for name in ("rented_by_me/__init__.py", "rented_by_me/net.py", "numpy_of_somebody/core.py"):
         (site / name).parent.mkdir(parents=True, exist_ok=True)

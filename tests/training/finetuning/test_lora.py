@@ -1,4 +1,4 @@
-"""Adapters: they alone are trained, saved and handed on; peft, transformers and ours agree."""
+"""Adapters: only they are trained, saved and exported; peft, transformers and our code agree."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def archive(root: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
-    """A container with data; its model is the base."""
+    """Train a container with data; its model is the base."""
     data = tmp_path_factory.mktemp("data")
     write_data(data)
     root = container(data, tmp_path_factory.mktemp("base"))
@@ -61,7 +61,7 @@ def base(tmp_path_factory) -> Path:
 
 
 def beginning(base: Path, root: Path, start: Path | None = None) -> Path:
-    """A container that is given the base."""
+    """Prepare a container that starts from the base."""
     shutil.copytree(base / "input", root / "input")
     shutil.copytree(start or base / "start", root / "input/data/start")
     return root
@@ -69,7 +69,7 @@ def beginning(base: Path, root: Path, start: Path | None = None) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(base, tmp_path_factory) -> Path:
-    """A single process's training of adapters."""
+    """Train adapters in a single process."""
     root = beginning(base, tmp_path_factory.mktemp("alone") / "ml")
     job.main(arguments(root, SHORT | tuned()))
     return root
@@ -219,7 +219,10 @@ def test_a_folder_that_is_no_base_is_refused_by_name(base, tmp_path, damage, exp
 @pytest.mark.parametrize(
     ("tuning", "expected"),
     [
-        ({"adapters": {"targets": ["q_proj"]}}, "'q_proj' is no linear layer of the model's block"),
+        (
+            {"adapters": {"targets": ["q_proj"]}},
+            "'q_proj' is not a linear layer of the model's block",
+        ),
         ({"adapters": {"rank": 0}}, "tuning.adapters.rank: Input should be greater than"),
         ({"freeze": ["layers.*"]}, "train.freeze: 'layers.*' matches none of the model's weights"),
         ({"freeze": ["*"]}, "all weights of the model are frozen"),

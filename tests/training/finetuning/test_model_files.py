@@ -19,7 +19,7 @@ from trainyard.common.errors import DataError, TrainingError
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A train step's model in several files."""
+    """Train a model that is split into several files."""
     return write(tmp_path_factory.mktemp("model"))
 
 

@@ -1,4 +1,4 @@
-"""Initial values: those that torch gives, in distribution; and the same ones however cut."""
+"""Initial values: distributed as torch's own, and the same however the model is cut."""
 
 import math
 from collections.abc import Callable
@@ -47,7 +47,7 @@ DRAWS = {
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_distributed_as_torchs_own(name):
-    """Kolmogorov and Smirnov's distance of two samples, and the first two moments."""
+    """Compares two samples by Kolmogorov and Smirnov's distance, and the first two moments."""
     torch.manual_seed(0)
     model = _drawn(DRAWS[name])
     theirs, ours = model().weight.detach().flatten(), real(built(model, 1)).weight.detach().clone()
@@ -79,7 +79,7 @@ def test_neighbours_and_weights_do_not_depend_on_each_other():
 
 
 class Odd(nn.Module):
-    """What initialisers do besides drawing."""
+    """A model with initialisers that do more than draw."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def test_a_part_is_the_same_numbers_as_in_the_whole(data):
 
 
 def test_large_rows_are_cut_anywhere():
-    """More than a chunk of elements in a row, and many short rows."""
+    """Rows longer than a chunk, and many short rows."""
     model = _drawn(lambda w: None)
 
     class Wide(model):
@@ -184,7 +184,7 @@ def test_only_what_mixes_elements_is_made_whole_and_that_is_told():
 
 
 class Hidden(nn.Module):
-    """Keeps a tensor where no module has it."""
+    """A model that keeps a tensor where no module holds it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Hidden(nn.Module):
 
 
 class Shared(nn.Module):
-    """Two weights in one memory."""
+    """A model with two weights in one memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class Shared(nn.Module):
 
 
 class Own(nn.Module):
-    """Draws from a generator of its own."""
+    """A model that draws from its own generator."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Memory for a model on meta."""
+"""Memory allocation for a model on meta."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from training.initial.fill_memory import named
 
 
 class Odd(nn.Module):
-    """Tied, frozen and listed weights, buffers that are saved and that are not."""
+    """A model with tied, frozen and listed weights, and buffers that are saved or not."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A weight that is read, or put together: each rank reads its rows, and no more."""
+"""A weight that is read or joined: each rank reads only its own rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from training.workloads.language_model.hugging_face_weights import put_together
 
 @dataclass
 class Counted:
-    """A stored tensor that counts the elements that were asked of it."""
+    """A stored tensor that counts the elements requested from it."""
 
     tensor: Tensor
     read: int = 0
@@ -33,7 +33,7 @@ class Counted:
 def qkv(
     groups: int, kinds: tuple[torch.dtype, ...], changed: Callable[[Tensor], Tensor] = lambda x: x
 ):
-    """A matrix on meta that is queries, keys and values; what they are read from."""
+    """Return a matrix on meta made of queries, keys and values, and their sources."""
     config = LanguageModelConfig(layers=1, heads=4, kv_heads=groups, dim=16, context_length=8)
     sizes = [(n * config.head_width, config.dim) for n in (config.heads, groups, groups)]
     parts = [Counted(torch.randn(size).to(kind)) for size, kind in zip(sizes, kinds, strict=True)]

@@ -1,4 +1,4 @@
-"""A simulated step: what it counts is what a real one takes."""
+"""A simulated step counts the memory that a real one takes."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ def test_more_ranks_take_less_and_recomputation_keeps_less():
 
 
 def test_a_real_step_of_two_ranks_takes_what_the_simulated_one_takes(tmp_path):
-    """The same strategy over gloo, with real tensors in the place of those without contents."""
+    """Runs the same strategy over gloo, with real tensors instead of those without contents."""
     (tmp_path / "model").mkdir()
     processes = worlds.start(tmp_path, 2, target=count_really)
     assert worlds.finish(processes) == [0, 0], (tmp_path / "rank-0.log").read_text()
@@ -65,7 +65,7 @@ def test_a_real_step_of_two_ranks_takes_what_the_simulated_one_takes(tmp_path):
 
 
 def count_really(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """On a real rank: write the peak by category."""
+    """Run on a real rank: write the peak by category."""
     from training import strategies
     from training.simulation.allocations import Storages
     from training.simulation.simulated_step import run

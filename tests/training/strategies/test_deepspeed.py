@@ -1,4 +1,4 @@
-"""ZeRO 1, 2 and 3 in two real ranks: the curve of one, and checkpoints that one goes on from."""
+"""ZeRO 1, 2 and 3 on two real ranks: one process's curve, and checkpoints that it can resume."""
 
 import os
 
@@ -40,11 +40,11 @@ def test_without_a_launcher_it_says_so():
 
 
 STAGES = {1: 0, 2: 2, 3: 2}
-"""ZeRO stage → the step from whose checkpoint the ranks go on; 0: they begin."""
+"""ZeRO stage → step from whose checkpoint the ranks resume; 0: they start anew."""
 
 
 def import_deepspeed() -> None:
-    """Once a rank: it takes seconds."""
+    """Import it once per rank, since it takes seconds."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed  # noqa: F401
 

@@ -46,13 +46,13 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(data, tmp_path_factory) -> Path:
-    """A single process's training."""
+    """Train in a single process."""
     return run_here(container(data, tmp_path_factory.mktemp("alone")), micro_batch=16)
 
 
 @pytest.fixture(scope="module")
 def lamb_alone(data, tmp_path_factory) -> Path:
-    """A single process's training with LAMB."""
+    """Train in a single process with LAMB."""
     return run_here(container(data, tmp_path_factory.mktemp("lamb")), **LAMB | {"micro_batch": 16})
 
 
@@ -62,7 +62,7 @@ def run_here(root: Path, **settings) -> Path:
 
 
 def off(root: Path, reference: Path) -> float:
-    """The largest relative difference of the steps that ``root`` has, in both losses."""
+    """Return the largest relative difference over the steps that ``root`` has, in both losses."""
     every = [losses(reference, name) for name in ("loss", "validation_loss")]
     mine = [losses(root, name) for name in ("loss", "validation_loss")]
     return max(
@@ -93,7 +93,7 @@ def test_accumulation_of_ragged_micro_batches(data, alone, tmp_path, micro_batch
 
 
 def test_a_mean_of_means_would_be_found(data, alone, tmp_path, monkeypatch):
-    """What most loops do: each micro-batch's mean, averaged. Counts are unequal here."""
+    """Most loops average each micro-batch's mean. Counts are unequal here."""
 
     def backward(self, batches, units):
         total = 0.0
@@ -113,7 +113,7 @@ SEVERAL = {
     4: ["DDP × 4", "hybrid 2 × 2"],
     8: ["FSDP2 × 2, tensor × 2, pipeline × 2"],
 }
-"""World size → what its ranks train under."""
+"""World size → strategies that its ranks train with."""
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ SEVERAL = {
     "world", [pytest.param(n, marks=[pytest.mark.sweep] * (n > 2)) for n in SEVERAL]
 )
 def test_every_strategy_gives_the_curve_of_one_process(data, alone, lamb_alone, tmp_path, world):
-    """With LAMB, whose norms are of whole tensors, from one process's checkpoint on."""
+    """Also with LAMB, whose norms are of whole tensors, resuming one process's checkpoint."""
     roots = {name: container(data, tmp_path / name) for name in SEVERAL[world]}
     begun = {name: half_done(lamb_alone, tmp_path / f"{name}, LAMB") for name in SEVERAL[world]}
     cases = {root: SHORT | CASES[name][1] for name, root in roots.items()}
@@ -139,7 +139,7 @@ def test_every_strategy_gives_the_curve_of_one_process(data, alone, lamb_alone, 
 
 
 def half_done(whole: Path, root: Path) -> Path:
-    """What a training had left behind after its second step."""
+    """Return what a training had left behind after its second step."""
     shutil.copytree(whole, root)
     shutil.rmtree(root / "model")
     for newest in root.glob(f"checkpoints/*/step-{STEPS:08d}"):
@@ -150,7 +150,7 @@ def half_done(whole: Path, root: Path) -> Path:
 @pytest.mark.sweep
 @pytest.mark.slow
 def test_a_training_goes_on_under_another_strategy_and_world_size(data, tmp_path):
-    """Each resumes from a checkpoint that the one before it has written."""
+    """Each training resumes the checkpoint of the one before it."""
     third = "pipeline × 2, interleaved_1f1b"
     names = ["DDP × 2", "hybrid 2 × 2", third, "pipeline × 2"]
     steps = {"max_steps": 2 * len(names), "validation_interval": 4}
@@ -174,11 +174,11 @@ OTHER = {
     **{"tie_embeddings": False, "attention_bias": "all", "vocabulary": 267, "qk_norm": True},
     "attend": "document",
 }
-"""What the default model has not: shared keys, an embedding of its own for the logits, biases,
-norms of heads, a vocabulary shared unevenly, documents that attend to themselves alone."""
+"""Features that the default model lacks: shared keys, separate embeddings for the logits, biases,
+norms of heads, a vocabulary shared unevenly, attention limited to documents."""
 
 SPLIT = ["tensor × 2", "pipeline × 2"]
-"""Those under which one rank may not have both the embedding and what makes the logits."""
+"""Strategies under which a rank may lack the embedding or the output layer."""
 
 
 @pytest.mark.sweep

@@ -1,4 +1,4 @@
-"""Models with frozen, unused, tied and batch-normalised weights train, save and resume bitwise.
+"""Models with frozen, unused, tied and batch-normalised weights train, save and resume bit for bit.
 
 ``python -m benchmarks.finetuning`` has all models under all strategies; here are those of which
 each has failed in its own way, a few steps long.
@@ -55,7 +55,7 @@ def settings_of(model: str, strategy: str) -> dict:
 
 
 def compile_quickly() -> None:
-    """All of torch.compile but the code generator, which takes most of its time."""
+    """Run torch.compile without the code generator, which takes most of its time."""
     torch.compile = functools.partial(torch.compile, backend="aot_eager")
 
 
@@ -67,7 +67,7 @@ def write_data(root: Path) -> Path:
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """A model's training in this process."""
+    """Train a model in this process."""
     monkeypatch.syspath_prepend(str(TOYS))
 
     def run(name: str, **settings) -> Path:
@@ -111,7 +111,7 @@ def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone
 
 
 def same_state(root: Path, expected: Path) -> None:
-    """Weights, and buffers: whoever saw the batches."""
+    """Compare weights and buffers, whichever rank saw the batches."""
     mine, theirs = (load_file(r / "model/model.safetensors") for r in (root, expected))
     assert mine.keys() == theirs.keys()
     for name, tensor in theirs.items():
@@ -132,7 +132,7 @@ def test_dropout_and_ties_do_not_depend_on_the_micro_batch(alone, model, micro_b
 
 @pytest.mark.parametrize("kind", [Dropout, nn.Dropout])
 def test_no_two_micro_batches_of_a_training_drop_the_same(alone, monkeypatch, kind):
-    """In no step, in no block."""
+    """Holds for every step and block."""
     masks = []
     forward = kind.forward
 

@@ -1,4 +1,4 @@
-"""Products in float8, emulated: what they compute, what they leave alone, and whole scales."""
+"""Emulated float8 products: their results, what stays unchanged, and scales of whole tensors."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ pytestmark = [since(OPTIONS["float8"].least_torch, "float8"), pytest.mark.long]
 DIM = 64
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
-"""The largest numbers of both types (OCP 8-bit Floating Point Specification, table 2)."""
+"""Largest numbers of both types (OCP 8-bit Floating Point Specification, table 2)."""
 
 
 def config(**settings) -> TrainConfig:
@@ -47,7 +47,7 @@ def converted(model: nn.Module, **settings) -> nn.Module:
 
 
 def rounded(x: Tensor, kind: torch.dtype, along: int | None) -> Tensor:
-    """What is left of ``x`` in 8 bits; with one scale, or one for all that is ``along``."""
+    """Return ``x`` rounded to 8 bits, with one scale, or one for all elements along ``along``."""
     largest = x.abs().max() if along is None else x.abs().amax(along, keepdim=True)
     scale = (LARGEST[kind] / largest.double()).float()
     if along is not None:
@@ -78,7 +78,7 @@ def test_products_and_gradients_are_those_of_rounded_factors(float8):
 
 def test_what_is_no_plain_layer_of_the_right_width_stays_as_it_is():
     class Other(nn.Linear):
-        """May do anything."""
+        """A layer that may do anything."""
 
     called, model = [], nn.Sequential(nn.Linear(32, 32), Other(32, 32), nn.Linear(32, 8))
     first = model[0]
@@ -162,7 +162,7 @@ class Gathers(TorchDispatchMode):
 
 
 def gathered(**settings) -> Counter[torch.dtype]:
-    """What rank 0 of four gathers in a step; nobody sends anything."""
+    """Count what rank 0 of four gathers in a step; no other rank exists."""
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
     try:
         chosen = config(strategy="fsdp", micro_batch=1, **settings)
@@ -180,8 +180,8 @@ def gathered(**settings) -> Counter[torch.dtype]:
 
 @pytest.mark.slow
 def test_weights_that_are_cast_before_they_are_gathered_have_the_scales_of_whole_ones(tmp_path):
-    """In the first step all is the same but the order of sums; in the second a sum's last digit may
-    have put some weight on the other side of a rounding to 8 bits.
+    """In the first step only the order of sums differs; in the second a sum's last digit may change
+    a weight's rounding to 8 bits.
     """
     write_data(tmp_path / "data")
     steps = SETTINGS | {"max_steps": 2, "precision": "float32", "float8": "tensorwise"}

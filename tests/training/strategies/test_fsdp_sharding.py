@@ -1,4 +1,4 @@
-"""FSDP2's settings change speed and memory, never the curve; bfloat16 is that of one process."""
+"""FSDP2's settings change speed and memory, never the curve; bfloat16 matches one process."""
 
 import json
 import os
@@ -30,8 +30,8 @@ CASES = {
 }
 
 GOLDEN = {1: 5.586940854654747, 2: 5.56822307819002, 3: 5.547541486158456, 4: 5.547813018055239}
-"""Losses of one process in float64, recorded by this test on another day: what all layouts drift
-to together is seen by them. Other processors end 3.5e-9 elsewhere."""
+"""Losses of one process in float64, recorded by an earlier run of this test: they reveal a drift
+common to all layouts. Other processors end 3.5e-9 apart."""
 
 
 @pytest.mark.sweep
@@ -56,7 +56,7 @@ def test_every_setting_gives_the_curve_of_one_process_and_can_be_resumed(tmp_pat
 
 
 def test_models_of_others_train_in_bfloat16_as_in_one_process(tmp_path):
-    """BatchNorm, norms of inputs in float32, torch's own encoder layer."""
+    """Covers BatchNorm, norms of inputs in float32, torch's own encoder layer."""
     codes = worlds.finish(worlds.start(tmp_path, 2, target=_train_others))
     assert codes == [0, 0], (tmp_path / "rank-0.log").read_text()
 
@@ -74,7 +74,9 @@ def _train_others(given: list[str], environment: dict[str, str], root: Path, ran
 
 
 def _compare(build, width: tuple[int, ...], rank: int) -> None:
-    """Losses of a few steps on one rank's half of each batch, and of one process on all of it."""
+    """Compare a few steps' losses on one rank's half of each batch with one process's on all of
+    it.
+    """
     import torch
     from torch.distributed.device_mesh import init_device_mesh
 

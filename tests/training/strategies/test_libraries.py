@@ -24,7 +24,7 @@ SETTINGS = {"micro_batch": 2, "max_steps": 8, "checkpoint_interval": 2, "validat
 
 
 def begun(root: Path, name: str, begin: int) -> Path:
-    """A container whose training goes on from ``root``'s checkpoint of step ``begin`` (0: none)."""
+    """Return a container that resumes ``root``'s checkpoint of step ``begin`` (0: none)."""
     both = root.with_name(name)
     shutil.copytree(root / "input", both / "input")
     if begin:
@@ -34,7 +34,7 @@ def begun(root: Path, name: str, begin: int) -> Path:
 
 
 def went_on(root: Path, train, both: Path, printed: str, begin: int) -> None:
-    """Two ranks went on from step ``begin`` as one did; then one goes on from theirs."""
+    """Check that two ranks went on from step ``begin`` as one did; then one resumes theirs."""
     assert (f"resumed from the checkpoint of step {begin}" in printed) == (begin > 0), printed
     close(both, root, begin + 1)
     keep_only(both, 6)
@@ -47,7 +47,7 @@ def weights(root: Path) -> dict:
 
 
 def close(root: Path, expected: Path, first: int) -> None:
-    """The same curve from step ``first`` to the end, and the same weights there."""
+    """Check that the curve from step ``first`` on, and the final weights, are the same."""
     for name in ("loss", "grad_norm", "validation_loss"):
         curve, given = (
             {step: value for step, value in losses(folder, name).items() if step >= first}
@@ -61,7 +61,7 @@ def close(root: Path, expected: Path, first: int) -> None:
 
 
 def keep_only(root: Path, step: int) -> None:
-    """As if the job had been lost soon after it saved ``step``."""
+    """Remove all checkpoints but that of ``step``, as if the job had been lost soon after it."""
     for folder in root.glob("checkpoints/*/step-*"):
         if int(folder.name[5:]) != step:
             shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""float16's gradients are scaled as torch's GradScaler does it, and every rank skips alike."""
+"""float16's gradients are scaled as by torch's GradScaler, and every rank skips the same steps."""
 
 import math
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 LARGE = 2.0**22
-"""At which the first steps overflow, of the trainings here."""
+"""Initial scale at which the first steps of the trainings here overflow."""
 FIRST = {"precision": "float16", "max_steps": 16, "warmup_steps": 2, "checkpoint_interval": 8}
 SHORT = SETTINGS | FIRST | {"validation_interval": 8}
 
@@ -74,7 +74,7 @@ def test_a_gradient_that_overflows_leaves_out_its_step_alone():
 
 
 def test_a_loss_that_is_not_finite_is_so_by_itself():
-    """It ends the training at any scale: no loss is scaled where it is added up."""
+    """Such a loss ends the training at any scale: losses are summed unscaled."""
     numbers, scaling = Numbers(ALONE.device), LossScale(ALONE.device)
     given = (scalar(math.nan), scalar(3.0), scalar(math.nan), scalar(math.nan))
     assert not numbers.add(1, *given, scaling)
@@ -83,7 +83,7 @@ def test_a_loss_that_is_not_finite_is_so_by_itself():
 
 
 def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch):
-    """Bitwise, from a checkpoint in whose steps the scale has changed; skips leave no trace."""
+    """Bit for bit, from a checkpoint of steps that changed the scale; skips leave no trace."""
     monkeypatch.setattr(loss_scale, "INITIAL", LARGE)
     whole = train(root, **FIRST)
     torn = train(copy_inputs(root, "torn"), **FIRST)
@@ -109,7 +109,7 @@ def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch)
 
 
 def run_watched(given, environment, root, rank):
-    """One rank, which writes down each step that it leaves out."""
+    """Run one rank, which records each step that it leaves out."""
     loss_scale.INITIAL, update = LARGE, LossScale.update
     told = root / f"skipped-{rank}"
 

@@ -1,4 +1,4 @@
-"""Each of torch's pipeline schedules against one process, and what goes between the stages."""
+"""Each of torch's pipeline schedules against one process, and the data sent between the stages."""
 
 import json
 import os
@@ -41,12 +41,12 @@ CASES = {
     },
     "recomputed": TWO | {"pipeline_schedule": "interleaved_1f1b", "activation_checkpointing": True},
 }
-"""Name → settings; those that this torch can run by ``refuse_torch`` must train (``allowed``)."""
+"""Name → settings; those that ``refuse_torch`` accepts for this torch must train (``allowed``)."""
 UNTIED = ("gpipe", "looped_bfs")
 
 
 def trained(strategy: Single, workload) -> list[float]:
-    """Losses and norms of two steps, then a validation loss."""
+    """Return losses and norms of two steps, then a validation loss."""
     strategy.prepare(built(workload.model, seed=0))
     tokens = torch.randint(0, 200, (BATCH, 17), generator=torch.Generator().manual_seed(1))
     micro, share = strategy.config.micro_batch, BATCH // strategy.data_world
@@ -64,7 +64,7 @@ def trained(strategy: Single, workload) -> list[float]:
 
 
 def allowed() -> dict[str, dict]:
-    """Each case that the job would start under this torch."""
+    """Return each case that the job would start under this torch."""
     return {name: case for name, case in CASES.items() if trains_here(BASE | case)}
 
 
@@ -73,7 +73,7 @@ def no_pickles(*_: object) -> None:
 
 
 def compare(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """One rank: how far each case is from one process, into ``off.json``."""
+    """Run one rank; write how far each case is from one process into ``off.json``."""
     os.environ.update(environment)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

@@ -1,4 +1,4 @@
-"""What is computed anew is what was computed; and a policy keeps what it says, no more."""
+"""Recomputed values equal the first ones; and a policy keeps exactly what it declares."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long
 
 
 class Layer(nn.Module):
-    """Two products, attention, and what has to be the same in the second pass."""
+    """A layer with two products, attention, and parts that must be the same in the second pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Layer(nn.Module):
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, tuple]:
-    """Policy → what ``measured`` gives, and the batch norm's mean."""
+    """Return policy → what ``measured`` returns, and the batch norm's mean."""
     results = {}
     for policy in POLICIES:
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""A user's own workload in one module: a number is predicted from two others and a word."""
+"""A user's own workload in one module: predicts a number from two others and a word."""
 
 from training.workloads import Column
 from training.workloads.simple import Simple

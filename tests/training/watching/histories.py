@@ -1,4 +1,4 @@
-"""Histories of trainings that never were: healthy ones, and what is made wrong in them."""
+"""Histories of invented trainings: healthy ones, and ones with a fault."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Lines = list[dict[str, float]]
 
 
 def healthy(lines: int = 120, seed: int = 0, noise: float = 0.05, interval: int = 1) -> Lines:
-    """A loss that falls with noise, all else as usual; a look at validation each 20 lines."""
+    """Return a loss that falls with noise, all else as usual; a validation every 20 lines."""
     random, found = np.random.default_rng(seed), Lines()
     for number in range(1, lines + 1):
         step, loss = number * interval, 1 + 3 * math.exp(-number / 30)
@@ -36,7 +36,7 @@ def healthy(lines: int = 120, seed: int = 0, noise: float = 0.05, interval: int 
 
 
 def changed(lines: Lines, since: int, change: Callable[[dict[str, float]], object]) -> Lines:
-    """The same, with the lines from a step on changed in place."""
+    """Change the lines from a step on, in place; return the lines."""
     for line in lines:
         if line["step"] >= since:
             change(line)
@@ -52,7 +52,7 @@ def _is(**values: float) -> Callable[[dict[str, float]], object]:
 
 
 def _risen(line: dict[str, float]) -> None:
-    """Validation from then on gets worse by the step."""
+    """Make validation get worse at each step."""
     if "validation_loss" in line:
         line["validation_loss"] *= 1 + (line["step"] - 40) / 40
 
@@ -81,4 +81,4 @@ WRONG: dict[str, Callable[[], Lines]] = {
     "checkpoint_failing": lambda: changed(healthy(), 60, _is(checkpoint_failures=1)),
     "cost_beyond_plan": lambda: changed(healthy(), 1, _times("step_seconds", 30)),
 }
-"""Rule → a history that is wrong in what it looks for."""
+"""Rule → a history with the fault that it detects."""

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, with two real ranks of which one is slower."""
+"""The time of a step, part by part, with two real ranks of which one is slower."""
 
 import multiprocessing
 import os
@@ -37,7 +37,7 @@ def test_time_belongs_to_the_part_that_ends_with_the_mark(monkeypatch):
 
 
 class Slow(torch.autograd.Function):
-    """The identity, with a backward pass that takes its time on rank 1."""
+    """The identity, with a slow backward pass on rank 1."""
 
     @staticmethod
     def forward(ctx, inputs):
@@ -89,7 +89,7 @@ def _rank(rank: int, port: int, strategy: str, answer: Connection) -> None:
 
 
 def measured(strategy: str) -> list[dict[str, float]]:
-    """What both ranks' clocks say of a backward pass over two micro-batches."""
+    """Return both ranks' clock readings of a backward pass over two micro-batches."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     port, ends, processes = free_port(), [], []

@@ -1,4 +1,4 @@
-"""EFA that is silently off is named, with its fix; what AWS's drivers set is left in peace."""
+"""A silently disabled EFA is reported, with its fix; settings of AWS's drivers are left alone."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ DRIVERS = {"FI_PROVIDER": "efa", "LD_LIBRARY_PATH": f"relative:{SHELF}:"}
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """The files of one that is as it should be."""
+    """Create the files of a correctly configured machine."""
     (tmp_path / "sys/class/infiniband/efa_0").mkdir(parents=True)
     (tmp_path / SHELF[1:]).mkdir(parents=True)
     (tmp_path / SHELF[1:] / "libnccl-net.so").touch()

@@ -1,4 +1,4 @@
-"""What the flight recorder is asked for under each torch, and that torch's own tool reads it."""
+"""The flight recorder's settings under each torch; and torch's own tool reads its files."""
 
 import json
 import pickle
@@ -49,7 +49,7 @@ def test_what_the_job_says_itself_stays(cuda, tmp_path: Path):
 
 @pytest.fixture
 def alone(monkeypatch) -> Iterator[None]:
-    """A process group of this process alone."""
+    """Create a process group of this process alone."""
     names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
     for name, value in names.items():
@@ -69,8 +69,8 @@ def test_gloos_collectives_are_kept_to_be_read(alone, tmp_path: Path):
 
 @pytest.fixture
 def nccl(alone, cuda, monkeypatch) -> SimpleNamespace:
-    """NCCL's recorder, played by gloo's with the groups that NCCL's names; ``ahead``: what this
-    rank has done more often than the others.
+    """Imitate NCCL's recorder with gloo's and the groups that NCCL's names; ``ahead``: collectives
+    of which this rank has run more than the others.
     """
     played = SimpleNamespace(ahead=0)
 

@@ -1,4 +1,4 @@
-"""No rule speaks of what is healthy and looks wrong: schedules, precisions, losses, fine-tuning."""
+"""No rule reports healthy trainings that look wrong: schedules, precisions, losses, fine-tuning."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def said(lines: Lines, plan: Plan = PLAN) -> set[str]:
 
 
 def with_(lines: Lines, change: Callable[[int, dict[str, float]], dict[str, float]]) -> Lines:
-    """The same, with what ``change`` says of the number of each line of training, from 0."""
+    """Change training lines by ``change`` of each line's number (from 0) and content."""
     number = 0
     for line in lines:
         if "loss" in line:
@@ -65,7 +65,7 @@ def test_a_layer_vanishes_also_where_the_whole_becomes_shorter():
 
 @pytest.mark.parametrize("schedule", [lambda p: (1 + math.cos(math.pi * p)) / 2, lambda p: 1 - p])
 def test_a_schedule_may_end_at_zero(schedule):
-    """Of 10,000,000 steps those of the last lines are a billionth of what they were."""
+    """Learning rates in the last lines of 10,000,000 steps are a billionth of the peak."""
     left = [schedule(min(1.0, step / 10**7)) for step in range(10**7 - 79, 10**7 + 1)]
     lines = with_(
         healthy(120),
@@ -109,7 +109,7 @@ def test_a_training_may_leave_a_plateau(seed):
 @SEEDS
 @pytest.mark.parametrize(("floor", "noise"), [(2.0, 0.05), (1e-3, 0.3), (-3.0, 0.02)])
 def test_a_fine_tuning_may_begin_at_its_floor(floor, noise, seed):
-    """And its first loss may be lower than others by chance; but not the loss rise."""
+    """Its first loss may also be lower than others by chance, but the loss must not rise."""
     random = np.random.default_rng(seed)
 
     def at(n: int, line: dict[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The history: whole since the training's beginning, whatever happened to its processes."""
+"""The history: complete since the training's beginning, whatever happened to its processes."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def trained(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, float]]:
-    """A process that begins after the first of the steps and reports the others."""
+    """Return the lines of a process that starts after the first step and reports the others."""
     with Reports(path, 0) as reports:
         reports.begin(steps.start)
         for line in lines(*steps[1:]):

@@ -1,4 +1,4 @@
-"""Each rule speaks of what it looks for, once, and none speaks of a healthy training."""
+"""Each rule reports its fault, once, and none reports a healthy training."""
 
 import copy
 import json
@@ -50,7 +50,9 @@ def test_none_speaks_of_a_healthy_training(seed, noise, lines):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e-2), st.integers(40, 200))
 def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, lines):
-    """By a share of its size in all, with noise of as much: 40 lines show it by ten errors."""
+    """The loss changes by a share of its size, with noise as large: 40 lines show it by ten
+    errors.
+    """
     random = np.random.default_rng(seed)
     losses = [4 * (1 - fall * (n + random.uniform(-0.5, 0.5) * 10) / lines) for n in range(lines)]
     assert falls_steadily(losses)
@@ -105,7 +107,7 @@ def test_a_rule_is_a_function_of_the_history_alone(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_restart_repeats_nothing_and_forgets_nothing(rule):
-    """Wherever it happens: what was said before it is not said again, the rest is."""
+    """Wherever it happens: earlier reports are not repeated, the others follow."""
     lines = [line for line in WRONG[rule]() if line["step"] <= 120]
     told = [(e.rule, e.step) for e in over(lines, WATCHING, PLAN)]
     for at in range(0, len(lines), 17):

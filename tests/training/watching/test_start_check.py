@@ -1,4 +1,4 @@
-"""The check by real ranks; the measuring itself on a CPU, since there is no GPU here."""
+"""The check on real ranks; the measuring itself on a CPU, since there is no GPU here."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ def test_a_machine_of_no_known_type_without_a_gpu_says_nothing(asked, caplog):
 
 
 def injected(monkeypatch, *rates: float) -> None:
-    """What the ranks would have measured."""
+    """Pretend that the ranks had measured these rates."""
     every = [Figures(n, "algo-1", A100, rate) for n, rate in enumerate(rates)]
     monkeypatch.setattr(Ranks, "gather", lambda self, value: every)
 
@@ -71,7 +71,7 @@ def test_a_wrong_product_and_slow_links_are_named():
 
 
 def ranks_of_two_machines(given: list, environment: dict[str, str], root: Path, rank: int) -> None:
-    """Ranks 0 and 1 on algo-1, rank 2 on algo-2; what each found, into a file."""
+    """Run ranks 0 and 1 on algo-1, rank 2 on algo-2; write each one's findings to a file."""
     host = f"algo-{rank // 2 + 1}"
     os.environ.update(
         environment, LOCAL_RANK=str(rank % 2), SM_CURRENT_INSTANCE_TYPE="ml.p4d.24xlarge"

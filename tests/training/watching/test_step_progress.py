@@ -1,4 +1,4 @@
-"""A rank that keeps the others waiting is named, and noise names nobody."""
+"""A rank that keeps the others waiting is named, and noise does not lead to a name."""
 
 import re
 import time
@@ -27,18 +27,20 @@ from training.watching.step_progress import (
 pytestmark = pytest.mark.long
 
 MEANS = dict(zip(PARTS, (0.02, 0.3, 0.1, 0.03, 0.01), strict=True))
-"""Seconds, of a step of a plausible training."""
+"""Seconds per part of a plausible training's step."""
 
 
 def noisy(random: np.random.Generator, ranks: int, deviation: float) -> np.ndarray:
-    """A line's table: each rank's parts, log-normal; a rank is slow in all its parts at once."""
+    """Return a line's table: each rank's parts, log-normal; a rank is slow in all its parts."""
     whole = np.exp(random.normal(0, deviation, (ranks, 1)))
     return np.array(list(MEANS.values())) * whole
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 64, 512])
 def test_noise_names_nobody_in_1000_lines(ranks):
-    """10 % a line, and in each tenth line a rank that a checkpoint or a page fault holds up."""
+    """Has 10 % noise per line, and a rank delayed by a checkpoint or page fault in each tenth
+    line.
+    """
     random, found = np.random.default_rng(ranks), Stragglers()
     for line in range(1000):
         table = noisy(random, ranks, 0.1)
@@ -98,7 +100,7 @@ def test_one_that_recovered_and_is_slow_again_is_named_again():
 
 
 def run_slow(given, environment, root, rank):
-    """Rank 2 is late with its data at first, then rank 1 in its forward pass.
+    """Run a rank: rank 2 is late with its data at first, then rank 1 in its forward pass.
 
     Its clock counts the processor's time and what it slept: on a busy machine any rank waits.
     """

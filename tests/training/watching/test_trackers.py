@@ -20,7 +20,7 @@ SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Tag → (step, value), as TensorBoard shows them."""
+    """Return tag → (step, value), as TensorBoard shows them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder))
@@ -30,7 +30,7 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def forget(root: Path) -> None:
-    """The last checkpoint, as if the job had been interrupted before it."""
+    """Delete the last checkpoint, as if the job had been interrupted before it."""
     [newest] = root.glob("checkpoints/*/step-00000010/complete.json")
     newest.unlink()
 
@@ -57,7 +57,7 @@ def test_tensorboard_shows_the_whole_curve_once_after_a_resume(root, train):
 @pytest.mark.sweep
 @pytest.mark.slow
 def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
-    """In the local file, whose tables take MLflow seconds to make: once for all that is asked."""
+    """Uses a local file, whose tables take MLflow seconds to create: one test checks everything."""
     from mlflow.tracking import MlflowClient
 
     train(root, mlflow_tracking_uri="local")

@@ -28,7 +28,7 @@ FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
 
 @pytest.fixture
 def notes(monkeypatch) -> Iterator[dist.Store]:
-    """The store of a process group of this process alone, where it can play the other ranks."""
+    """Return the store of a group of this process alone, in which it can imitate other ranks."""
     names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
     for name, value in names.items():
@@ -48,7 +48,7 @@ def say(notes: dist.Store, key: str, **said) -> None:
 
 
 def second(notes: dist.Store, *, step: int = 6) -> None:
-    """Rank 1's sign of life, now."""
+    """Write rank 1's sign of life, now."""
     say(notes, "0/rank-1", step=step, at=time.time(), pid=42, host="algo-2", local_rank=0)
 
 
@@ -74,7 +74,7 @@ def watch(folder: Path, timeout: int = 30, end: Callable = print) -> Watch:
 
 
 def failed(one: Watch, text: str, file: str = "[gloo/transport/tcp/pair.cc] ") -> str:
-    """The message when a collective fails with ``text``."""
+    """Return the message when a collective fails with ``text``."""
     with pytest.raises(LostRankError) as caught, one:
         raise RuntimeError(f"{file}{text}")
     return str(caught.value).partition(";")[0]
@@ -126,7 +126,7 @@ def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
 
 
 def test_a_rank_that_waits_for_rank_0_believes_what_that_found(notes, tmp_path):
-    """Under mpirun: rank 0's end would look as if it were the one that is missing."""
+    """Under mpirun, rank 0's end would look as if rank 0 were the missing one."""
     ends: list[LostRankError] = []
     with watch(tmp_path, end=ends.append):
         notes.set("0/lost", f"{NAME} is gone, killed or crashed")
@@ -154,7 +154,7 @@ def test_rank_0_keeps_the_store_until_the_others_have_looked(notes, tmp_path):
 
 @pytest.fixture
 def again(notes, monkeypatch) -> Callable[[], None]:
-    """Starts the ranks of the other machine again, as attempt 1."""
+    """Restart the ranks of the other machine, as attempt 1."""
     attempt(monkeypatch, 0)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setattr(watchdog, "BEAT", 0.3)  # a busy machine lets the other rank's thread wait
@@ -162,7 +162,7 @@ def again(notes, monkeypatch) -> Callable[[], None]:
 
 
 def followed(folder: Path, again: Callable[[], None]) -> str:
-    """Why a rank ends whose fellows are in the next attempt."""
+    """Return why a rank ends if the other ranks are in the next attempt."""
     ends: list[LostRankError] = []
     with watch(folder, end=ends.append):
         again()
@@ -227,8 +227,8 @@ def run_until_step_20(root: Path, **settings) -> list:
 
 
 def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):
-    """Rank 0 waits for rank 2, which is killed, and rank 1 for rank 0: in groups of two, as those
-    of tensor parallelism. Rank 0 keeps the store, and ends first where it does not wait.
+    """Rank 0 waits for rank 2, which is killed, and rank 1 for rank 0: in groups of two, as in
+    tensor parallelism. Rank 0 keeps the store, and would end first if it did not wait.
     """
     worlds.finish(worlds.start(tmp_path, 3, target=wait_in_pairs))
     for rank in (0, 1):
@@ -237,7 +237,7 @@ def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_ki
 
 
 def wait_in_pairs(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """One of three ranks: says into ``said-<rank>`` who is missing."""
+    """Run one of three ranks; write the missing rank into ``said-<rank>``."""
     os.environ.update(environment)
     watchdog.BEAT = 0.3
 
@@ -295,7 +295,7 @@ def test_a_rank_that_is_killed_is_told_from_a_silent_one(root: Path):
 
 @pytest.mark.slow
 def test_machines_with_their_own_ranks_files_only_go_on_together(root: Path, tmp_path: Path):
-    """After a restart in place nothing has come back from S3: each has what its ranks wrote."""
+    """After a restart in place nothing has come back from S3: each machine has its own files."""
     settings = {"strategy": "fsdp", "micro_batch": 2}
     undisturbed = losses(worlds.train(copy_inputs(root, "undisturbed"), 2, **settings))
     machines = [copy_inputs(root, f"machine-{n}") for n in range(2)]

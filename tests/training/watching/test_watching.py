@@ -1,4 +1,4 @@
-"""A rule in real trainings: all ranks stop after one step, and a restart does not begin anew."""
+"""A rule in real trainings: all ranks stop after one step, and a restart continues its memory."""
 
 import json
 import shutil

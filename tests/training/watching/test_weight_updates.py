@@ -1,4 +1,4 @@
-"""What is measured on the device is what really happens to the weights."""
+"""The updates measured on the device are the real changes of the weights."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A workload of four methods: what it gets for nothing."""
+"""A workload of four methods, and the defaults that it gets."""
 
 import json
 import subprocess
@@ -91,7 +91,7 @@ def test_columns_are_packed_as_they_are_declared(tmp_path):
 def test_a_number_that_its_type_does_not_hold_is_named(wrong):
     batch = records(3).to_pydict() | {"size": [1.0, wrong, 2.0]}
     batch["colour"] = pa.array(batch["colour"]).dictionary_encode()
-    with pytest.raises(DataError, match=r"column size: .* is no uint8"):
+    with pytest.raises(DataError, match=r"column size: .* is not a valid uint8"):
         load_packing(NAME, {}).packer().add(pa.RecordBatch.from_pydict(batch))
 
 
@@ -124,7 +124,7 @@ def test_it_trains_scores_and_answers(tmp_path, train):
     served = Served(workload, model)
     answer = served.answer({"record": {"x": 1.0, "size": 2, "colour": "red"}})
     assert json.loads(json.dumps(answer))["outputs"][0] == pytest.approx(4, abs=2)
-    with pytest.raises(DataError, match="has no colour, size, which the model looks at"):
+    with pytest.raises(DataError, match="has no colour, size, which the model uses"):
         served.answer({"record": {"x": 1.0}})
     with pytest.raises(DataError, match="no column z"):
         served.answer({"record": {"x": 1.0, "z": 1}})
@@ -173,7 +173,7 @@ def test_what_is_not_written_is_named():
 
 
 class Everything(Simple):
-    """A column of each kind; the model looks at what a test says."""
+    """A column of each kind; the model uses those that a test names."""
 
     columns = {
         "list": Column("list", length=2, dtype="int16"),
@@ -210,7 +210,7 @@ def test_a_request_is_packed_as_a_record_is():
     for name, values in packed.items():
         np.testing.assert_array_equal(batch[name], values)
         assert batch[name].numpy().dtype == values.dtype
-    with pytest.raises(DataError, match="has no any, at, which the model looks at"):
+    with pytest.raises(DataError, match="has no any, at, which the model uses"):
         batch_of(workload, {"record": {"list": [1, 2], "image": None}}, torch.device("cpu"))
 
 

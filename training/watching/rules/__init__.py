@@ -1,4 +1,4 @@
-"""The rules: each module's ``RULE``, by the module's name."""
+"""The rules: each module's ``RULE``, under the module's name."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -9,4 +9,4 @@ RULES: dict[str, Rule] = {
     found.name: import_module(f"{__name__}.{found.name}").RULE
     for found in sorted(iter_modules(__path__), key=lambda module: module.name)
 }
-"""Name → rule, in the names' order."""
+"""Name → rule, sorted by name."""

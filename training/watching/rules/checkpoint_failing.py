@@ -1,7 +1,7 @@
 """A checkpoint could not be written, so an interruption costs more than it should.
 
-The next checkpoint ends the training with the reason; this is said at once, which may be hours
-before.
+The next checkpoint ends the training with the reason; this rule reports at once, which may be hours
+earlier.
 """
 
 from pydantic import Field
@@ -13,11 +13,11 @@ class CheckpointFailing(RuleSettings):
     """A checkpoint could not be written."""
 
     failures: int = Field(default=1, ge=1)
-    """Saves that failed since the last whole checkpoint."""
+    """Number of saves that failed since the last complete checkpoint."""
 
 
 def check(history: History, settings: CheckpointFailing, plan: Plan) -> Finding | None:
-    """How many saves failed."""
+    """Return a finding if enough saves failed."""
     newest = history.lines[-1]
     failed = newest.get("checkpoint_failures", 0)
     if failed < settings.failures:

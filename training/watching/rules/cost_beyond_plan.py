@@ -8,31 +8,31 @@ from pydantic import Field, FiniteFloat, model_validator
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RECENT = 20
-"""Lines whose median says how long the steps to come take."""
+"""Number of lines whose median estimates the duration of the steps to come."""
 
 LEAST = 5
-"""After each so many lines it is reckoned anew."""
+"""The estimate is made again after this number of lines."""
 
 
 class CostBeyondPlan(RuleSettings):
     """At its pace the training ends later than planned."""
 
     minutes: FiniteFloat | None = Field(default=None, gt=0)
-    """Minutes of training that are planned for this job; a recipe's max_runtime_minutes if left
-    out, after which SageMaker stops it."""
+    """Planned minutes of training for this job; if left out, a recipe's max_runtime_minutes, after
+    which SageMaker stops it."""
 
     usd: FiniteFloat | None = Field(default=None, gt=0)
-    """The same as money, with usd_an_hour; the lower of the two counts."""
+    """Planned cost in US dollars, with usd_an_hour; the lower of the two limits counts."""
 
     usd_an_hour: FiniteFloat | None = Field(default=None, gt=0)
-    """What all machines of the job cost together."""
+    """Price per hour of all machines of the job together, in US dollars."""
 
     times: FiniteFloat = Field(default=1.0, gt=0)
-    """So many times the plan may be reached."""
+    """Multiple of the plan that is tolerated."""
 
     @property
     def planned(self) -> float | None:
-        """Minutes; None where there is no plan."""
+        """Planned minutes; None without a plan."""
         bought = self.usd / self.usd_an_hour * 60 if self.usd and self.usd_an_hour else None
         return min((one for one in (self.minutes, bought) if one is not None), default=None)
 
@@ -44,7 +44,7 @@ class CostBeyondPlan(RuleSettings):
 
 
 def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | None:
-    """Minutes of this process's training, those that were and those to come."""
+    """Compare this process's minutes of training, past and to come, with the plan."""
     recent = history.last("step_seconds", RECENT)
     if settings.planned is None or not plan.max_steps or len(history.lines) % LEAST:
         return None
@@ -68,7 +68,7 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
 
 
 def _spent(history: History, plan: Plan) -> float:
-    """Minutes of the lines of this process."""
+    """Return the minutes covered by this process's lines."""
     seconds, before = 0.0, float(plan.begun)
     for line in history.lines:
         if line["step"] > plan.begun:

@@ -1,6 +1,6 @@
 """The training waits for its data (Debugger: IOBottleneck).
 
-It has to have cost something: of milliseconds that a short step waits nobody need hear.
+A minimum cost is required: milliseconds of waiting in short steps are not worth reporting.
 """
 
 from itertools import pairwise
@@ -14,23 +14,23 @@ class DataBottleneck(RuleSettings):
     """The training spends its time waiting for the loader."""
 
     share: FiniteFloat = Field(default=0.5, gt=0, lt=1)
-    """Share of the last lines' time in which rank 0 waits for the loader. (Debugger's threshold is
-    50 %, too.)"""
+    """Share of the recent lines' time in which rank 0 waits for the loader. (Debugger's threshold
+    is also 50 %.)"""
 
     lines: int = Field(default=20, ge=3)
-    """So many last lines."""
+    """Number of recent log lines examined."""
 
     seconds: FiniteFloat = Field(default=10.0, ge=0)
-    """Seconds that the waiting has cost since the first line, at least."""
+    """Least total waiting time since the first line, in seconds."""
 
 
 def check(history: History, settings: DataBottleneck, plan: Plan) -> Finding | None:
-    """The share of the time that rank 0 waits; a loader that reads ahead waits in some lines."""
+    """Return a finding with rank 0's waiting share; a loader that reads ahead waits at times."""
     found = [line for line in history.lines[-settings.lines :] if "data_stall" in line]
     taken = [line.get("step_seconds", 0.0) for line in found]
     waited = [line["data_stall"] * one for line, one in zip(found, taken, strict=True)]
     share = sum(waited) / (sum(taken) or 1.0)
-    # A process's first line says nothing of it.
+    # A process's first line is no evidence.
     if len(history.lines) < settings.lines or len(found) < settings.lines - 2:
         return None
     if share < settings.share or (cost := _waited(history)) < settings.seconds:
@@ -46,7 +46,7 @@ def check(history: History, settings: DataBottleneck, plan: Plan) -> Finding | N
 
 
 def _waited(history: History) -> float:
-    """Seconds in all."""
+    """Return the total waiting time in seconds."""
     return sum(
         line["data_stall"] * line.get("step_seconds", 0.0) * (line["step"] - before["step"])
         for before, line in pairwise(history.lines)

@@ -1,10 +1,10 @@
-"""Weights stay as they are (Debugger: WeightUpdateRatio, UnchangedTensor).
+"""Weights stop changing (Debugger: WeightUpdateRatio, UnchangedTensor).
 
-The optimizer's update over the weights, both as L2 norms, without weight decay, which shrinks
-weights whether or not they learn. Around 1e-3 is usual; below 6e-8 float32 rounds it away.
+Measured as the optimizer's update over the weights, both as L2 norms, without weight decay, which
+shrinks weights even if they do not learn. Around 1e-3 is usual; below 6e-8 float32 rounds it away.
 
-A schedule that goes to 0 is meant, and so each line is judged as if its learning rate were the
-highest so far. And where the loss is as good as 0, nothing is left to learn.
+A schedule may go to 0 on purpose, so each line is judged as if its learning rate were the
+highest so far. And if the loss is practically 0, nothing is left to learn.
 """
 
 from math import inf
@@ -14,22 +14,22 @@ from pydantic import Field, FiniteFloat
 from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 LEARNED = 1e-3
-"""Share of its first value below which the loss is as good as 0."""
+"""Share of the first loss below which the loss is practically 0."""
 
 
 class DeadUpdates(RuleSettings):
     """A weight matrix that is trained does not change."""
 
     least: FiniteFloat = Field(default=1e-8, gt=0)
-    """‖update‖ / ‖weights‖ of the matrix with the smallest. (Debugger's small_threshold is 1e-8,
-    too.)"""
+    """Smallest normal ‖update‖ / ‖weights‖ of any matrix. (Debugger's small_threshold is also
+    1e-8.)"""
 
     lines: int = Field(default=5, ge=2)
-    """Lines, one after the other, in which it is less, once the warm-up is over."""
+    """Consecutive lines, after the warm-up, in which it must be smaller."""
 
 
 def check(history: History, settings: DeadUpdates, plan: Plan) -> Finding | None:
-    """The largest of the last lines' smallest updates."""
+    """Return a finding with the largest of the recent lines' smallest updates."""
     found = history.below("update_ratio_least", settings.lines, settings.least)
     if found is None or not history.warm(settings.lines, plan) or _meant(history, settings):
         return None
@@ -44,7 +44,7 @@ def check(history: History, settings: DeadUpdates, plan: Plan) -> Finding | None
 
 
 def _meant(history: History, settings: DeadUpdates) -> bool:
-    """Whether the schedule has made it so small, or all is learned."""
+    """Return whether the schedule explains the small updates, or everything is learned."""
     last = history.lines[-settings.lines :]
     most = LEARNED * abs(history.lines[0]["loss"])
     if all(abs(line["loss"]) < most for line in last):
@@ -54,7 +54,7 @@ def _meant(history: History, settings: DeadUpdates) -> bool:
 
 
 def _at(line: Line, peak: float) -> float:
-    """What a line's smallest update would be at that learning rate; not known of one of 0."""
+    """Return a line's smallest update at the peak learning rate; infinite if its rate is 0."""
     if not peak:
         return line["update_ratio_least"]
     rate = line.get("learning_rate", peak)

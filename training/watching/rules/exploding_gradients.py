@@ -1,10 +1,11 @@
-"""The gradient is far larger than it was (Debugger: ExplodingTensor, which knew infinite ones).
+"""The gradient is far larger than it was (Debugger: ExplodingTensor, which detected infinite ones).
 
-A norm that is not finite ends the training by itself; this is what comes before. Single spikes are
-clipped (``grad_clip``) and part of training, so several of the last lines have to be that large.
-Where a model is all but perfect, the usual norm is tiny, and each hard sample a spike: so they have
-to be far larger than any norm before, or all that there are for twice as long. And where the loss
-begins to fall with it, the training leaves a plateau.
+A norm that is not finite ends the training anyway; this rule sees what precedes it. Single spikes
+are clipped (``grad_clip``) and part of training, so several of the last lines have to be that
+large. For an almost perfect model the usual norm is tiny, and each hard sample a spike: so the
+norms have to be far larger than any before, or all be large for twice as long. And if the loss
+begins to fall at the same time, the training is leaving a plateau, which is not
+reported.
 """
 
 from collections.abc import Sequence
@@ -15,28 +16,28 @@ from pydantic import Field, FiniteFloat
 from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 BEFORE = 50
-"""Lines that say how large the gradient was."""
+"""Largest number of earlier lines that define the usual gradient norm."""
 
 LEAST = 10
-"""Lines without which that is not known."""
+"""Minimum lines for a usual gradient norm."""
 
 BEYOND = 2.0
-"""So many times the largest norm before is beyond what there has been."""
+"""Multiple of the largest earlier norm above which a norm is unprecedented."""
 
 
 class ExplodingGradients(RuleSettings):
     """The gradient's norm, before clipping, is many times what it was."""
 
     times: FiniteFloat = Field(default=20.0, gt=1)
-    """So many times the median of the lines before."""
+    """Multiple of the median of the earlier lines."""
 
     lines: int = Field(default=3, ge=1)
-    """Lines of the last twice as many in which it is, and twice the largest of any before; or of
-    the last four times as many all."""
+    """Lines, of the last twice as many, in which the norm exceeds it and twice any earlier norm; or
+    it exceeds it in all of the last four times as many."""
 
 
 def check(history: History, settings: ExplodingGradients, plan: Plan) -> Finding | None:
-    """The norm over the median before, the lowest of those that are too large."""
+    """Return a finding with the smallest of the recent norms that are too large."""
     count = 2 * settings.lines
     lines = [line for line in history.lines[-BEFORE - count :] if "grad_norm" in line]
     norms = [line["grad_norm"] for line in lines]
@@ -61,9 +62,7 @@ def check(history: History, settings: ExplodingGradients, plan: Plan) -> Finding
 
 
 def _leaves_plateau(lines: Sequence[Line], count: int) -> bool:
-    """Whether the loss of the last lines has fallen, by more than its noise and than it fell by in
-    the lines before.
-    """
+    """Return whether recent losses fell by more than their noise, and faster than before."""
     losses = [line["loss"] for line in lines]
     half = (len(losses) - count) // 2
     early, late, now = losses[:half], losses[half:-count], losses[-count // 2 :]

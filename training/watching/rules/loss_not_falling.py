@@ -1,13 +1,13 @@
 """The loss does not fall, or has risen again (Debugger: LossNotDecreasing).
 
-The loss of a line is one step's, and so is noise. That it does not fall is said when its fall is
-not to be seen in the noise and one of ``share`` would be: both by the standard error of a
-difference of means. So it takes the longer the noisier the loss is. A slow training is not taken
-for a dead one: a trend that falls, however slowly, is a fall, and nothing is said before the
-weights were moved far enough that the loss should show it, unless they do not move at all. A
-plateau is no fault: a training that has learned something may end on one, and a fine-tuning begin
-on one, of which it is said only that the loss has risen. A loss that is not meant to fall (of a
-generator and its critic, of a policy) is not for this rule: ``action: off``.
+A line's loss is that of one step, and so noisy. The rule reports when the loss's fall is
+hidden by the noise but one of ``share`` would not be: both by the standard error of a
+difference of means. So the noisier the loss, the longer it takes. A slow training is not taken
+for a dead one: a trend that falls, however slowly, is a fall, and nothing is reported before the
+weights have moved so far that the loss should show it, unless they do not move at all. A
+plateau is not a fault: a training that has learned something may end on one, and a fine-tuning
+begin on one, so for it only a rise is reported. For a loss that is not meant to fall (of a
+generator and its critic, of a policy) switch this rule off: ``action: off``.
 """
 
 from itertools import pairwise
@@ -19,20 +19,20 @@ from pydantic import Field, FiniteFloat
 from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
 FIRST = 5
-"""Lines that say where the loss began, besides more of them: it may have fallen within a few."""
+"""Least number of lines that define the initial loss: it may fall within a few."""
 
 EARLY, LATE = 60, 400
-"""Lines that are compared at most, at the beginning and at the end."""
+"""Largest numbers of lines compared, at the beginning and at the end."""
 
 SURE = 3.0
-"""Standard errors above which a fall is seen, and up to which one is possible: at every line it is
-asked again, and what is two errors off comes by chance."""
+"""Standard errors above which a fall is seen, and up to which one is possible: the test is repeated
+at every line, and two errors happen by chance."""
 
 STILL = 6e-8
-"""‖update‖ / ‖weights‖ that float32 rounds away: with less there is nothing to wait for."""
+"""‖update‖ / ‖weights‖ that float32 rounds away: below it there is nothing to wait for."""
 
 NEVER = 2**-9
-"""And with so little over all planned steps: bfloat16 rounds it away."""
+"""‖update‖ / ‖weights‖ summed over all planned steps that bfloat16 rounds away."""
 
 RISING = (
     "lower learning_rate or warm up longer, and look at the samples of those steps; the checkpoint "
@@ -40,36 +40,37 @@ RISING = (
 )
 
 SURE_OF_RISE = 6.0
-"""Standard errors that count as a rise: it is looked for many times, and from the lowest block; or
-from the first line, and then it is standard deviations, as that is one."""
+"""Standard errors that count as a rise: tested many times, and from the lowest block. From the
+first line they are standard deviations, since that is a single value."""
 
 
 class LossNotFalling(RuleSettings):
-    """The loss has not fallen since the beginning, or has given back what it had gained."""
+    """The loss has not fallen since the beginning, or has risen again by most of its fall."""
 
     lines: int = Field(default=20, ge=5)
-    """Metric lines that are looked at in one piece; nothing is said before there are twice as many,
-    nor while the learning rate warms up."""
+    """Metric lines examined as a block; nothing is reported before there are twice as many, or
+    during the warm-up of the learning rate."""
 
     share: FiniteFloat = Field(default=0.02, gt=0, lt=1)
-    """Share of its first value that the loss would have to have fallen by."""
+    """Share of its first value by which the loss should have fallen."""
 
     moved: FiniteFloat = Field(default=0.1, ge=0)
     """Sum of ‖update‖ / ‖weights‖ over the steps, of the median matrix, before which a loss that
-    does not fall is no finding: a hundred steps at the usual 1e-3. Counts where the lines have
+    does not fall is not reported: a hundred steps at the usual 1e-3. Used if the lines contain
     it."""
 
     rise: FiniteFloat = Field(default=0.05, gt=0)
-    """Share by which the loss may be above its first value, while each of the last lines is, by
-    more than its noise. (Debugger's increase_threshold_percent is 5 %, too.)"""
+    """Share by which the loss may be above its first value before each of the recent lines
+    exceeding it, by more than its noise, is reported. (Debugger's increase_threshold_percent is
+    also 5 %.)"""
 
     regained: FiniteFloat = Field(default=0.5, gt=0)
-    """Share of what the loss had fallen by that it may rise again, if that is a fall by ``share``
-    in itself."""
+    """Share of the loss's fall by which it may rise again, if that rise is at least ``share``
+    itself."""
 
 
 def check(history: History, settings: LossNotFalling, plan: Plan) -> Finding | None:
-    """The share that the loss fell by is too small; or the share that it rose again too large."""
+    """Return a finding if the loss fell by too small a share, or rose again by too large a one."""
     lines, count = history.lines, settings.lines
     if len(lines) < 2 * count or not history.warm(count, plan):
         return None
@@ -77,15 +78,15 @@ def check(history: History, settings: LossNotFalling, plan: Plan) -> Finding | N
     found = _above(lines[0]["loss"], late, settings, plan)
     if found is None and not plan.fine_tuning:
         found = _not_fallen(lines, settings, plan)
-    if found or len(lines) % (count // 2):  # all blocks are looked through: not each time
+    if found or len(lines) % (count // 2):  # all blocks are searched, so not at each line
         return found
     return _risen([line["loss"] for line in lines], settings)
 
 
 def _above(first: float, late: list[float], settings: LossNotFalling, plan: Plan) -> Finding | None:
-    """The share by which the loss is above its first value."""
+    """Return a finding with the share by which the loss is above its first value."""
     share = (fmean(late) - first) / (abs(first) or 1.0)
-    # The loss of fresh weights is that of chance; a base's may be low in one line as in any other.
+    # The loss of fresh weights is that of chance; a base model's may be low in any single line.
     sure = SURE_OF_RISE if plan.fine_tuning else SURE
     rise = fmean(late) - first
     if share <= settings.rise or min(late) <= first or rise < sure * _noise(late):
@@ -100,14 +101,12 @@ def _above(first: float, late: list[float], settings: LossNotFalling, plan: Plan
 
 
 def _noise(values: list[float]) -> float:
-    """Their standard deviation about a trend: by each one's difference from the next (von Neumann
-    et al. 1941).
-    """
+    """Return the standard deviation about a trend, by differences (von Neumann et al. 1941)."""
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
 def _not_fallen(lines: list[Line], settings: LossNotFalling, plan: Plan) -> Finding | None:
-    """The share that the loss fell by, where that is too little for certain."""
+    """Return a finding with the share by which the loss fell, if that is certainly too small."""
     count = len(lines) // 2
     early = [line["loss"] for line in lines[: min(count, EARLY)]]
     late = [line["loss"] for line in lines[-min(count, LATE) :]]
@@ -134,7 +133,7 @@ def _not_fallen(lines: list[Line], settings: LossNotFalling, plan: Plan) -> Find
 
 
 def underway(lines: list[Line], enough: float, planned: int) -> bool:
-    """Whether the weights move, and are not yet where the loss should show it."""
+    """Return whether the weights move, but not yet far enough for the loss to show it."""
     ratios = [line["update_ratio"] for line in lines if "update_ratio" in line]
     if not ratios or max(ratios) < STILL or planned and max(ratios) * planned < NEVER:
         return False
@@ -142,7 +141,7 @@ def underway(lines: list[Line], enough: float, planned: int) -> bool:
 
 
 def falls_steadily(losses: list[float]) -> bool:
-    """Whether the slope of a straight line through them is below 0, by ``SURE`` standard errors."""
+    """Return whether a line fitted to the losses falls, by ``SURE`` standard errors."""
     if len(losses) < 3:
         return False
     slope, begin = linear_regression(range(len(losses)), losses)
@@ -152,14 +151,14 @@ def falls_steadily(losses: list[float]) -> bool:
 
 
 def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
-    """(how much lower the late ones' mean is, its standard error)."""
-    # By the late ones' noise: a loss that falls within the first lines spreads there for that.
+    """Return (how much lower the late mean is, its standard error)."""
+    # Uses the late losses' noise: early losses also spread because they fall.
     spread = max(stdev(late), 1e-12 * abs(fmean(late)), 1e-300)
     return fmean(early) - fmean(late), spread * sqrt(1 / len(early) + 1 / len(late))
 
 
 def _risen(losses: list[float], settings: LossNotFalling) -> Finding | None:
-    """The share that was lost of what the loss had fallen by, down to its lowest block."""
+    """Return a finding with the share of the loss's fall, to its lowest block, that was lost."""
     count = settings.lines
     blocks = [fmean(losses[at : at + count]) for at in range(0, len(losses) - count, count)]
     late, best = losses[-count:], min(blocks)

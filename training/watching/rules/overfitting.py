@@ -1,9 +1,9 @@
 """Validation gets worse while training gets better (Debugger: Overfit).
 
 The generalisation loss of Prechelt 1998, "Early Stopping, But When?": how far the validation loss
-is above its lowest value so far. A slow one is stopped at there by classes GL 1 to 5 %. That the
-training loss falls meanwhile has to be more than its noise, of which every line has some; and so
-has the rise: the lowest of many looks is low by chance, too, all the more of a loss near 0.
+is above its lowest value so far; the paper stops at 1 to 5 % (classes GL1 to GL5). The
+training loss's fall meanwhile has to exceed its noise, which every line has; and so
+has the rise: the lowest of many validations is also low by chance, especially near 0.
 """
 
 from bisect import bisect_right
@@ -18,10 +18,10 @@ SURE = 2.0
 """Standard errors by which the training loss has to fall."""
 
 SWINGS = 3.0
-"""Standard deviations of a look by which the validation loss has to rise."""
+"""Standard deviations of a validation by which the validation loss has to rise."""
 
 RECENT = 20
-"""Looks that say what those are, at most."""
+"""Largest number of validations from which those are estimated."""
 
 NORMAL = 0.6745
 """Median of a normal distribution's absolute values, in standard deviations."""
@@ -31,15 +31,15 @@ class Overfitting(RuleSettings):
     """The validation loss rises while the training loss falls."""
 
     rise: FiniteFloat = Field(default=0.05, gt=0)
-    """Share by which the validation loss may be above its lowest, or what it swings by from look to
-    look, where that is more."""
+    """Share by which the validation loss may exceed its lowest value, or its fluctuation between
+    validations if that is more."""
 
     looks: int = Field(default=3, ge=1)
-    """Looks at the validation split, one after the other, in which it is."""
+    """Consecutive validations in which it must be exceeded."""
 
 
 def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None:
-    """How far the validation loss is above its lowest, in each of the last looks."""
+    """Return a finding for how far each recent validation loss exceeds the lowest."""
     looks, count = history.validations, settings.looks
     if len(looks) <= count or not history.lines:
         return None
@@ -65,9 +65,9 @@ def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None
 
 
 def _swing(losses: list[float]) -> float:
-    """The standard deviation of the last looks about a smooth curve: of second differences, whose
-    variance is six times that of what they are made of; by their median, since the first are
-    steep.
+    """Return the standard deviation of the last validations about a smooth curve, from second
+    differences, whose variance is six times that of their terms; by their median, since the
+    first are steep.
     """
     last = losses[-RECENT:]
     bends = [abs(a - 2 * b + c) for a, b, c in zip(last, last[1:], last[2:], strict=False)]
@@ -75,7 +75,7 @@ def _swing(losses: list[float]) -> float:
 
 
 def _between(history: History, after: float, until: float) -> list[float]:
-    """The training losses of the lines of these steps."""
+    """Return the training losses of the lines between these steps."""
 
     def place(step: float) -> int:
         return bisect_right(history.lines, step, key=lambda line: line["step"])
@@ -84,7 +84,7 @@ def _between(history: History, after: float, until: float) -> list[float]:
 
 
 def _fall(before: list[float], now: list[float]) -> float:
-    """By how many standard errors the mean fell (Welch 1947)."""
+    """Return by how many standard errors the mean fell (Welch 1947)."""
     error = sqrt(variance(before) / len(before) + variance(now) / len(now))
     return (fmean(before) - fmean(now)) / max(error, 1e-12)
 

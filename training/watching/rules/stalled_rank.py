@@ -1,7 +1,7 @@
 """One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
 
-A rank that does not come at all ends the job (``training.watching.watchdog``); who is slow, in
-what, and what to look at there stands in a line of ``training.watching.step_progress`` beside
+A rank that does not come at all ends the job (``training.watching.watchdog``); which rank is slow,
+in what, and what to check there is in a line of ``training.watching.step_progress`` beside
 this one.
 """
 
@@ -13,36 +13,36 @@ from pydantic import Field, FiniteFloat
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RATIO = 1.25
-"""A rank is slow where its own work takes so many times the median. Means over a line's steps of
-equal ranks differ by 10 % at most (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so a rank
-of two is above it by chance in 6 % of the lines, of many in 1.3 %."""
+"""A rank is slow if its own work takes this multiple of the median. Means over a line's steps of
+equal ranks differ by at most 10 % (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so one of
+two ranks is above it by chance in 6 % of the lines, one of many in 1.3 %."""
 
 LINES, OF = 6, 8
-"""It is named where it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines of
-two ranks (28 × 2 × 0.057⁶), and rarer among more. One long step (a checkpoint, a page that was
-swapped out, a batch of long samples) is not what is looked for."""
+"""A rank is named if it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines
+of two ranks (28 × 2 × 0.057⁶), more rarely among more. A single long step (a checkpoint, a page
+that was swapped out, a batch of long samples) is not reported."""
 
 
 WINDOW = 100
-"""Lines whose waiting is added up: a busy machine has a rank that is slow for some lines, and on a
+"""Lines whose waiting is summed: on a busy machine some rank is slow for some lines, and on a
 laptop all ranks share one."""
 
 
 class StalledRank(RuleSettings):
-    """The same rank is slower than the others, persistently."""
+    """The same rank is persistently slower than the others."""
 
     ratio: FiniteFloat = Field(default=RATIO, gt=1)
-    """Its own work's time over the median's (``training.watching.step_progress``)."""
+    """The rank's own work time divided by the median's (``training.watching.step_progress``)."""
 
     lines: int = Field(default=LINES, ge=1)
-    """Lines of the last 8 in which it is slower by so much."""
+    """Number of the last 8 lines in which it must be that slow."""
 
     seconds: FiniteFloat = Field(default=10.0, ge=0)
-    """Seconds that the others have waited for it in the last 100 lines, at least."""
+    """Least time that the others have waited for it in the last 100 lines, in seconds."""
 
 
 def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None:
-    """The slowest rank's ratio, the lowest of the lines in which it is too large."""
+    """Return a finding with the slowest rank's lowest ratio among its slow lines."""
     slow = [
         (int(line["straggler_rank"]), line["straggler_ratio"])
         for line in history.lines[-OF:]
@@ -68,7 +68,7 @@ def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None
 
 
 def _waited(history: History, rank: int, ratio: float) -> float:
-    """Seconds of the last lines in which the others stood still, if all of a step is own work."""
+    """Return the seconds that the others waited in the last lines, if a step is all own work."""
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):
         if line.get("straggler_rank") == rank and line.get("straggler_ratio", 0) >= ratio:

@@ -1,11 +1,12 @@
 """Some steps take far longer than the others (Debugger: StepOutlier).
 
 Debugger counts steps beyond three standard deviations, ten of them; but outliers widen the very
-deviation. Here it is times the median, and what they cost counts besides: of outliers that cost
-nothing nobody need hear. Outliers in lines that follow each other are one moment, in which the
-machine was busy with something else; a fault of the training or of its machine comes again and
-again, so moments are counted, and wanted in each part of the window. Saving a checkpoint is not
-counted, and a step of longer samples may take longer in proportion: what is usual is for its units.
+deviation. Here the limit is a multiple of the median, and the cost counts, too: outliers that cost
+nothing are not worth reporting. Outliers in consecutive lines are one moment, in which the
+machine was busy with something else; a fault of the training or machine recurs, so
+moments are counted, and must occur in each part of the window. Saving a checkpoint is not
+counted, and a step of longer samples may take longer in proportion: the usual time is for its
+units.
 """
 
 from itertools import pairwise
@@ -16,35 +17,35 @@ from pydantic import Field, FiniteFloat
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 LINES = 100
-"""That are looked at."""
+"""Recent log lines examined."""
 
 LEAST = 20
-"""Without which it is not known what is usual."""
+"""Minimum lines for a baseline."""
 
 PARTS = 4
-"""Equal parts of those lines, each of which has to have an outlier."""
+"""Number of equal parts of those lines, each of which must have an outlier."""
 
 
 class StepOutliers(RuleSettings):
     """Single steps take many times as long as the others, and cost time."""
 
     times: FiniteFloat = Field(default=3.0, gt=1)
-    """A line is an outlier whose step takes so many times the median's of the last 100 lines; of
-    more units than is usual, so many times the more."""
+    """Multiple of the median step time of the last 100 lines above which a line is an outlier; for
+    steps with more units than usual it is scaled up accordingly."""
 
     count: int = Field(default=10, ge=1)
-    """Outliers among the last 100 lines; of those that follow each other one counts. (Debugger's
-    n_outliers is 10, too.)"""
+    """Outliers among the last 100 lines; consecutive ones count once. (Debugger's n_outliers is
+    also 10.)"""
 
     share: FiniteFloat = Field(default=0.2, gt=0, lt=1)
-    """Share of the time that they cost in all."""
+    """Share of the total time that they cost."""
 
     seconds: FiniteFloat = Field(default=30.0, ge=0)
-    """Seconds that they cost among the last 100 lines, at least."""
+    """Least time that they cost among the last 100 lines, in seconds."""
 
 
 def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | None:
-    """The share of the time that outliers take beyond a usual step."""
+    """Return a finding with the share of the time that outliers take beyond a usual step."""
     taken = [
         (
             line["step_seconds"] - line.get("checkpoint_seconds", 0),
@@ -79,12 +80,12 @@ def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | Non
 
 
 def moments(where: list[int]) -> int:
-    """How many runs of consecutive places there are in these, which rise."""
+    """Return the number of runs of consecutive places; ``where`` ascends."""
     return sum(1 for at, place in enumerate(where) if not at or place > where[at - 1] + 1)
 
 
 def throughout(where: list[int], lines: int) -> bool:
-    """Whether each of the ``PARTS`` of so many lines has one of these places."""
+    """Return whether each of the ``PARTS`` equal parts of the lines has one of these places."""
     return len({place * PARTS // lines for place in where}) == PARTS
 
 

@@ -1,1 +1,1 @@
-"""Classification of images: decoded and augmented in the loader's threads, a small ResNet."""
+"""Image classification with a small ResNet; the loader's threads decode and augment."""

@@ -1,4 +1,4 @@
-"""What a model must beat: a logistic regression on a few pixels, and the classes' shares."""
+"""Baselines that a model must beat: a logistic regression on a few pixels, and the class shares."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from trainyard.common.errors import TrainingError
 log = logging.getLogger(__name__)
 
 SIDE = 16
-"""Pixels along each side of the image that the regression sees, if it has as many; in grey."""
+"""Pixels along each side of the grey image that the regression sees, at most the image's own."""
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
 HELD_OUT_EVERY = 5
 MAX_ITERATIONS = 1000
@@ -59,19 +59,19 @@ def fitted(
 
 
 def rows(config: ImageConfig, samples: Samples) -> np.ndarray:
-    """What the regression sees of images, float64 (n, pixels), 0 to 1."""
+    """Return the regression's inputs for images, float64 (n, pixels), 0 to 1."""
     found = [pixels(sample["image"].tobytes(), config, None) for sample in split(samples)]
     return np.stack(found).reshape(len(found), -1) / 255
 
 
 def _logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray:
-    """Of two classes scikit-learn gives one logit, that of the second."""
+    """Return a logit per class; for two classes scikit-learn gives only that of the second."""
     found = model.decision_function(design)
     return found if found.ndim == 2 else np.stack((np.zeros_like(found), found), axis=1)
 
 
 def _best_strength(design: np.ndarray, targets: np.ndarray) -> float:
-    """The one of STRENGTHS that predicts a held-out fifth best."""
+    """Return the value of STRENGTHS that predicts a held-out fifth best."""
     held = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if len(np.unique(targets[~held])) < len(np.unique(targets)):
         log.warning("%d images are too few to choose C on: it is 1", len(targets))
@@ -91,7 +91,7 @@ def _fit(design: np.ndarray, targets: np.ndarray, strength: float) -> LogisticRe
     model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS)
     model.fit(design, targets)
     if model.n_iter_.max() >= MAX_ITERATIONS:
-        # Half a baseline is easy to beat: the gate must not see it.
+        # A baseline that has not converged is easy to beat: the gate must not use it.
         raise TrainingError(
             f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
             "iterations; lower evaluate.baseline_units"

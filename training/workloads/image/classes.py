@@ -1,4 +1,4 @@
-"""The classes, learned from the training split; they travel with the model as classes.json."""
+"""The classes, learned from the training split; stored with the model as classes.json."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ FILE = "classes.json"
 
 
 def labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Label → images, from the statistics of units."""
+    """Return label → number of images, from the statistics of units."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part["labels"])
@@ -30,14 +30,14 @@ class Classes:
 
     names: tuple[str, ...]
     counts: tuple[int, ...]
-    """Images of each in the training split."""
+    """Number of images of each class in the training split."""
 
     @classmethod
     def of(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
-        """Whole numbers by their size, other labels by their letters.
+        """Create the classes; whole-number labels are sorted by value, others alphabetically.
 
         Raises:
-            TrainingError: there are fewer than two.
+            TrainingError: there are fewer than two classes.
         """
         found = labels(parts)
         if len(found) < 2:
@@ -51,7 +51,7 @@ class Classes:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises: DataError: the file is damaged."""
+        """Read the classes from a file. Raises: DataError: the file is damaged."""
         try:
             tree = json.loads(path.read_bytes())
             return cls(tuple(map(str, tree["names"])), tuple(map(int, tree["counts"])))
@@ -59,23 +59,23 @@ class Classes:
             raise DataError(f"{path}: is damaged ({error!r}); train the model again") from None
 
     def content(self) -> bytes:
-        """What classes.json holds."""
+        """Return the content of classes.json."""
         tree = {"names": self.names, "counts": self.counts}
         return json.dumps(tree, indent=1, ensure_ascii=False).encode()
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """Hash of a label, as samples have it → its logit."""
+        """Hash of a label, as stored in samples → index of its logit."""
         codes = value_hashes(list(self.names)).tolist()
         return {code: number for number, code in enumerate(codes)}
 
     @property
     def shares(self) -> np.ndarray:
-        """Of the training split's images, float64 (classes,)."""
+        """Share of each class in the training split's images, float64 (classes,)."""
         return np.array(self.counts) / sum(self.counts)
 
     def check(self, parts: Iterable[Mapping[str, Any]]) -> None:
-        """Raises: DataError: a split has labels that the model cannot answer."""
+        """Check a split's labels. Raises: DataError: the model cannot predict some of them."""
         if unknown := sorted(labels(parts).keys() - set(self.names)):
             raise DataError(
                 f"the test split has labels that no training image has: {', '.join(unknown[:10])}; "

@@ -15,11 +15,13 @@ class ImageConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     image: str = "bytes"
-    """Column of the encoded images: JPEG, PNG, WebP and what else Pillow reads. bytes: the files of
-    a folder; jpg;png: members of WebDataset's archives; a column of Parquet or JSON Lines."""
+    """Column of the encoded images: JPEG, PNG, WebP and other formats that Pillow reads. bytes: the
+    files of a folder; jpg;png: members of WebDataset's archives; otherwise a column of Parquet or
+    JSON Lines."""
 
     label: str = "label"
-    """Column of the class. label: the first folder of a file; cls: a member of an archive."""
+    """Column of the class. label: the first folder in a file's path; cls: a member of an
+    archive."""
 
     size: int = Field(default=224, ge=8, le=1024)
     """Width and height, in pixels, at which the model sees an image."""
@@ -28,28 +30,28 @@ class ImageConfig(BaseModel):
     """3: colours (RGB); 1: grey."""
 
     crop_area: tuple[Share, Share] = (0.08, 1.0)
-    """In training, the part of an image's area that is cut out and scaled to size, from and to
-    (Szegedy et al. 2015). (1, 1): the largest part of the ratio that is drawn."""
+    """Range of the share of an image's area that is cut out and scaled to size in training (Szegedy
+    et al. 2015). (1, 1): the largest part with the drawn ratio."""
 
     crop_ratio: Annotated[FiniteFloat, Field(ge=1, le=4)] = 4 / 3
-    """In training, how much wider than high, or higher than wide, that part is at most."""
+    """Largest ratio of the longer to the shorter side of that part."""
 
     flip: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.5
-    """In training, share of the images that are mirrored, left to right. 0 for digits and text."""
+    """Share of the images that are mirrored left to right in training. 0 for digits and text."""
 
     evaluated_part: Share = 0.875
-    """In evaluation, the part of the shorter side that is cut out of an image's middle."""
+    """Share of the shorter side that is cut out of an image's middle in evaluation."""
 
     depths: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(2, 2, 2, 2), min_length=1)
-    """Residual blocks of each stage; each further one halves width and height. (2, 2, 2, 2) is
-    ResNet-18's."""
+    """Residual blocks of each stage; each further stage halves width and height. (2, 2, 2, 2) is
+    ResNet-18."""
 
     width: int = Field(default=64, ge=16, multiple_of=16)
     """Channels of the first stage; each further stage has twice as many."""
 
     stem: Literal["large", "small"] = "large"
     """large: images shrink to a quarter before the first stage (ResNet's own). small: they do not;
-    for images of up to some 64 pixels."""
+    for images of up to about 64 pixels."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -1,4 +1,4 @@
-"""Records to samples: an image as it is encoded, and the hash of its label."""
+"""Turns records into samples: an image in its encoded form, and the hash of its label."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 READ = 64  # images at a time where no model sees them
 
 IMAGE = {"image": Field(dtype="uint8", shape=None)}
-"""The field by which images are told apart, whatever their labels are."""
+"""The field that identifies an image, whatever its label is."""
 
 
 class Packing:
     """See ``training.workloads.Packing``; a sample is an image.
 
-    Images are stored as they are encoded, so a dataset is as large as its files, and a crop is cut
-    out of all pixels. Equal images are duplicates whatever their labels. One that cannot be decoded
-    to its end is quarantined.
+    Images are stored encoded, so a dataset is as large as its files, and a crop is cut
+    out of all pixels. Equal images are duplicates whatever their labels. An image that cannot be
+    decoded completely is quarantined.
     """
 
     def __init__(self, config: ImageConfig, assets: Path | None) -> None:
@@ -44,11 +44,12 @@ class Packing:
             "image": Field(dtype="uint8", shape=None),
             "label": Field(dtype="int64"),
         }
-        # Not the columns' names: the same images are the same dataset, whatever they came in.
+        # Without the columns' names: the same images are the same dataset, whatever the columns'
+        # names.
         self.info: dict[str, Any] = {}
 
     def files(self) -> Mapping[str, bytes]:
-        """None: the classes are learned from the training split's statistics."""
+        """Return no files: the classes are learned from the training split's statistics."""
         return {}
 
     @property
@@ -57,7 +58,7 @@ class Packing:
         return {"example": Field(dtype="int64")}
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
-        """Images, whatever their labels are."""
+        """Yield a hash per image, whatever its label."""
         for passage in dataset.stream(READ):
             yield {"example": sample_hashes(passage.samples, IMAGE)}
 
@@ -66,14 +67,14 @@ class Packing:
 
 
 class ImagePacker:
-    """Every image is a sample of its own; nothing waits for ``flush``."""
+    """Makes each image a sample; nothing waits for ``flush``."""
 
     def __init__(self, config: ImageConfig) -> None:
         self._config, self._codes = config, Codes()
         self._labels: Counter[str] = Counter()
 
     def add(self, records: pa.RecordBatch) -> Samples:
-        """One sample a record."""
+        """Return one sample per record."""
         labels = self._codes.of(self._config.label, records.column(self._config.label))
         counts = np.bincount(labels.index, minlength=len(labels.codes))
         for value, count in zip(labels.values.to_pylist(), counts.tolist(), strict=True):
@@ -86,7 +87,7 @@ class ImagePacker:
         return {"image": values, "image_offsets": ends - ends[0], "label": labels.hashes}
 
     def flush(self) -> Samples:
-        """Nothing."""
+        """Return no samples."""
         return {
             "image": np.empty(0, np.uint8),
             "image_offsets": np.zeros(1, np.int64),
@@ -94,5 +95,5 @@ class ImagePacker:
         }
 
     def statistics(self) -> dict[str, Any]:
-        """How many images each label has."""
+        """Return the number of images of each label."""
         return {"labels": dict(sorted(self._labels.items()))}

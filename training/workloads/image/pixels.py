@@ -11,17 +11,17 @@ from PIL import Image, UnidentifiedImageError
 from training.workloads.image.config import ImageConfig
 
 TRIES = 10
-"""To draw a part that lies inside the image, before the middle is taken."""
+"""Attempts to draw a crop inside the image before the middle is used."""
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-"""More pixels than an image of a few bytes should have (``Image.MAX_IMAGE_PIXELS``)."""
+"""Pillow's errors for images with far more pixels than plausible (``Image.MAX_IMAGE_PIXELS``)."""
 
 Box = tuple[float, float, float, float]
-"""Left, upper, right, lower, in pixels."""
+"""Left, upper, right, lower edge, in pixels."""
 
 
 def refuse(content: bytes) -> str | None:
-    """Why an image is of no use; None when it can be decoded to its end."""
+    """Return why an image cannot be decoded completely; None if it can."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -29,14 +29,14 @@ def refuse(content: bytes) -> str | None:
                 image.draft("L", (1, 1))  # a JPEG at an eighth of its size, if it is one
                 image.load()
     except UnidentifiedImageError:
-        return f"is no image: its first bytes are {content[:8]!r}"
+        return f"is not an image: its first bytes are {content[:8]!r}"
     except (*BOMBS, OSError, ValueError, SyntaxError, EOFError) as error:
         return f"is an image that cannot be decoded: {error}"
     return None
 
 
 def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
-    """uint8 (size, size, channels): a part drawn from ``seed``, or the image's middle without one.
+    """Return uint8 (size, size, channels): a crop drawn from ``seed``, or without one the middle.
 
     Raises:
         OSError: the image cannot be decoded.
@@ -46,7 +46,7 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
         draw = None if seed is None else random.Random(seed)
         whole = image.size
         box = middle(whole, config) if draw is None else part(whole, config, draw)
-        # A JPEG is decoded at a half, quarter or eighth, as long as the part has enough pixels.
+        # A JPEG is decoded at a half, quarter or eighth, if the crop still has enough pixels.
         scale = min(size / (box[2] - box[0]), size / (box[3] - box[1]))
         image.draft(mode, (math.ceil(whole[0] * scale), math.ceil(whole[1] * scale)))
         x, y = image.width / whole[0], image.height / whole[1]
@@ -59,14 +59,17 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
 
 
 def middle(whole: tuple[int, int], config: ImageConfig) -> Box:
-    """The square in the middle that an evaluation sees."""
+    """Return the square in the middle that an evaluation uses."""
     side = min(whole) * config.evaluated_part
     left, upper = (whole[0] - side) / 2, (whole[1] - side) / 2
     return left, upper, left + side, upper + side
 
 
 def part(whole: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
-    """A part of some area and ratio (Szegedy et al. 2015, "Going deeper with convolutions")."""
+    """Draw a crop of random area and ratio.
+
+    As in Szegedy et al. 2015, "Going deeper with convolutions".
+    """
     width, height = whole
     ratios = -math.log(config.crop_ratio), math.log(config.crop_ratio)
     for _ in range(TRIES):

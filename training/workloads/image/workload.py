@@ -29,7 +29,7 @@ from trainyard.common.errors import DataError, TrainingError
 def answer(
     config: ImageConfig, classes: Classes, model: nn.Module, request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``label``, the likeliest class, and ``probabilities`` of all.
+    """Return ``label``, the likeliest class, and ``probabilities`` of all classes.
 
     Raises:
         DataError: the request holds no image.
@@ -56,7 +56,7 @@ def answer(
 AT_ONCE = 64  # images that are scored together
 
 UNKNOWN = -1
-"""The class of an image whose label no training image has: its loss does not count."""
+"""Class of an image whose label no training image has: its loss does not count."""
 
 
 class Workload(Simple):
@@ -71,7 +71,7 @@ class Workload(Simple):
 
     @property
     def classes(self) -> Classes:
-        """Raises: TrainingError: none were learned yet, and none travelled with the model."""
+        """The learned classes. Raises: TrainingError: none learned or stored with the model."""
         if self._classes is None:
             raise TrainingError(
                 f"{FILE}: is missing beside the model, so its classes are not known; train it again"
@@ -79,18 +79,18 @@ class Workload(Simple):
         return self._classes
 
     def fit(self, train: Dataset) -> None:
-        """The classes, from the manifests' statistics alone."""
+        """Learn the classes from the manifests' statistics alone."""
         self._classes = Classes.of(train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
-        """classes.json."""
+        """Return classes.json."""
         return {FILE: self.classes.content()}
 
     def model(self) -> nn.Module:
         return ResNet(self.config, len(self.classes.names))
 
     def prepare(self, sample: Mapping[str, np.ndarray], seed: int | None) -> Mapping[str, Any]:
-        """``pixels`` uint8 (size, size, channels), and ``target``, the class's number."""
+        """Return ``pixels`` uint8 (size, size, channels), and ``target``, the class's number."""
         content = sample["image"].tobytes()
         try:
             found = pixels(content, self.config, seed)
@@ -104,18 +104,18 @@ class Workload(Simple):
         return {"pixels": found, "target": np.int64(target)}
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The number of images of known classes."""
+        """Return the number of images of known classes."""
         return (batch["target"] != UNKNOWN).sum()
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         return (batch["pixels"],)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Cross-entropy in nats, summed over the images."""
+        """Return the cross-entropy in nats, summed over the images."""
         return F.cross_entropy(logits, batch["target"], reduction="sum", ignore_index=UNKNOWN)
 
     def flops(self, model: nn.Module) -> float:
-        """Forward and backward of an image: three times what torch counts in a forward pass."""
+        """Return the operations per image: three times torch's count of a forward pass."""
         device = next(model.parameters()).device
         size, channels = self.config.size, self.config.channels
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -123,7 +123,7 @@ class Workload(Simple):
         return 3.0 * counter.get_total_flops()
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The residual blocks."""
+        """Return the residual blocks."""
         assert isinstance(model, ResNet)
         return list(model.blocks)
 
@@ -134,7 +134,7 @@ class Workload(Simple):
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """A row is an image; slices are its label, and ``source``, the folder it lay in."""
+        """Yield a row per image; slices are its label, and ``source``, its folder."""
         device = next(model.parameters()).device
         preparation = Preparation.of(self)
 
@@ -148,27 +148,27 @@ class Workload(Simple):
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
     ) -> Mapping[str, Iterator[Block]]:
-        """A logistic regression on a few grey pixels, and the classes' shares."""
+        """Return rows of a logistic regression on a few grey pixels, and of the class shares."""
         found = baselines.fitted(self.config, self.classes, train, limit)
         return {name: self._scored(logits, test, ()) for name, logits in found.items()}
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """The same, over all images."""
+        """Return the baselines' metrics over all images."""
         found = {
             name: self.metrics(blocks)
             for name, blocks in self.baseline_scores(train, test, limit).items()
         }
         return {
-            name: {metric: told["value"] for metric, told in metrics.items()}
+            name: {metric: entry["value"] for metric, entry in metrics.items()}
             for name, metrics in found.items()
         }
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
-        """Images, whatever their labels are."""
+        """Yield a hash per image, whatever its label."""
         return self.packing.examples(dataset)
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The class of an image in base64, and how likely each is."""
+        """Return the class of an image given in base64, and the probability of each class."""
         return answer(self.config, self.classes, model, request)
 
     def _scored(
@@ -199,8 +199,8 @@ class Workload(Simple):
 
 
 def columns(logits: np.ndarray, targets: np.ndarray) -> Block:
-    """The columns of images, from logits (n, classes): −ln p(class) in nats, and whether the
-    likeliest class is it.
+    """Return columns from logits (n, classes): −ln p(class) in nats, and whether it is
+    likeliest.
     """
     highest = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
@@ -222,14 +222,14 @@ GROUP = 16  # channels that are normalised together (Wu & He 2018, table 3)
 
 
 class Norm(nn.GroupNorm):
-    """Group normalisation that can be trained where all that is before it is frozen.
+    """Group normalisation that can be trained even if everything before it is frozen.
 
-    torch 2.13 ends with a segmentation fault there: on a CPU, in the backward pass, if channels
-    come last in the input and it needs no gradient, in any type.
+    torch 2.13's own crashes with a segmentation fault there: on a CPU, in the backward pass, if
+    channels come last in the input and it needs no gradient, in any type.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """(n, channels, h, w) → the same."""
+        """Normalise (n, channels, h, w)."""
         faults = torch.is_grad_enabled() and not input.requires_grad and input.device.type == "cpu"
         return super().forward(input.contiguous() if faults else input)
 
@@ -245,7 +245,7 @@ class Residual(nn.Module):
         self.second_norm = Norm(outside // GROUP, outside)
         same = inside == outside and stride == 1
         self.shortcut = None if same else nn.Conv2d(inside, outside, 1, stride, bias=False)
-        nn.init.zeros_(self.second_norm.weight)  # at first it is its shortcut (Goyal et al. 2017)
+        nn.init.zeros_(self.second_norm.weight)  # begins as its shortcut (Goyal et al. 2017)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.first_norm(self.first(x)))
@@ -254,10 +254,10 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """pixels (n, size, size, channels) uint8 → logits (n, classes).
+    """Maps pixels (n, size, size, channels) uint8 to logits (n, classes).
 
-    Channels come last in memory all the way through, as the pixels do and as GPUs' convolutions
-    want them.
+    Channels are last in memory throughout, as in the pixels and as GPUs' convolutions
+    prefer.
     """
 
     def __init__(self, config: ImageConfig, classes: int) -> None:

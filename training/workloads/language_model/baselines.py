@@ -1,4 +1,4 @@
-"""What a model must beat to have learned anything: token frequencies, and frequencies of pairs."""
+"""Baselines that a model must beat: token frequencies, and frequencies of pairs."""
 
 import numpy as np
 
@@ -14,12 +14,12 @@ class Bigram:
     """Unigram and bigram probabilities from counts.
 
     unigram: p(b) = (c(b) + 1) / (N + V), Laplace's rule. bigram: p(b | a) = (c(ab) + k p(b)) /
-    (c(a) + k), the mean under a Dirichlet prior around the unigram (MacKay & Peto 1995); k is the
-    one of CONCENTRATIONS that predicts the last tenth of the training tokens best.
+    (c(a) + k), the mean under a Dirichlet prior around the unigram (MacKay & Peto 1995); k is
+    the value in CONCENTRATIONS that predicts the last tenth of the training tokens best.
     """
 
     def __init__(self, tokens: np.ndarray, vocabulary: int) -> None:
-        """``tokens``: samples of shape (n, width) that the counts are taken from."""
+        """Count; ``tokens``: samples of shape (n, width)."""
         self._vocabulary = vocabulary
         held_out = max(1, len(tokens) // 10)
         self._count(tokens[:-held_out] if len(tokens) > 1 else tokens)
@@ -27,15 +27,15 @@ class Bigram:
         self._count(tokens)
 
     def unigram(self, targets: np.ndarray) -> np.ndarray:
-        """−ln p(target) for targets of any shape."""
+        """Return −ln p(target) for targets of any shape."""
         return -np.log(self._unigram[targets])
 
     def bigram(self, previous: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """−ln p(target | previous) for arrays of one shape."""
+        """Return −ln p(target | previous) for arrays of the same shape."""
         return self._bigram(previous, targets, self.concentration)
 
     def likeliest(self, previous: np.ndarray) -> np.ndarray:
-        """The likeliest token after each of ``previous``."""
+        """Return the likeliest token after each of ``previous``."""
         return self._best[previous]
 
     def _count(self, tokens: np.ndarray) -> None:
@@ -46,7 +46,7 @@ class Bigram:
         frequency = np.bincount(targets.ravel(), minlength=self._vocabulary)
         self._unigram = (frequency + 1) / (targets.size + self._vocabulary)
         self.commonest = int(frequency.argmax())
-        order = np.argsort(counts, kind="stable")  # the most frequent pair is written last
+        order = np.argsort(counts, kind="stable")  # so the most frequent pair is written last
         self._best = np.full(self._vocabulary, self.commonest)
         self._best[pairs[order] // self._vocabulary] = pairs[order] % self._vocabulary
 
@@ -63,7 +63,7 @@ class Bigram:
 def evaluate(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
-    """``unigram`` and ``bigram`` → metric → value, counted on at most ``limit`` train tokens."""
+    """Return ``unigram`` and ``bigram`` → metric → value, from at most ``limit`` train tokens."""
     model = Bigram(_first(train, limit), tokenizer.size)
 
     def unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +82,7 @@ def evaluate(
 
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:
-    """Whole samples from the front of the dataset, at least one, ``limit`` tokens at most."""
+    """Return samples from the dataset's front: at least one, at most ``limit`` tokens."""
     [width] = dataset.fields["tokens"].shape
     count = min(len(dataset), max(1, limit // width))
     return dataset.read(np.arange(count))["tokens"]

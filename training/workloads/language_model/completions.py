@@ -1,12 +1,12 @@
-"""Supervised fine-tuning: prompts with their completions, and only these are predicted.
+"""Supervised fine-tuning: prompts with their completions; only the completions are predicted.
 
-A sample holds prompt, completion and the end token, filled up with end tokens; ``counted`` says
-which targets cost anything: the completion's tokens and the end behind them. Nothing attends
-across examples: there is one a sample, or, where attention keeps to its own document, as many as
-have room, in their order.
+A sample holds prompt, completion and the end token, padded with end tokens; ``counted`` marks
+the targets that have a loss: the completion's tokens and the end behind them. Nothing attends
+across examples: a sample has one, or, if attention is limited to documents, as many as
+fit, in their order.
 
-What is too long for the context loses the beginning of its prompt; a completion that is too long
-by itself keeps the last token of its prompt and loses its own end.
+An example too long for the context loses the beginning of its prompt; a completion that is too long
+on its own keeps the last token of its prompt and loses its own end.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 COLUMNS = {"prompt": Column("text"), "completion": Column("text")}
 COUNTED = "counted"
-"""The field of a sample: uint8 (context_length,), 1 for each target that counts."""
+"""Field of a sample: uint8 (context_length,), 1 for each target that counts."""
 
 
 class CompletionPacker:
-    """Each record becomes a sample of its own; with ``together`` they share samples."""
+    """Makes each record a sample; with ``together`` several records share a sample."""
 
     def __init__(self, tokenizer: Tokenizer, width: int, dtype: str, *, together: bool) -> None:
         self._tokenizer, self._width, self._dtype = tokenizer, width, dtype
@@ -38,7 +38,7 @@ class CompletionPacker:
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, records: "pa.RecordBatch") -> Samples:
-        """The samples of these records' ``prompt`` and ``completion``."""
+        """Add records with ``prompt`` and ``completion``; return the samples that are complete."""
         prompts, completions = (
             self._split(records.column(name)) for name in ("prompt", "completion")
         )
@@ -54,11 +54,11 @@ class CompletionPacker:
         return self._written(samples)
 
     def flush(self) -> Samples:
-        """The examples that wait for others, which there are none of."""
+        """Return the sample of the waiting examples."""
         return self._written(self._left())
 
     def _example(self, prompt: np.ndarray, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens, and which of the targets behind each count; the last one's does not."""
+        """Return an example's tokens, and which targets count; its last token has no target."""
         said = np.append(said, self._tokenizer.end)
         room = max(1, self._width - len(said))
         prompt = prompt[-room:]
@@ -68,11 +68,11 @@ class CompletionPacker:
         return whole, counted
 
     def _room(self) -> int:
-        """Tokens that have room behind those that wait."""
+        """Return how many more tokens fit behind the waiting ones."""
         return self._width - sum(len(tokens) for tokens, _ in self._waiting)
 
     def _left(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-        """The sample of those that wait, which wait no more; none where nothing does."""
+        """Return the sample of the waiting examples, which are then cleared; none if none wait."""
         left, self._waiting = self._waiting, []
         return [left] if left else []
 
@@ -86,11 +86,11 @@ class CompletionPacker:
         return {"tokens": tokens, COUNTED: counted[:, :-1].copy()}
 
     def statistics(self) -> dict[str, Any]:
-        """Nothing: the model needs to know nothing of the data."""
+        """Return no statistics: the model needs none."""
         return {}
 
     def _split(self, texts: "pa.StringArray") -> list[np.ndarray]:
-        """The tokens of each text; the end token stands in none."""
+        """Return the tokens of each text, without end tokens."""
         joined = self._tokenizer.encode_documents(texts)
         ends = np.flatnonzero(joined == self._tokenizer.end)
         return [part[:-1] for part in np.split(joined, ends + 1)[:-1]]
@@ -103,10 +103,10 @@ def examples(
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(unit, hash of each example int64 (d,), sums over its counted targets (d, columns)); of those
-    that have any.
+    """Yield (unit, hash of each example int64 (d,), sums over its counted targets (d, columns)) for
+    examples that have counted targets.
 
-    ``measure`` as in ``scores.documents``.
+    ``measure`` is as in ``scores.documents``.
     """
     for passage in dataset.stream(size, share):
         tokens, counted = (passage.samples[name] for name in ("tokens", COUNTED))
@@ -124,7 +124,7 @@ def examples(
 
 
 def _apart(tokens: np.ndarray, counted: np.ndarray, end: int) -> Iterator[tuple[int, int]]:
-    """Where the examples of a sample begin and stop; of those that have a target that counts."""
+    """Yield begin and stop of each example in a sample that has a counted target."""
     stops = [*(np.flatnonzero(tokens == end) + 1).tolist(), len(tokens)]
     for start, stop in pairwise([0, *stops]):
         if counted[start : stop - 1].any():
@@ -132,7 +132,7 @@ def _apart(tokens: np.ndarray, counted: np.ndarray, end: int) -> Iterator[tuple[
 
 
 def _hash(tokens: np.ndarray, counted: np.ndarray, end: int, width: int) -> bytes:
-    """Of the sample that holds the example alone."""
+    """Return the hash of the sample that would hold the example alone."""
     row, mask = np.full(width, end, "<u4"), np.zeros(width - 1, np.uint8)
     row[: len(tokens)], mask[: len(counted)] = tokens, counted
     return hashlib.blake2b(row.tobytes() + mask.tobytes(), digest_size=8).digest()

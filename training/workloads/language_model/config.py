@@ -21,13 +21,13 @@ from trainyard.common.errors import TrainingError
 # python -m training.workloads.language_model.config config.json
 #
 # prints the ``workload.config`` of a recipe that trains such a model. No torch, so that a recipe
-# can be held against its base before anything runs.
+# can be compared with its base before anything runs.
 
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 OF_TRAINING = {"attend", "tokenizer", "context_length", "records"}
-"""Settings that make other samples, or train them otherwise, and no other model."""
+"""Settings that change the samples or how they are trained on, but not the model."""
 ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "mlp_bias": (False, None),
@@ -35,16 +35,17 @@ ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "pretraining_tp": (1, None),
     "quantization_config": (None,),
 }
-"""What has to be so, or be left out: our decoder knows no other way."""
+"""Fields of config.json with the values that our decoder supports; they may be left out."""
 
 
 def settings(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of LanguageModelConfig that make the model of a config.json.
+    """Return the settings of LanguageModelConfig that produce the model of a config.json.
 
-    Everything but ``tokenizer``; ``context_length`` is the longest that the model knows.
+    All but ``tokenizer``; ``context_length`` is the longest that the model supports.
 
     Raises:
-        TrainingError: it is a model of another kind; names the field, its value, what is known.
+        TrainingError: it is another kind of model; names the field, its value and the supported
+            ones.
     """
     family = description.get("model_type")
     _one_of("model_type", family, FAMILIES)
@@ -60,7 +61,7 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
             "heads": heads,
             "dim": dim,
             "kv_heads": description.get("num_key_value_heads") or heads,
-            # Qwen3's own default is no quotient (transformers: configuration_qwen3.py).
+            # Qwen3's own default is not a quotient (transformers: configuration_qwen3.py).
             "head_dim": description.get("head_dim") or (128 if family == "qwen3" else dim // heads),
             "hidden_dim": description["intermediate_size"],
             "tie_embeddings": bool(description.get("tie_word_embeddings", False)),
@@ -75,13 +76,13 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
-    """What of a recipe's settings makes another model than the config.json, in words.
+    """Return the differences between a recipe's model settings and the config.json, in words.
 
     Args:
         config: a LanguageModelConfig, whose module imports this one.
 
     Raises:
-        TrainingError: the config.json is of a model that our decoder is not.
+        TrainingError: the config.json is of a model that our decoder does not support.
     """
     given = type(config).model_validate({"tokenizer": config.tokenizer, **settings(description)})
     mine, theirs = _shape(config), _shape(given)
@@ -99,7 +100,7 @@ def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
 
 
 def _shape(config: Any) -> dict[str, Any]:
-    """All that shapes the model, its defaults worked out."""
+    """Return all settings that shape the model, with defaults computed."""
     worked = {"kv_heads": config.groups, "head_dim": config.head_width, "hidden_dim": config.hidden}
     known = config.model_dump(mode="json", exclude=OF_TRAINING) | worked
     if config.vocabulary is None and config.tokenizer == "bytes":
@@ -108,7 +109,7 @@ def _shape(config: Any) -> dict[str, Any]:
 
 
 def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
-    """``rope_parameters`` has all of it from transformers 5 on, two fields had it before."""
+    """Return the rotary settings, which transformers 5 moved into ``rope_parameters``."""
     given = description.get("rope_parameters") or description.get("rope_scaling") or {}
     kind = given.get("rope_type", given.get("type", "default"))
     _one_of("rope_scaling.rope_type", kind, ("default", "linear", "llama3"))
@@ -118,7 +119,7 @@ def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bias(family: str, description: Mapping[str, Any]) -> str:
-    if family == "qwen2":  # always, and of these three (transformers: modeling_qwen2.py)
+    if family == "qwen2":  # always has biases, of these three (transformers: modeling_qwen2.py)
         return "qkv"
     return "all" if description.get("attention_bias") else "none"
 
@@ -126,13 +127,13 @@ def _bias(family: str, description: Mapping[str, Any]) -> str:
 def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
     if value not in known:
         raise TrainingError(
-            f"config.json of the base: {name} is {value!r}; the language model knows "
+            f"config.json of the base: {name} is {value!r}; the language model supports "
             f"{', '.join(map(repr, known))}"
         )
 
 
 def main(path: str) -> None:
-    """Print the settings as YAML, which JSON is, too."""
+    """Print the settings as YAML (JSON is valid YAML)."""
     found = settings(json.loads(Path(path).read_bytes()))
     print("\n".join(f"{name}: {json.dumps(value)}" for name, value in found.items()))
 
@@ -142,25 +143,25 @@ if __name__ == "__main__":
 
 
 class RopeScaling(BaseModel):
-    """As in a Hugging Face config.json's ``rope_scaling``, by the names that it has there."""
+    """Stretching of rotary frequencies; fields as in a Hugging Face ``rope_scaling``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     rope_type: Literal["linear", "llama3"]
     """linear: every frequency divided by factor (Chen et al. 2023). llama3: only those whose
-    wavelength is long beside the first context, with a smooth change (Llama 3.1)."""
+    wavelength is long relative to the original context, with a smooth transition (Llama 3.1)."""
 
     factor: FiniteFloat = Field(ge=1)
-    """How many times as long the context became."""
+    """Factor by which the context became longer."""
 
     low_freq_factor: FiniteFloat = Field(default=1.0, gt=0)
-    """With llama3: wavelengths above first context / low_freq_factor are stretched in full."""
+    """With llama3: wavelengths above original context / low_freq_factor are stretched fully."""
 
     high_freq_factor: FiniteFloat = Field(default=4.0, gt=0)
-    """With llama3: wavelengths below first context / high_freq_factor stay."""
+    """With llama3: wavelengths below original context / high_freq_factor are unchanged."""
 
     original_max_position_embeddings: int = Field(default=8192, ge=1)
-    """With llama3: the first context, in tokens."""
+    """With llama3: length of the original context, in tokens."""
 
     @model_validator(mode="after")
     def _factors_in_order(self) -> Self:
@@ -172,7 +173,7 @@ class RopeScaling(BaseModel):
         return self
 
     def stretched(self, frequency: float) -> float:
-        """A frequency (radians a token) after the stretch.
+        """Return a frequency (radians per token) after the stretch.
 
         transformers/modeling_rope_utils.py, ``_compute_llama3_parameters``.
         """
@@ -194,16 +195,16 @@ class LanguageModelConfig(BaseModel):
     """UTF-8 bytes, or the byte-level Hugging Face tokenizer.json under ``workload.tokenizer``."""
 
     context_length: int = Field(default=256, ge=2, le=131072)
-    """Tokens that the model sees at once."""
+    """Number of tokens that the model sees at once."""
 
     records: Literal["documents", "completions"] = "documents"
-    """What a raw record is. documents: ``text``, of which every token is predicted; samples are
+    """Kind of raw record. documents: ``text``, of which every token is predicted; samples are
     windows of the texts. completions: ``prompt`` and ``completion``, of which only the completion
-    is; each is a sample, or, with attend document, as many as have room are."""
+    is predicted; each record is a sample, or, with attend document, as many as fit share one."""
 
     attend: Literal["window", "document"] = "window"
     """How far attention reaches back. window: to the window's beginning, over all documents in it.
-    document: to the beginning of the token's own document, where positions begin anew, too."""
+    document: to the beginning of the token's own document, where positions restart, too."""
 
     layers: int = Field(default=4, ge=1)
     """Transformer blocks."""
@@ -219,32 +220,33 @@ class LanguageModelConfig(BaseModel):
     al. 2023, GQA). None: as many as heads."""
 
     head_dim: int | None = Field(default=None, ge=2)
-    """Width of a head where it is not ``dim / heads``; even."""
+    """Width of a head if it is not ``dim / heads``; even."""
 
     hidden_dim: int | None = Field(default=None, ge=1)
     """Hidden units of the feed-forward layers. None: 8/3 × dim, up to a multiple of 16."""
 
     tie_embeddings: bool = True
-    """Whether the logits are products with the embedding's own weight (Press & Wolf 2017)."""
+    """Use the embedding's own weight for the logits (Press & Wolf 2017)."""
 
     vocabulary: int | None = Field(default=None, ge=1)
-    """Rows of the embedding where they are more than the tokenizer's tokens. None: as many."""
+    """Rows of the embedding, if more than the tokenizer's tokens. None: as many."""
 
     rope_theta: FiniteFloat = Field(default=10_000.0, gt=1)
     """Base of the rotary positions' frequencies."""
 
     rope_scaling: RopeScaling | None = None
-    """How the frequencies were stretched for a longer context. None: not."""
+    """How the frequencies were stretched for a longer context. None: not stretched."""
 
     norm_eps: FiniteFloat | None = Field(default=None, gt=0)
-    """What RMSNorm adds to the mean square. None: the type's machine epsilon, 1.2e-7 in float32."""
+    """Value that RMSNorm adds to the mean square. None: the type's machine epsilon, 1.2e-7 in
+    float32."""
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
-    """Biases of the attention. qkv: of queries, keys and values (Qwen2). all: of the output,
-    too."""
+    """Biases of the attention. qkv: of queries, keys and values (Qwen2). all: also of the
+    output."""
 
     qk_norm: bool = False
-    """Whether each head's query and key are normalised before they are turned (Qwen3)."""
+    """Normalise each head's query and key before the rotation (Qwen3)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -253,7 +255,7 @@ class LanguageModelConfig(BaseModel):
 
     @property
     def groups(self) -> int:
-        """Heads of keys and values."""
+        """Number of heads of keys and values."""
         return self.kv_heads or self.heads
 
     @property
@@ -286,7 +288,7 @@ class LanguageModelConfig(BaseModel):
 
 
 def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
-    """Why the model cannot be split over so many ranks and stages; None when it can."""
+    """Return why the model cannot be split over so many ranks and stages; None if it can."""
     if config.heads % tensor:
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
     if config.groups % tensor:
@@ -297,7 +299,7 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
 
 
 def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> str | None:
-    """Why so many ranks cannot share each sequence; None when they can."""
+    """Return why so many ranks cannot share each sequence; None if they can."""
     parts = 2 * context * tensor
     if context > 1 and config.context_length % parts:
         return (
@@ -309,7 +311,7 @@ def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> st
 
 
 def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
-    """Why the sequence cannot be laid out so; None when they can."""
+    """Return why the sequences cannot be laid out over the ranks; None if they can."""
     tensor = layout.tensor_parallel if layout.sequence_parallel else 1
     if layout.context_parallel > 1:
         return refuse_context(config, layout.context_parallel, tensor)
@@ -317,9 +319,9 @@ def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
 
 
 def uneven(length: int, ranks: int) -> str:
-    """What to do about positions that ``ranks`` cannot share evenly."""
+    """Return the message for positions that ``ranks`` cannot share evenly."""
     return (
-        f"context_length {length} / tensor_parallel {ranks} = {length / ranks:.2f} positions a "
+        f"context_length {length} / tensor_parallel {ranks} = {length / ranks:.2f} positions per "
         f"rank; make context_length a multiple of {ranks}, or set sequence_parallel to false"
     )
 

@@ -2,8 +2,8 @@
 
 As in Llama 3 (Grattafiori et al. 2024, section 3.3.2): the sequence is cut into 2 × ranks chunks,
 and rank i takes chunk i from the front and chunk i from the back, so that under a causal mask all
-have as much to compute; before attention the ranks gather keys and values, which are small beside
-the rest where heads share them, and whatever mask there is needs no other algorithm.
+ranks have the same work; before attention the ranks gather keys and values, which are small
+relative to the rest if heads share them, and any mask works with the same algorithm.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def places(length: int, index: int, count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Places in the sequence of what rank ``index`` of ``count`` has, (length / count,)."""
+    """Return places in the sequence of rank ``index``'s tokens, (length / count,)."""
     chunk = length // (2 * count)
     front = torch.arange(index * chunk, (index + 1) * chunk, device=device)
     back = torch.arange(length - (index + 1) * chunk, length - index * chunk, device=device)
@@ -27,13 +27,13 @@ def places(length: int, index: int, count: int, device: torch.device | str = "cp
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the ranks of a mesh share sequences of a length."""
+    """How the ranks of a mesh share sequences of one length."""
 
     mesh: DeviceMesh
     mine: Tensor
     """Places of this rank's tokens, (t,)."""
     every: Tensor
-    """Places of all ranks' tokens, rank by rank: as what they gather lies."""
+    """Places of all ranks' tokens, rank by rank: the order of gathered tensors."""
 
     @classmethod
     def over(cls, mesh: DeviceMesh, length: int) -> "Sharing":
@@ -42,53 +42,54 @@ class Sharing:
         return cls(mesh, parts[mesh.get_local_rank()], torch.cat(parts))
 
     def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (n, heads, t, width) of this rank → those of all, t in ``every``'s order.
+        """Turn this rank's keys and values (n, heads, t, width) into all ranks', in ``every``'s
+        order.
 
         In the backward pass each rank gets the sum of the ranks' gradients of its own.
         """
         from torch.distributed import _functional_collectives as collectives
 
         both = torch.stack((k.type_as(v), v))
-        # Its newer name; the older one warns where both are (torch 2.13).
+        # The newer name; the older one warns if both exist (torch 2.13).
         newer = getattr(collectives, "all_gather_single_autograd", None)
         gather = newer or collectives.all_gather_tensor_autograd
         k, v = gather(both, 3, self.mesh.get_group()).unbind()
         return k, v
 
 
-# An end token stands behind each document. Where every token of the texts is predicted, the end
+# An end token follows each document. If every token of the texts is predicted, the end
 # token is also what the next document's first token is predicted from, so a document begins
 # *with* the end token before it: the end token alone, then the document, is what it would be by
 # itself. Of prompts with their completions a prompt's first token is predicted from nothing, so
 # the next record begins *behind* the end token.
 #
-# What a window cuts off is not there: the rest of the document begins where the window does.
+# What a window cuts off is lost: the rest of the document begins where the window does.
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Tells documents apart by the end token."""
+    """Identifies the documents in a sample by the end token."""
 
     end: int
     behind: bool
-    """Whether a document begins behind an end token, not with it."""
+    """True if a document begins behind an end token, not with it."""
 
     @classmethod
     def of(cls, config: "LanguageModelConfig", end: int) -> "Documents | None":
-        """None where attention goes through the whole window."""
+        """Create it for a configuration; None if attention spans the whole window."""
         if config.attend == "window":
             return None
         return cls(end, behind=config.records == "completions")
 
     def number(self, tokens: Tensor) -> Tensor:
-        """Tokens (n, t) → which document of its sample each belongs to, int32 (n, t)."""
+        """Map tokens (n, t) to the number of each token's document in its sample, int32 (n, t)."""
         ends = (tokens == self.end).int()
         numbers = ends.cumsum(1, dtype=torch.int32)
         return numbers - ends if self.behind else numbers
 
 
 def positions(documents: Tensor) -> Tensor:
-    """Each token's place within its document, from 0; both (n, t)."""
+    """Return each token's place within its document, from 0; both (n, t)."""
     places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     begins = torch.ones_like(documents, dtype=torch.bool)
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]

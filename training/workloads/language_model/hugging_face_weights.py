@@ -1,8 +1,8 @@
-"""The transformer's weights as the rest of the world names them: Hugging Face's Llama and Qwen.
+"""The transformer's weights under Hugging Face's names for Llama and Qwen.
 
 The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
-keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and whatever else
-reads that format, without a line of ours; and theirs load here.
+keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and other software
+that reads that format, without our code; and their models load here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ INSIDE = {
     "feed_forward_norm.weight": "post_attention_layernorm.weight",
     **{f"feed_forward.{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
 }
-"""Our names → theirs inside of a block; q, k and v are one matrix of ours."""
+"""Our names → theirs inside a block; q, k and v are one matrix in ours."""
 QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
 NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
 
 
 def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
-    """(our name, theirs) of each weight that is one on both sides."""
+    """Yield (our name, theirs) of each weight that is a single one on both sides."""
     yield "embedding.weight", "model.embed_tokens.weight"
     yield "norm.weight", "model.norm.weight"
     inside = INSIDE | (NORMS if config.qk_norm else {})
@@ -39,7 +39,7 @@ def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
 
 
 def joined(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(our ``attention.qkv``'s weight or bias, theirs of q, k and v)."""
+    """Yield (our name of ``attention.qkv``'s weight or bias, theirs of q, k and v)."""
     kinds = ("weight",) if config.attention_bias == "none" else ("weight", "bias")
     for block in range(config.layers):
         for kind in kinds:
@@ -48,20 +48,20 @@ def joined(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def take_apart(config: LanguageModelConfig, qkv: Tensor) -> list[Tensor]:
-    """q, k and v of (kv_heads × (heads / kv_heads + 2) × width, …)."""
+    """Split (kv_heads × (heads / kv_heads + 2) × width, …) into q, k and v."""
     shared = config.heads // config.groups
     whole = qkv.unflatten(0, (config.groups, shared + 2, -1))
     return [part.flatten(0, 2) for part in whole.split((shared, 1, 1), dim=1)]
 
 
 def put_together(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
-    """What ``take_apart`` was given."""
+    """Join q, k and v; the inverse of ``take_apart``."""
     split = [part.unflatten(0, (config.groups, -1, config.head_width)) for part in parts]
     return torch.cat(split, 1).flatten(0, 2)
 
 
 def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their names → those weights that are given; ``attention.qkv`` is taken apart."""
+    """Return the given weights under their names; ``attention.qkv`` is split."""
     found = {theirs: weights[ours] for ours, theirs in names(config) if ours in weights}
     for ours, theirs in joined(config):
         if ours in weights:
@@ -70,7 +70,7 @@ def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[s
 
 
 def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What ``export`` was given.
+    """Return the weights under our names; the inverse of ``export``.
 
     Raises:
         KeyError: a weight is missing.
@@ -84,8 +84,8 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
 def export_adapters(
     config: LanguageModelConfig, adapters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Under their layers' names. That of ``attention.qkv`` becomes three, which have A in common
-    and a part of B each.
+    """Rename adapters to their exported layers. That of ``attention.qkv`` becomes three, which
+    share A and have a part of B each.
     """
     renamed = {ours.removesuffix(".weight"): theirs for ours, theirs in names(config)}
     parts = {ours.removesuffix(".weight"): theirs for ours, theirs in joined(config)}
@@ -100,7 +100,7 @@ def export_adapters(
 
 
 def family(config: LanguageModelConfig) -> tuple[str, str]:
-    """(``model_type``, class) that transformers reads the model with."""
+    """Return (``model_type``, class) with which transformers reads the model."""
     if config.qk_norm:
         return "qwen3", "Qwen3ForCausalLM"
     if config.attention_bias == "qkv":
@@ -109,7 +109,7 @@ def family(config: LanguageModelConfig) -> tuple[str, str]:
 
 
 def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str, Any]:
-    """Their config.json; ``vocabulary``: rows of the embedding, ``end``: what ends a text."""
+    """Return their config.json; ``vocabulary``: the embedding's rows, ``end``: the end token."""
     model_type, name = family(config)
     scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {

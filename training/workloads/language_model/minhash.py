@@ -1,4 +1,4 @@
-"""MinHash sketches of documents: how much two have in common, without reading them again.
+"""MinHash sketches of documents: estimates of their overlap without reading them again.
 
 The share of equal places in two sketches estimates the share of common shingles, runs of WIDTH
 tokens, among all that either has (Broder 1997), with a standard error of at most 1 / (2 √PLACES).
@@ -15,16 +15,16 @@ from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.scores import runs
 
 WIDTH = 8
-"""Tokens of a shingle."""
+"""Tokens per shingle."""
 PLACES = 64
 SEED = 20261122
 
 
 def sketches(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
-    """uint32 (documents, PLACES), ``size`` samples at a time.
+    """Yield sketches, uint32 (documents, PLACES), ``size`` samples at a time.
 
-    Documents of fewer tokens than WIDTH, which have no shingle, are left out. Memory holds the
-    document that is not yet at its end.
+    Documents of fewer tokens than WIDTH, which have no shingle, are left out. Memory holds only the
+    document that has not ended yet.
     """
     if COUNTED in dataset.fields:
         yield from _of_samples(dataset, end, size)
@@ -45,7 +45,7 @@ def sketches(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
 
 
 def _of_samples(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
-    """Of prompts with their completions, of which a sample holds whole ones."""
+    """Yield sketches of prompts with their completions; each sample holds whole ones."""
     for passage in dataset.stream(size):
         samples = passage.samples["tokens"].astype(np.uint64)
         tokens = np.pad(samples, ((0, 0), (0, 1)), constant_values=end).ravel()
@@ -54,7 +54,7 @@ def _of_samples(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
 
 
 def _sketched(tokens: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """``cuts``: behind each document's end, which is not part of it."""
+    """Return sketches of documents; ``cuts``: the position behind each document's end token."""
     windows = len(tokens) - WIDTH
     if windows < 1:
         return np.empty((0, PLACES), np.uint32)
@@ -78,7 +78,7 @@ def _sketched(tokens: np.ndarray, cuts: np.ndarray) -> np.ndarray:
 
 
 def _permutations() -> np.ndarray:
-    """uint64 (PLACES, 2): an odd factor and a summand each."""
+    """Return uint64 (PLACES, 2): an odd factor and a summand each."""
     drawn = np.random.default_rng(SEED).integers(0, 2**64, size=(PLACES, 2), dtype=np.uint64)
     drawn[:, 0] |= np.uint64(1)
     return drawn

@@ -1,11 +1,11 @@
 """A decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU.
 
-As in Llama (Touvron et al. 2023) and, where the settings say so, Qwen2 and Qwen3; small enough to
-read at one go.
+As in Llama (Touvron et al. 2023) and, if the settings say so, Qwen2 and Qwen3; small enough to
+read in one go.
 
-Where every token sees all before it in the window, ``is_causal`` says it all. Else there is a mask,
-made once for all blocks and without waiting for the device: on GPUs a block mask, with which
-FlexAttention (Dong et al. 2024) skips what nothing sees and holds no score matrix; elsewhere (and
+If every token sees all before it in the window, ``is_causal`` is enough. Otherwise a mask is
+created once for all blocks without waiting for the device: on GPUs a block mask, with which
+FlexAttention (Dong et al. 2024) skips masked blocks and holds no score matrix; elsewhere (and
 in float64, for which FlexAttention has no kernel) a boolean matrix.
 """
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 Mask = Union[Tensor, "BlockMask", None]
-"""None: causal, over queries and keys of the same tokens."""
+"""Attention mask; None: causal, with queries and keys of the same tokens."""
 
 
 def mask(
     queries: Tensor, keys: Tensor, documents: Tensor | None, *, wide: bool = False
 ) -> "Tensor | BlockMask":
-    """What the queries of some tokens see of the keys of some, which may lie in any order.
+    """Return the mask from the queries of some tokens to the keys of some, in any order.
 
     Args:
         queries, keys: places of the tokens in the sample, (q,) and (k,).
         documents: which document each token of the sample belongs to, (n, t); None for one.
-        wide: whether attention is computed in float64.
+        wide: true if attention is computed in float64.
     """
     seen = rule(queries, keys, documents)
     samples, device = None if documents is None else len(documents), queries.device
@@ -52,7 +52,7 @@ def mask(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """(n, heads, t, width); k and v may have fewer heads, each shared by neighbours."""
+    """Compute attention, (n, heads, t, width); neighbouring heads may share k and v."""
     if not (mask is None or isinstance(mask, Tensor)):
         # Autocast does not reach FlexAttention in every torch; v has the type of the products.
         flex = _flexible("flex_attention", q.device.type)
@@ -64,7 +64,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 
 def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..., Tensor]:
-    """``mask`` as a function of sample, head, number of the query and of the key."""
+    """Return ``mask`` as a function of sample, head, index of the query and of the key."""
 
     def seen(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         before = keys[key] <= queries[query]
@@ -78,7 +78,7 @@ def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..
 
 @cache
 def _flexible(name: str, device: str) -> Callable[..., Any]:
-    """Torch's function; compiled for GPUs, since only so it makes no matrix of all scores."""
+    """Return torch's function, compiled on GPUs, where it then allocates no score matrix."""
     from torch.nn.attention import flex_attention
 
     function = getattr(flex_attention, name)
@@ -86,7 +86,7 @@ def _flexible(name: str, device: str) -> Callable[..., Any]:
 
 
 def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
-    """Cosine and sine of position × frequency, each of shape (context_length, width / 2).
+    """Return cosine and sine of position × frequency, each of shape (context_length, width / 2).
 
     The frequencies are theta^(-2i / width) (Su et al. 2021, RoFormer, section 3.2.2).
     """
@@ -100,7 +100,7 @@ def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (x[i], x[i + width/2]) by their position's angle.
+    """Rotate the pairs (x[i], x[i + width/2]) by their position's angle.
 
     x: (batch, heads, t, width); cos and sin: (t, width / 2), or (batch, 1, t, width / 2).
     """
@@ -114,7 +114,7 @@ class Attention(nn.Module):
     def __init__(self, config: "LanguageModelConfig") -> None:
         super().__init__()
         self.head_width, groups, bias = config.head_width, config.groups, config.attention_bias
-        self.shared = config.heads // groups  # heads of queries to one of keys and values
+        self.shared = config.heads // groups  # query heads per key and value head
         rows = groups * (self.shared + 2) * self.head_width
         self.qkv = nn.Linear(config.dim, rows, bias=bias != "none")
         self.out = nn.Linear(config.heads * self.head_width, config.dim, bias=bias == "all")
@@ -126,7 +126,7 @@ class Attention(nn.Module):
         self.sharing: Sharing | None = None  # ranks that have parts of each sequence
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Mask = None) -> Tensor:
-        """X and the result: (batch, t, dim)."""
+        """Map x, (batch, t, dim), to a result of the same shape."""
         batch, length, _ = x.shape
         # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
         qkv = self.qkv(x).view(batch, length, -1, self.shared + 2, self.head_width)
@@ -140,7 +140,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020)."""
+    """SwiGLU feed-forward layer (Shazeer 2020)."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each on the normalised stream and added to it."""
+    """Attention, then feed-forward, each applied to the normalised stream and added to it."""
 
     def __init__(self, config: "LanguageModelConfig") -> None:
         super().__init__()
@@ -168,13 +168,14 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens (batch, t) → logits (batch, t, vocabulary), t at most ``context_length``.
+    """Maps tokens (batch, t) to logits (batch, t, vocabulary), t at most ``context_length``.
 
     A pipeline stage of it (see ``parallel.stage``) takes the stream (batch, t, dim) unless it is
-    the first, and gives it unless it is the last; with sequence parallelism its part of it. Of
-    ranks that share each sequence (see ``context``) all of that is the rank's own part, t / ranks.
+    the first, and returns it unless it is the last; with sequence parallelism its part of it. If
+    ranks share each sequence (see ``context_parallel``), all of that is the rank's own part, t /
+    ranks.
 
-    With ``documents`` nothing attends across documents, and positions begin anew in each.
+    With ``documents`` nothing attends across documents, and positions restart in each.
     """
 
     def __init__(
@@ -187,10 +188,10 @@ class Transformer(nn.Module):
         self.documents = documents
         self.sharing: Sharing | None = None
         self.first = self.last = True
-        self.parts = 1  # that the stream's positions are split into over tensor-parallel ranks
+        self.parts = 1  # parts into which tensor-parallel ranks split the stream's positions
         self.embedding = nn.Embedding(vocabulary, config.dim)
         blocks = {str(n): Block(config) for n in range(config.layers)}
-        self.blocks = nn.ModuleDict(blocks)  # by name, so that a stage's have the model's names
+        self.blocks = nn.ModuleDict(blocks)  # keyed, so that a stage keeps the names
         self.norm = nn.RMSNorm(config.dim, config.norm_eps)
         tied = config.tie_embeddings
         self.unembedding = None if tied else nn.Linear(config.dim, vocabulary, bias=False)
@@ -201,8 +202,8 @@ class Transformer(nn.Module):
         self._initialise(config.layers)
 
     def forward(self, x: Tensor, documents: Tensor | None = None) -> Tensor:
-        """``documents``: of whole samples, what ``Documents.number`` gives, (batch, whole t); for
-        those who do not have their tokens.
+        """Run the model; ``documents``: ``Documents.number`` of whole samples, (batch, whole t),
+        for stages and ranks that do not have the samples' tokens.
         """
         if self.documents is not None and documents is None:
             documents = self.documents.number(x)
@@ -214,12 +215,12 @@ class Transformer(nn.Module):
             x = block(x, cos, sin, seen)
         if not self.last:
             return x
-        # Tied, Press & Wolf 2017: the embedding's weight, read the other way round.
+        # Tied, Press & Wolf 2017: the embedding's weight, transposed.
         scored = self.embedding if self.unembedding is None else self.unembedding
         return self.head(self.norm(x), scored.weight)
 
     def _places(self, length: int, documents: Tensor | None) -> tuple[Tensor, Tensor, Mask]:
-        """Cosine and sine of this rank's ``length`` positions, and what they see."""
+        """Return cosine and sine of this rank's ``length`` positions, and their mask."""
         if documents is None and self.sharing is None:
             return self.cos[:length], self.sin[:length], None
         if self.sharing is None:
@@ -233,7 +234,9 @@ class Transformer(nn.Module):
         return self.cos[at], self.sin[at], seen
 
     def _initialise(self, layers: int) -> None:
-        """Normal(0, 0.02), the layers that add to the stream scaled by 1/√(2 × layers) (GPT-2)."""
+        """Draw from normal(0, 0.02), divided by √(2 × layers) where layers add to the stream
+        (GPT-2).
+        """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

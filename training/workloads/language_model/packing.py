@@ -1,4 +1,4 @@
-"""Text to samples: documents, each followed by the end token, cut into windows."""
+"""Turns text into samples: documents, each followed by the end token, cut into windows."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ READ = 1024  # samples at a time where no model sees them
 
 
 class Packing:
-    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens, and of a
-    prompt with its completion which of them count.
+    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens; for prompts
+    with completions also which tokens count.
     """
 
     columns: Mapping[str, Column] = {"text": Column("text")}
@@ -54,11 +54,11 @@ class Packing:
             self.columns, self.identity = completions.COLUMNS, tuple(completions.COLUMNS)
             self.fields[completions.COUNTED] = Field(dtype="uint8", shape=(config.context_length,))
             self.info["records"] = config.records
-            if config.attend == "document":  # samples hold several
+            if config.attend == "document":  # samples hold several records
                 self.info["attend"] = config.attend
 
     def files(self) -> Mapping[str, bytes]:
-        """tokenizer.json, when there is one."""
+        """Return tokenizer.json, if there is one."""
         return self._files
 
     @property
@@ -67,7 +67,7 @@ class Packing:
         return {"example": Field(dtype="int64")}
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
-        """Documents; each is its own group."""
+        """Yield a hash per document; each document is its own group."""
         for _, hashes, _ in scored(dataset, self.tokenizer.end, READ):
             yield {"example": hashes}
 
@@ -80,14 +80,14 @@ class Packing:
 
 
 class TextPacker:
-    """Consecutive samples share one token, so that every token but the first is predicted once."""
+    """Packs documents; samples overlap by one token, so every token but the first is predicted."""
 
     def __init__(self, packing: Packing) -> None:
         self._tokenizer, self._width, self._dtype = packing.tokenizer, packing.width, packing.dtype
         self._waiting = np.empty(0, self._dtype)
 
     def add(self, records: "pa.RecordBatch") -> Samples:
-        """The samples that are complete with these records' ``text``."""
+        """Add these records' ``text``; return the samples that are now complete."""
         fresh = self._tokenizer.encode_documents(records.column("text")).astype(self._dtype)
         tokens = np.concatenate((self._waiting, fresh))
         stride = self._width - 1
@@ -96,21 +96,21 @@ class TextPacker:
         return {"tokens": _windows(tokens, count, self._width)}
 
     def flush(self) -> Samples:
-        """The last, shorter sample, filled up with end tokens; none when nothing is left."""
+        """Return the last, shorter sample, padded with end tokens; none if nothing is left."""
         if len(self._waiting) < 2:
             return {"tokens": np.empty((0, self._width), self._dtype)}
         fill = np.full(self._width - len(self._waiting), self._tokenizer.end, self._dtype)
         return {"tokens": np.concatenate((self._waiting, fill))[None, :]}
 
     def statistics(self) -> dict[str, Any]:
-        """Nothing: the model needs to know nothing of the data."""
+        """Return no statistics: the model needs none."""
         return {}
 
 
 def _windows(tokens: np.ndarray, count: int, width: int) -> np.ndarray:
-    """``count`` windows of ``width`` tokens, each beginning with the last token of the one before.
+    """Return ``count`` windows of ``width`` tokens, which overlap by one token.
 
-    A view: the writer copies it into the shard.
+    It is a view: the writer copies it into the shard.
     """
     if not count:
         return np.empty((0, width), tokens.dtype)

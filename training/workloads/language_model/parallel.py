@@ -29,14 +29,14 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     """Give each rank of the mesh its heads, its hidden units and its part of the vocabulary.
 
     Shoeybi et al. 2019 (Megatron-LM), section 3: the first product of a layer by columns, the
-    second by rows, one all-reduce for both. The stream and its norms are whole on every rank; the
-    logits stay where they are computed.
+    second by rows, one all-reduce for both. The stream and its norms are complete on every rank;
+    the logits stay on the rank that computes them.
     """
     _split(model, mesh, Replicate())
 
 
 def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
-    """As ``tensor_parallel``, and each rank keeps its positions alone of the stream between layers.
+    """Split like ``tensor_parallel``; between layers a rank keeps only its positions of the stream.
 
     Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
     reduce-scatter, which together move what the all-reduce moved.
@@ -51,7 +51,7 @@ def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
 
 
 def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
-    """``stream``: how (batch, t, dim) lies over the mesh between layers."""
+    """Split the model; ``stream``: placement of (batch, t, dim) on the mesh between layers."""
     whole = Replicate()
     if hasattr(model, "embedding"):
         vocabulary = RowwiseParallel(input_layouts=whole, output_layouts=stream)
@@ -69,7 +69,7 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
     plan = {
         "attention.qkv": ColwiseParallel(input_layouts=stream),
         "attention.out": RowwiseParallel(output_layouts=stream),
-        # Gathered once for both products, whose gradients are added before they are reduced.
+        # Gathered once for both products, whose gradients are summed before they are reduced.
         "feed_forward": PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate()),
         "feed_forward.gate": ColwiseParallel(),
         "feed_forward.up": ColwiseParallel(),
@@ -86,7 +86,7 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
 
 
 def narrowed(x: Tensor) -> Tensor:
-    """In the type in which autocast multiplies: so it, and its gradient, travel between ranks."""
+    """Convert to autocast's type, in which tensors and gradients then travel between ranks."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -96,9 +96,9 @@ def _before_gathering(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]
 
 
 def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], DTensor]:
-    """A head whose logits (batch, t, vocabulary) stay sharded over the vocabulary.
+    """Return a head whose logits (batch, t, vocabulary) stay sharded over the vocabulary.
 
-    The stream that it is given lies over the ranks as ``stream`` says.
+    ``stream`` is the placement of the head's input.
     """
 
     def head(x: Tensor, weight: DTensor) -> DTensor:
@@ -111,7 +111,7 @@ def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], DTenso
 
 
 def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig) -> Tensor:
-    """Give each rank of the mesh its part of every sequence; returns the places of its tokens.
+    """Give each rank of the mesh its part of every sequence; return the places of its tokens.
 
     Raises:
         TrainingError: the sequences cannot be shared evenly.
@@ -128,7 +128,7 @@ def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModel
 def stage(model: Transformer, index: int, count: int) -> Transformer:
     """Cut the model down to the blocks of stage ``index`` of ``count``, in place.
 
-    The first stage embeds, the last one norms and scores; both hold the embedding where it is tied.
+    The first stage embeds, the last one norms and scores; both hold the embedding if it is tied.
     """
     model.first, model.last = index == 0, index == count - 1
     names = list(model.blocks)

@@ -1,8 +1,8 @@
-"""From nats per token to scores per document and the metrics, for model and baselines alike.
+"""Turns nats per token into scores per document and metrics, for model and baselines alike.
 
-A document that was cut over samples or shards is one example. A unit's tokens are one stream
-in which every document ends with the end token, so documents are put together as the stream passes:
-memory holds the sums of the one that is not yet at its end.
+A document cut over several samples or shards is one example. A unit's tokens are one stream
+in which every document ends with the end token, so documents are joined as the stream passes:
+memory holds the sums of the one that has not ended yet.
 """
 
 import hashlib
@@ -20,11 +20,12 @@ from training.workloads.language_model.tokenizer import Tokenizer
 from trainyard.common.errors import DataError
 
 Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Samples (n, width) → −ln p of every target and whether it was the likeliest, (n, width - 1)."""
+"""Maps samples (n, width) to −ln p of every target and whether it was the likeliest, (n, width -
+1)."""
 
 
 def padding(samples: Any, end: int) -> Any:
-    """Which targets (samples[:, 1:]) only fill a sample up: an end that follows an end.
+    """Return which targets (samples[:, 1:]) are padding: an end token after an end token.
 
     Works on arrays and tensors of shape (n, width); the result has shape (n, width - 1).
     """
@@ -39,12 +40,12 @@ def scores(
     slices: Sequence[str] = (),
     share: Share | None = None,
 ) -> Iterator[Block]:
-    """Blocks of documents (``training.scores``), read ``size`` samples at a time.
+    """Yield blocks of documents (``training.scores``), read ``size`` samples at a time.
 
     bits_per_byte: bits, and bytes of text; loss: nats, and tokens; next_token_accuracy: hits, and
-    tokens. A document is its own group. The first token of a unit is predicted by nothing and is
+    tokens. A document is its own group. The first token of a unit has no prediction and is
     not scored, nor is padding, nor a prompt. Slice ``source``: the input of a mixture, or the raw
-    objects' first folder where ``shard.by_folder`` kept it.
+    objects' first folder if ``shard.by_folder`` kept it.
     """
 
     def measured(samples: np.ndarray) -> np.ndarray:
@@ -69,19 +70,19 @@ def scores(
 
 
 def metrics(blocks: Iterable[Block]) -> Metrics:
-    """Metric → ``value`` and ``standard_error``, over groups (documents).
+    """Return metric → ``value`` and ``standard_error``, over groups (documents).
 
     bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens), its standard error
     by the delta method.
 
     Raises:
-        DataError: no token stands for any text.
+        DataError: no token stands for text.
     """
     found = ratios(blocks)
     if not found or (math.isnan(found["bits_per_byte"]["value"]) and _finite(found["loss"])):
         raise DataError("the test split holds no text: every token in it stands for 0 bytes")
     loss, error = found["loss"]["value"], found["loss"]["standard_error"]
-    perplexity = math.exp(loss) if not loss >= 709 else math.inf  # the largest that a float holds
+    perplexity = math.exp(loss) if not loss >= 709 else math.inf  # larger ones exceed a float
     return found | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
 
 
@@ -92,7 +93,7 @@ def scored(
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The examples of whatever the dataset's records were: documents, or prompts' completions."""
+    """Yield the examples of the dataset's records: documents, or prompts with completions."""
     if COUNTED in dataset.fields:
         return examples(dataset, end, size, measure, share)
     return documents(dataset, end, size, measure, share)
@@ -105,13 +106,13 @@ def documents(
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(unit, hash of each document's tokens int64 (d,), sums (d, columns)); no empty ones.
+    """Yield (unit, hash of each non-empty document's tokens int64 (d,), sums (d, columns)).
 
-    ``measure``: samples (n, width) → what is added up over a document's targets,
+    ``measure``: samples (n, width) → values to sum over a document's targets,
     (n, width - 1, columns).
 
-    Of a share those that begin in it; the batches behind it are measured until the last of them
-    ends, by whole batches, as in their own share.
+    For a share, the documents that begin in it; batches behind it are measured until the last of
+    them ends, by whole batches, as in their own share.
     """
     cutter: _Cutter | None = None
     for passage in dataset.stream(size, share, beyond=True):
@@ -143,8 +144,8 @@ class _Cutter:
 
     @classmethod
     def within(cls, end: int, source: int, before: int) -> "_Cutter":
-        """One that begins behind token ``before`` of the unit, perhaps within a document, which
-        is another share's then.
+        """Create a cutter that begins behind token ``before`` of the unit; a document already begun
+        there belongs to another share.
         """
         cutter = cls(end, source)
         cutter._begun, cutter._others = True, before != end
@@ -152,11 +153,11 @@ class _Cutter:
 
     @property
     def open(self) -> bool:
-        """Whether a document has begun, and not ended."""
+        """True if a document has begun, and not ended."""
         return self._length > 0 and not self._others
 
     def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Hashes and sums of the documents that end within these samples."""
+        """Add samples; return hashes and sums of the documents that end within them."""
         tokens = samples[:, 1:].ravel()
         values = columns.reshape(len(tokens), columns.shape[-1])
         if not self._begun:  # later samples begin with the last token of the one before
@@ -166,7 +167,7 @@ class _Cutter:
         tokens = np.ascontiguousarray(tokens, "<u4")
         stops = np.flatnonzero(tokens == self._end)
         cuts = [0, *(stops + 1).tolist()]
-        # One row more, so that a sum may begin behind the last token; and none touches another.
+        # One extra row, so that a sum may begin behind the last token without touching another.
         padded = np.concatenate((values, np.zeros((1, values.shape[1]))))
         sums = np.add.reduceat(padded, cuts, axis=0)
         sums[0] += self._sums
@@ -188,7 +189,7 @@ class _Cutter:
 
 
 def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
-    """(unit, start, stop) of the samples that come from one unit each."""
+    """Yield (unit, start, stop) of runs of samples from the same unit."""
     sources = passage.sources
     cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
     for start, stop in pairwise(cuts):

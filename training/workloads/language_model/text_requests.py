@@ -1,8 +1,8 @@
-"""Requests to the language model: what does predicting this text cost?
+"""Requests to the language model that ask for the loss of a text.
 
-{"text": "def f(x):"}        a document, packed as the shard step packs one that stands alone
-{"prompt": "…", "completion": "…"}   where these are the records: what the completion costs
-{"tokens": [102, 32, …]}     a sample as it lies in a shard: context_length + 1 tokens
+{"text": "def f(x):"}        a document, packed as the shard step packs a single one
+{"prompt": "…", "completion": "…"}   if records are completions: the completion's loss
+{"tokens": [102, 32, …]}     a sample as stored in a shard: context_length + 1 tokens
 """
 
 import math
@@ -24,9 +24,9 @@ BATCH = 16  # samples at a time, as in the evaluation: a long text must not fill
 
 
 def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-    """``bits_per_byte``, and the ``nats``, ``bytes`` and ``tokens`` that it comes from.
+    """Return ``bits_per_byte``, and the ``nats``, ``bytes`` and ``tokens`` behind it.
 
-    The very sums that the evaluation adds up for the same samples.
+    They are the same sums as the evaluation's for the same samples.
 
     Raises:
         DataError: the request holds neither a text nor tokens, or nothing to predict.
@@ -47,7 +47,7 @@ def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> di
 
 
 def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
-    """−ln p of every target, shape (n, width - 1)."""
+    """Return −ln p of every target, shape (n, width - 1)."""
     batch = torch.from_numpy(samples.astype(np.int64)).to(next(model.parameters()).device)
     logits = model(batch[:, :-1]).float()
     costs = F.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none")
@@ -55,7 +55,7 @@ def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
 
 
 def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """(samples (n, context_length + 1) in the stored type, which of their targets count)."""
+    """Return (samples (n, context_length + 1) in the stored type, which of their targets count)."""
     if set(request) == {*packing.columns} and all(isinstance(t, str) for t in request.values()):
         found = _packed(packing, request)
         if COUNTED in found:
@@ -81,7 +81,9 @@ def _packed(packing: Packing, texts: Mapping[str, str]) -> Samples:
         record = pa.record_batch({n: pa.array([text], pa.string()) for n, text in texts.items()})
     except UnicodeEncodeError:
         names = ", ".join(texts)
-        raise DataError(f"{names}: holds half of a surrogate pair, which is no character") from None
+        raise DataError(
+            f"{names}: holds half of a surrogate pair, which is not a character"
+        ) from None
     added, left = packer.add(record), packer.flush()
     return {name: np.concatenate([added[name], left[name]]) for name in added}
 

@@ -1,4 +1,4 @@
-"""Text to tokens and how many bytes each token stands for: plain bytes, or a tokenizer.json."""
+"""Turns text into tokens, with each token's number of bytes: plain bytes, or a tokenizer.json."""
 
 import json
 from array import array
@@ -13,30 +13,30 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa  # not needed by a training: 0.1 s and 30 MB of each rank
 
-BATCH_BYTES = 2**20  # of text at once: an encoding takes some 100 bytes a token
+BATCH_BYTES = 2**20  # of text at once: an encoding takes about 100 bytes per token
 END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
 class Tokenizer(Protocol):
-    """``end`` separates documents; ``token_bytes[id]`` is 0 for tokens that stand for no text."""
+    """Interface: ``end`` separates documents; ``token_bytes[id]`` is 0 for tokens without text."""
 
     size: int
     end: int
     token_bytes: np.ndarray
 
     def encode_documents(self, texts: "pa.StringArray") -> np.ndarray:
-        """The tokens of all texts, each followed by the end token, in one array."""
+        """Return the tokens of all texts, each followed by the end token, in one array."""
 
 
 class ByteTokenizer:
-    """Every byte of the UTF-8 text is a token; one more token ends a document."""
+    """Tokenizer whose tokens are the bytes of the UTF-8 text; one more token ends a document."""
 
     size = 257
     end = 256
     token_bytes = np.array([1] * 256 + [0], dtype=np.int64)
 
     def encode_documents(self, texts: "pa.StringArray") -> np.ndarray:
-        """The tokens of all texts, each followed by the end token, uint16."""
+        """Return the tokens of all texts, each followed by the end token, uint16."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -52,11 +52,11 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A byte-level tokenizer.json, as GPT-2's and Llama 3's are.
+    """A byte-level tokenizer.json, like GPT-2's and Llama 3's.
 
     Raises:
-        DataError: the file is missing, is not byte-level (so the bytes of a token are not known,
-            and with them bits per byte), or has no token that ends a document.
+        DataError: the file is missing, is not byte-level (so the bytes of a token are unknown,
+            and bits per byte with them), or has no token that ends a document.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,12 +85,12 @@ class FileTokenizer:
         self.token_bytes = np.array(sizes, dtype=np.int64)
 
     def encode_documents(self, texts: "pa.StringArray") -> np.ndarray:
-        """The tokens of all texts, each followed by the end token, uint32."""
+        """Return the tokens of all texts, each followed by the end token, uint32."""
         import pyarrow.compute as pc
 
         total = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
         cuts = np.flatnonzero(np.diff(total // BATCH_BYTES)) + 1
-        tokens = array("I")  # takes a list of numbers in half the time that numpy needs
+        tokens = array("I")  # converts a list of numbers in half of numpy's time
         for start, stop in pairwise([0, *cuts.tolist(), len(texts)]):
             group = texts.slice(start, stop - start).to_pylist()
             encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)

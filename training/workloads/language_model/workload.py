@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 16  # samples
-IGNORED = -100  # a target that costs nothing (torch's own default)
+IGNORED = -100  # a target without a loss (torch's own default)
 
 
 class Workload:
@@ -37,37 +37,37 @@ class Workload:
         self.documents = Documents.of(self.config, self.tokenizer.end)
 
     def fit(self, train: Dataset) -> None:
-        """Nothing: the vocabulary is the tokenizer's."""
+        """Learn nothing: the vocabulary is the tokenizer's."""
 
     def files(self) -> Mapping[str, bytes]:
-        """tokenizer.json, when there is one."""
+        """Return tokenizer.json, if there is one."""
         return self.packing.files()
 
     def model(self) -> nn.Module:
         return Transformer(self.config, self._rows(), self.documents)
 
     def _rows(self) -> int:
-        """Of the embedding: the tokenizer's tokens, and what the settings fill them up to."""
+        """Return the embedding's rows: the tokenizer's tokens, or more by the settings."""
         size, wanted = self.tokenizer.size, self.config.vocabulary
         if wanted is not None and wanted < size:
             raise TrainingError(
                 f"workload_config.vocabulary: is {wanted}, and the tokenizer has {size} tokens; "
-                "raise it, or take the tokenizer that belongs to the model"
+                "raise it, or use the tokenizer that belongs to the model"
             )
         return wanted or size
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The number of predicted tokens; padding and prompts are left out."""
+        """Return the number of predicted tokens, without padding and prompts."""
         return (self._targets(batch) != IGNORED).sum()
 
     def _targets(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The tokens to predict, (n, t); IGNORED where a target costs nothing."""
-        if "targets" in batch:  # of a part
+        """Return the tokens to predict, (n, t); IGNORED for a target without a loss."""
+        if "targets" in batch:  # a context rank's part
             return batch["targets"]
         return batch["tokens"][:, 1:].long().where(self._counted(batch), IGNORED)
 
     def _counted(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Which targets cost anything, boolean (n, context_length)."""
+        """Return which targets have a loss, boolean (n, context_length)."""
         if COUNTED in batch:
             return batch[COUNTED].bool()
         return ~padding(batch["tokens"].long(), self.tokenizer.end)
@@ -76,7 +76,7 @@ class Workload:
         return (batch["inputs"] if "inputs" in batch else batch["tokens"][:, :-1].long(),)
 
     def beside(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Which document each token belongs to, where attention asks for it."""
+        """Return each token's document, if attention needs it."""
         if self.documents is None:
             return {}
         if "documents" in batch:
@@ -84,25 +84,27 @@ class Workload:
         return {"documents": self.documents.number(batch["tokens"][:, :-1].long())}
 
     def part(self, batch: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
-        """A context rank's inputs and targets; the documents are those of the whole samples."""
+        """Return a context rank's inputs and targets; documents are those of the whole samples."""
         inputs, targets = batch["tokens"][:, :-1].long(), self._targets(batch)
         mine = places(inputs.shape[1], index, count, inputs.device)
         return {"inputs": inputs[:, mine], "targets": targets[:, mine], **self.beside(batch)}
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Cross-entropy in nats, summed over the tokens."""
+        """Return the cross-entropy in nats, summed over the tokens."""
         targets = self._targets(batch).flatten()
         flat = logits.flatten(0, 1)
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
     def flops(self, model: nn.Module) -> float:
-        """Forward and backward of a token: 6 a weight, 12 × layers × heads × t for attention.
+        """Return the operations per token, forward and backward.
+
+        They are 6 per weight, and 12 × layers × heads × t for attention.
 
         Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
-        for the logits, and one that is not tied not at all: it is looked up.
+        for the logits; an untied one does not count: it is only looked up.
         """
         config = self.config
-        # A frozen weight's own gradient is not computed: four operations, and not six.
+        # A frozen weight's own gradient is not computed: four operations instead of six.
         costs = [p.numel() * (6 if p.requires_grad else 4) for p in model.parameters()]
         if not config.tie_embeddings and isinstance(model, Transformer):
             embedding = model.embedding.weight
@@ -119,7 +121,7 @@ class Workload:
         return [model.embedding] if untied and model.first else []
 
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
-        from training.workloads.language_model import parallel  # 0.7 s, for those who need it
+        from training.workloads.language_model import parallel  # takes 0.7 s: only if needed
 
         parallel.tensor_parallel(self._own(model, "tensor_parallel"), mesh)
 
@@ -142,23 +144,23 @@ class Workload:
         """Return the shipped model, which is all that this room can split.
 
         Raises:
-            TrainingError: ``model()`` gives another; names the method to override.
+            TrainingError: ``model()`` returns another; names the method to override.
         """
         if isinstance(model, Transformer):
             return model
         raise TrainingError(
-            f"{type(self).__module__}: model() gives a {type(model).__name__}, and the language "
+            f"{type(self).__module__}: model() returns a {type(model).__name__}, and the language "
             f"model's {method}() splits only its own Transformer: override {method}() in the "
             f"workload, or leave {setting or method} out of the recipe"
         )
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """As Hugging Face's Llama, Qwen2 or Qwen3."""
+        """Return the weights as Hugging Face's Llama, Qwen2 or Qwen3."""
         described = hugging_face_weights.describe(self.config, self._rows(), self.tokenizer.end)
         return hugging_face_weights.export(self.config, weights), described
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
-        """Each weight by itself: queries, keys and values are one here."""
+        """Return each weight as its own part: queries, keys and values are one weight here."""
         return [[name] for name in names]
 
     def export_adapters(self, adapters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -174,7 +176,7 @@ class Workload:
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """A row is a document; the only slice is ``source``."""
+        """Yield a row per document; the only slice is ``source``."""
         device = next(model.parameters()).device
 
         @torch.inference_mode()
@@ -188,21 +190,21 @@ class Workload:
         return scores(test, self.tokenizer, predict, EVALUATION_BATCH, slices, share)
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
-        """Bits per byte, loss, next-token accuracy and perplexity."""
+        """Return bits per byte, loss, next-token accuracy and perplexity."""
         return metrics(blocks)
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
-        """Documents; each is its own group."""
+        """Yield a hash per document; each document is its own group."""
         return self.packing.examples(dataset)
 
     def sketches(self, dataset: Dataset) -> Iterator[np.ndarray]:
-        """Sketch documents of some length: see ``near``."""
+        """Yield sketches of documents that are long enough: see ``minhash``."""
         return sketches(dataset, self.tokenizer.end, READ)
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """A unigram and a bigram model on the same tokens, scored on the very same targets."""
+        """Return a unigram and a bigram model's metrics, on the same tokens and targets."""
         return baselines.evaluate(train, test, self.tokenizer, limit)
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-        """What predicting a text costs."""
+        """Return the loss of predicting a text."""
         return text_requests.answer(self.packing, model, request)

@@ -1,4 +1,4 @@
-"""What a model must beat: boosted trees, a logistic regression on its features, the base rate."""
+"""Baselines that a model must beat: boosted trees, a logistic regression, the base rate."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,26 +16,28 @@ from training.workloads.tabular.model import Encoder, inputs
 from training.workloads.tabular.scores import columns
 from trainyard.common.errors import TrainingError
 
-# scikit-learn's, and not XGBoost's: on the flights they predict better for half the CPU time, if
-# with more memory; they take categories and missing values as they are, and the job installs no
+# scikit-learn's trees, not XGBoost's: on the flights they predict better in half the CPU time, if
+# with more memory; they accept categories and missing values directly, and the job installs no
 # further package for them.
 
 
 log = logging.getLogger(__name__)
 
 LEARNING_RATE = 0.05
-"""Half of scikit-learn's. On the flights, 0.1 and 0.03 change the log loss by less than 0.0005."""
+"""Learning rate: half of scikit-learn's. On the flights, 0.1 and 0.03 change the log loss by less
+than 0.0005."""
 MOST_ROUNDS = 1000
 PATIENCE = 10
-"""Rounds without a better held-out loss after which no more are tried."""
+"""Rounds without a better held-out loss after which fitting stops."""
 USUAL_ROUNDS = 100
-"""scikit-learn's, where there are too few rows to choose on."""
+"""Rounds if there are too few rows to choose them: scikit-learn's default."""
 CODES = 255
-"""Values that a category may have: scikit-learn's most. The rarest of more share the last one."""
+"""Largest number of a category's values: scikit-learn's maximum. The rarest of more share the last
+code."""
 
 
 class Columns:
-    """Stored samples → what the trees see: the categories' codes, then the numbers as they are.
+    """Turns stored samples into the trees' inputs: categories' codes, then numbers unchanged.
 
     A category's codes count from 0, those of the commonest ids of ``samples`` first.
     """
@@ -46,10 +48,10 @@ class Columns:
         sizes = enumerate(encoder.sizes)
         self._codes = [_codes(ids[:, column], size) for column, size in sizes]
         self.categories = list(range(len(self._codes)))
-        """Which columns are categories."""
+        """Indices of the columns that are categories."""
 
     def of(self, samples: Samples) -> np.ndarray:
-        """float64 (n, columns); NaN for a missing number."""
+        """Return float64 (n, columns); NaN for a missing number."""
         ids = self._ids(samples)
         _, numbers = inputs({name: torch.from_numpy(array) for name, array in samples.items()})
         rows = np.empty((len(ids), len(self._codes) + numbers.shape[1]))
@@ -66,8 +68,8 @@ class Columns:
 class BoostedTrees:
     """Histogram-based boosted trees on ``Columns``.
 
-    The number of rounds is the one that predicts a held-out fifth best; then all rows are fitted.
-    It takes 8 bytes a value and 1 more for its bin, and at most as many threads as torch has. The
+    The number of rounds that predicts a held-out fifth best is used to fit all rows.
+    It takes 9 bytes per value (1 of them for its bin), and at most as many threads as torch. The
     same samples give the same trees, whatever the number of threads.
     """
 
@@ -90,7 +92,7 @@ class BoostedTrees:
             categorical_features=self.columns.categories or None,
             early_stopping=patience is not None,
             n_iter_no_change=patience or PATIENCE,
-            random_state=0,  # of the rows that bins are found on, where there are over 200,000
+            random_state=0,  # seeds the choice of rows for finding bins, if there are over 200,000
         )
 
     def _best_rounds(self, rows: np.ndarray, samples: Samples) -> int:
@@ -102,11 +104,11 @@ class BoostedTrees:
             return USUAL_ROUNDS
         model = self._unfitted(MOST_ROUNDS, PATIENCE)
         model.fit(rows[~held], labels[~held], X_val=rows[held], y_val=labels[held])
-        return max(1, int(np.argmax(model.validation_score_)))  # the first is of no round at all
+        return max(1, int(np.argmax(model.validation_score_)))  # the first score is of no rounds
 
 
 def _codes(ids: np.ndarray, size: int) -> np.ndarray:
-    """Id → code below CODES, the commonest ids first; float64 (size,)."""
+    """Return code below CODES by id, the commonest ids first; float64 (size,)."""
     order = np.argsort(-np.bincount(ids, minlength=size), kind="stable")
     codes = np.empty(size)
     codes[order] = np.minimum(np.arange(size), CODES - 1)
@@ -117,13 +119,13 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
 MAX_ITERATIONS = 1000
 
 Logits = Callable[[Samples], np.ndarray]
-"""Samples → their logits, float64 (n,)."""
+"""Maps samples to their logits, float64 (n,)."""
 
 
 class Regression:
     """Logistic regression on one-hot categories and normalised numbers.
 
-    C is the one of STRENGTHS that predicts a held-out fifth best.
+    C is the value in STRENGTHS that predicts a held-out fifth best.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -137,7 +139,7 @@ class Regression:
         return self._model.decision_function(self.design(samples))
 
     def design(self, samples: Samples) -> sparse.csr_array:
-        """The design matrix, (n, one-hot ids + 2 × numbers)."""
+        """Return the design matrix, (n, one-hot ids + 2 × numbers)."""
         batch = {name: torch.from_numpy(array) for name, array in samples.items()}
         categories, numbers = inputs(batch)
         ids = self._encoder.ids(categories).numpy()
@@ -152,7 +154,7 @@ class Regression:
 
 
 def fitted(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, Logits]:
-    """Baseline → its logits, fitted on at most ``limit`` samples, spread evenly over train.
+    """Return baseline → its logits, fitted on at most ``limit`` samples, spread evenly over train.
 
     Raises:
         TrainingError: those samples all have one label, or the regression does not converge.
@@ -192,7 +194,7 @@ def _fit(rows: sparse.csr_array, labels: np.ndarray, strength: float) -> Logisti
     model = LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_ITERATIONS)
     model.fit(rows, labels)
     if model.n_iter_.max() >= MAX_ITERATIONS:
-        # Half a baseline is easy to beat: the gate must not see it.
+        # A baseline that has not converged is easy to beat: the gate must not use it.
         raise TrainingError(
             f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
             "iterations; look for numbers that are far from the rest, or lower workload.config.clip"
@@ -204,10 +206,10 @@ BLOCKS, HELD_OUT_EVERY = 100, 5
 
 
 def held_out(samples: Samples) -> np.ndarray | None:
-    """Which rows are held out, bool (n,); None where one side has a single label, as few rows have.
+    """Return which rows to hold out, bool (n,); None if a side would have a single label.
 
-    A fifth: of the groups, if the rows have any, else of BLOCKS blocks of neighbouring rows, since
-    neighbours are often alike.
+    A fifth is held out: of the groups, if rows have them, else of BLOCKS blocks of neighbouring
+    rows, since neighbours are often similar.
     """
     labels = samples["label"]
     block = np.arange(len(labels)) * BLOCKS // len(labels)

@@ -1,6 +1,6 @@
-"""What is counted over a table's rows, part by part, and merged: moments of numbers, value counts.
+"""Statistics of a table's rows, counted in parts and merged: moments of numbers, value counts.
 
-Merging in a fixed order gives the same bits again, whoever counted which part.
+Merging in a fixed order gives the same bits, whichever process counted which part.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ class Moments:
     """Moments of several columns at once; each array has the shape (columns,)."""
 
     count: np.ndarray
-    """Values that are not missing."""
+    """Number of values that are not missing."""
     mean: np.ndarray
     m2: np.ndarray
     """Sum of the squared distances from the mean."""
@@ -28,9 +28,9 @@ class Moments:
     @classmethod
     def of(cls, values: np.ndarray) -> "Moments":
         """Compute the moments of ``values``, shape (rows, columns); NaN is a missing value."""
-        wide = values.T.astype(np.float64, order="C")  # a row of it lies in one piece
+        wide = values.T.astype(np.float64, order="C")  # each of its rows is contiguous
         count, total = np.full(len(wide), float(len(values))), wide.sum(axis=1)
-        gaps = np.flatnonzero(np.isnan(total))  # few columns have any
+        gaps = np.flatnonzero(np.isnan(total))  # few columns have missing values
         missing = np.isnan(wide[gaps])
         count[gaps] -= missing.sum(axis=1)
         total[gaps] = wide[gaps].sum(axis=1, where=~missing)
@@ -58,9 +58,9 @@ class Values:
     """How often each value of one category occurs."""
 
     counts: dict[str | None, int] = field(default_factory=dict)
-    """Value (None: missing) → rows."""
+    """Value (None: missing) → number of rows."""
     hashes: dict[str | None, int] = field(default_factory=dict)
-    """Value → the hash that stands for it in the samples."""
+    """Value → its hash in the samples."""
 
     def add(self, values: Iterable[str | None], hashes: Iterable[int], counts: Iterable[int]):
         for value, code, count in zip(values, hashes, counts, strict=True):
@@ -69,15 +69,15 @@ class Values:
 
 
 class Tally:
-    """The same while rows come in: the hashes in order, so that many are looked up at once."""
+    """Counts a category's values as rows arrive; keeps hashes sorted for fast lookup."""
 
     def __init__(self) -> None:
         self._hashes = np.empty(0, np.int64)
         self._counts = np.empty(0, np.int64)
         self._order = np.empty(0, np.int64)
-        """How many values were seen before each hash."""
+        """Number of values seen before each hash."""
         self._values: list[str | None] = []
-        """As they were first seen."""
+        """Values in the order in which they were first seen."""
 
     def add(self, values: pa.Array, hashes: np.ndarray, counts: np.ndarray) -> None:
         """Add rows: the values, the hash of each (int64), and how many rows have it (may be 0)."""
@@ -102,7 +102,7 @@ class Tally:
         self._values += [values[index] for index in np.sort(first)]
 
     def values(self) -> Values:
-        """In the order in which they were first seen."""
+        """Return the counts, with values in the order in which they were first seen."""
         by_age = np.argsort(self._order)
         hashes, counts = self._hashes[by_age].tolist(), self._counts[by_age].tolist()
         return Values(
@@ -113,10 +113,10 @@ class Tally:
 
 @dataclass
 class Statistics:
-    """Counts what the rows of one unit in one split hold, or of many merged."""
+    """Statistics of the rows of one unit in one split, or of several merged."""
 
     numbers: tuple[str, ...]
-    """Columns of the moments."""
+    """Columns that have moments."""
     moments: Moments
     categories: dict[str, Values]
 
@@ -126,7 +126,7 @@ class Statistics:
         return cls(tuple(numbers), Moments.none(len(numbers)), values)
 
     def as_json(self) -> dict[str, Any]:
-        """Column → count, mean, M2; column → its values, their hashes, their counts."""
+        """Return column → count, mean, M2; column → its values, their hashes, their counts."""
         moments = (self.moments.count, self.moments.mean, self.moments.m2)
         rows = zip(self.numbers, *(array.tolist() for array in moments), strict=True)
         return {
@@ -145,7 +145,7 @@ class Statistics:
         }
 
     def add_json(self, part: Mapping[str, Any]) -> None:
-        """Add what ``as_json`` gave for other rows of the same columns."""
+        """Add the ``as_json`` of other rows of the same columns."""
         columns = [part["numbers"][name] for name in self.numbers]
         arrays = (np.array([c[key] for c in columns], float) for key in ("count", "mean", "m2"))
         self.moments = self.moments.merged(Moments(*arrays))

@@ -27,15 +27,17 @@ class TabularConfig(BaseModel):
     """A row is positive when its label is greater than this, in the label's unit."""
 
     group: str | None = None
-    """Column whose equal values mark rows that are alike (flights of one day): standard errors
-    and the choice of the baselines' settings count groups, not rows. None: each row by itself."""
+    """Column whose equal values mark related rows (flights of one day): standard errors and the
+    choice of the baselines' settings count groups, not rows. None: each row on its own."""
 
     group_ordered: bool = False
-    """Whether groups that follow each other are alike, as days are: the gate then compares models
-    as of fewer groups. The values must be whole numbers, dates or times (ISO 8601, one zone)."""
+    """Set it if successive groups are similar, as days are: the gate then compares models as if
+    there were fewer groups. The values must be whole numbers, dates or times (ISO 8601, one
+    zone)."""
 
     min_count: int = Field(default=10, ge=1)
-    """Category values in fewer rows of the training split share one embedding with unseen ones."""
+    """Category values in fewer rows of the training split than this share one embedding with unseen
+    ones."""
 
     embedding: int = Field(default=8, ge=1)
     """Width of each category's embedding."""
@@ -50,7 +52,7 @@ class TabularConfig(BaseModel):
     """Share of the embeddings' elements that are dropped in training."""
 
     clip: FiniteFloat = Field(default=4.0, gt=0)
-    """Normalised numbers are cut off at this many standard deviations from the mean."""
+    """Number of standard deviations from the mean at which normalised numbers are cut off."""
 
     @model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:

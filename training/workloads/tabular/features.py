@@ -1,4 +1,4 @@
-"""What the model has to know of the training split; it travels with the model as features.json."""
+"""Facts that the model needs about the training split; stored with the model as features.json."""
 
 import json
 import math
@@ -26,23 +26,23 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """Values that have an embedding of their own, ordered by hash: id 1, 2, …; id 0 is the rest."""
+    """Values that have their own embedding, ordered by hash: id 1, 2, …; id 0 is for all others."""
 
     hashes: tuple[int, ...]
     values: tuple[str | None, ...]
-    """As in the raw data, for people; None is a missing value."""
+    """The values as in the raw data, for people; None is a missing value."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Every column's, in the order of the settings."""
+    """Normalisation and vocabulary of every column, in the order of the settings."""
 
     numbers: Mapping[str, Number]
     categories: Mapping[str, Category]
 
     @classmethod
     def of(cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]) -> "Features":
-        """From the statistics of units, which are merged in the order they come in."""
+        """Compute them from the statistics of units, merged in the given order."""
         total = Statistics.none(config.categories, config.numbers)
         for part in parts:
             total.add_json(part)
@@ -50,14 +50,14 @@ class Features:
         variance = moments.m2 / np.maximum(moments.count - 1, 1)
         rows = zip(config.numbers, moments.mean.tolist(), variance.tolist(), strict=True)
         return cls(
-            # A column that never changes tells nothing: it becomes 0, not a division by 0.
+            # A constant column has no information: it becomes 0 instead of a division by 0.
             {name: Number(mean, math.sqrt(spread) or 1.0) for name, mean, spread in rows},
             {name: _category(v, config.min_count) for name, v in total.categories.items()},
         )
 
     @classmethod
     def read(cls, path: Path) -> "Features":
-        """Raises: DataError: the file is damaged."""
+        """Read them from a file. Raises: DataError: the file is damaged."""
         try:
             tree = json.loads(path.read_bytes())
             numbers = {name: Number(**fields) for name, fields in tree["numbers"].items()}
@@ -70,7 +70,7 @@ class Features:
         return cls(numbers, categories)
 
     def content(self) -> bytes:
-        """What features.json holds."""
+        """Return the content of features.json."""
         tree = {
             "numbers": {name: asdict(number) for name, number in self.numbers.items()},
             "categories": {name: asdict(category) for name, category in self.categories.items()},

@@ -14,20 +14,20 @@ from training.workloads.tabular.features import Category, Features
 
 
 def inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """(categories, numbers) of stored samples; a kind that there are no columns of has width 0."""
+    """Return (categories, numbers) of stored samples; a kind without columns has width 0."""
     none = batch["label"][:, None][:, :0]
     return batch.get("categories", none.long()), batch.get("numbers", none.float())
 
 
 class Encoder(nn.Module):
-    """Stored samples → ids of category values, and numbers that a model can use."""
+    """Turns stored samples into ids of category values, and normalised numbers."""
 
     def __init__(self, features: Features, clip: float) -> None:
         super().__init__()
         self.clip = clip
         categories, numbers = features.categories.values(), features.numbers.values()
         self.sizes = [1 + len(category.hashes) for category in categories]
-        """Ids of each category."""
+        """Number of ids of each category."""
         for index, category in enumerate(categories):
             self.register_buffer(f"hashes_{index}", _hashes(category), persistent=False)
         means = torch.tensor([number.mean for number in numbers])
@@ -48,7 +48,7 @@ class Encoder(nn.Module):
         return torch.cat(columns, dim=1)
 
     def numbers(self, numbers: Tensor) -> Tensor:
-        """(n, numbers) → (n, 2 × numbers): normalised, missing ones 0; and 1 where one is missing.
+        """Map (n, numbers) to (n, 2 × numbers): normalised (missing: 0), then flags (missing: 1).
 
         The mean and the standard deviation are those of the training split.
         """
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
 
 
 class Classifier(nn.Module):
-    """categories (n, categories) int64, numbers (n, numbers) float32 → logits (n,)."""
+    """Maps categories (n, categories) int64 and numbers (n, numbers) float32 to logits (n,)."""
 
     def __init__(self, config: TabularConfig, features: Features) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows to samples: category values as hashes, numbers as float32, the label as 0 or 1."""
+"""Turns rows into samples: category values as hashes, numbers as float32, the label as 0 or 1."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,9 +26,9 @@ READ = 4096  # samples at a time where no model sees them
 class Packing:
     """See ``training.workloads.Packing``; a sample is a row.
 
-    Which values exist is not known before all rows were read, so a sample holds a value's hash and
-    not its number in a vocabulary. Two equal rows may be two events, so none is a duplicate unless
-    the recipe says in which columns (``shard.unique``).
+    The set of values is not known before all rows have been read, so a sample holds a value's hash
+    and not its number in a vocabulary. Two equal rows may be two events, so there are no duplicates
+    unless the recipe names the columns that decide (``shard.unique``).
     """
 
     identity = ()
@@ -63,17 +63,17 @@ class Packing:
             self.info["groups_ordered"] = True
 
     def files(self) -> Mapping[str, bytes]:
-        """None: what the model needs to know is learned from the training split's statistics."""
+        """Return no files: the model learns what it needs from the training split's statistics."""
         return {}
 
     @property
     def example_fields(self) -> Mapping[str, Field]:
-        """With a group where the settings name one."""
+        """The columns of ``examples``, with a group if the settings name one."""
         names = ("example", "group") if self.config.group is not None else ("example",)
         return {name: Field(dtype="int64") for name in names}
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
-        """Rows, over all their fields."""
+        """Yield a hash per row, over all its fields."""
         for passage in dataset.stream(READ):
             found = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
             yield {name: found[name] for name in self.example_fields}
@@ -83,7 +83,7 @@ class Packing:
 
 
 class RowPacker:
-    """Every row is a sample of its own; nothing waits for ``flush``."""
+    """Makes each row a sample; nothing waits for ``flush``."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class RowPacker:
         self._tallies = {name: Tally() for name in config.categories}
 
     def add(self, records: pa.RecordBatch) -> Samples:
-        """One sample a row.
+        """Return one sample per row.
 
         Raises:
             DataError: a number is too large for a float32.
@@ -119,11 +119,11 @@ class RowPacker:
         return {name: found[name] for name in self._fields}
 
     def flush(self) -> Samples:
-        """Nothing."""
+        """Return no samples."""
         return {name: np.empty((0, *f.shape), f.dtype) for name, f in self._fields.items()}
 
     def statistics(self) -> dict[str, Any]:
-        """Count, mean and M2 of each number; each category's values, their hashes and counts."""
+        """Return each number's count, mean and M2; each category's values, hashes and counts."""
         categories = {name: tally.values() for name, tally in self._tallies.items()}
         return Statistics(self._config.numbers, self._moments, categories).as_json()
 
@@ -135,9 +135,9 @@ class RowPacker:
         np.take(found.codes, found.index, out=hashes, mode="clip")  # "raise" would copy
 
     def _measured(self, records: pa.RecordBatch) -> np.ndarray:
-        """The numbers, float32 (rows, columns)."""
+        """Return the numbers, float32 (rows, columns)."""
         block = np.empty((len(self._config.numbers), len(records)), np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # is an error of ours, below
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below as an error of ours
             for row, name in zip(block, self._config.numbers, strict=True):
                 row[:] = _floats(records.column(name))
             moments = Moments.of(block.T)
@@ -148,7 +148,7 @@ class RowPacker:
 
 
 def places(values: list[str]) -> np.ndarray:
-    """Int64 in the order of the values: whole numbers as they are, times in microseconds of 1970.
+    """Return int64 in the values' order: whole numbers as they are, times in microseconds.
 
     Raises:
         DataError: a value is neither, or some are numbers and some are times.

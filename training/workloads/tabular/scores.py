@@ -1,4 +1,4 @@
-"""From logits to scores per row and the metrics, for the model and for the baselines alike."""
+"""Turns logits into scores per row and metrics, for the model and the baselines alike."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ WAITING = 1 << 18  # rows that are counted at once
 
 
 def columns(logits: np.ndarray, labels: np.ndarray) -> Block:
-    """The columns that a model's logits give, all of the shape (rows,).
+    """Return the columns for a model's logits, all of the shape (rows,).
 
     log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: at p = 0.5.
     """
@@ -32,9 +32,9 @@ def columns(logits: np.ndarray, labels: np.ndarray) -> Block:
 
 
 def metrics(blocks: Iterable[Block]) -> Metrics:
-    """Log loss, AUC, accuracy and Brier score; reads the blocks twice.
+    """Return log loss, AUC, accuracy and Brier score; reads the blocks twice.
 
-    Rows with equal ``group`` may depend on each other, others may not.
+    Rows with equal ``group`` may depend on each other; others are independent.
 
     Raises:
         DataError: the labels are all equal, so that no AUC is defined.
@@ -46,7 +46,7 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
 
 
 def values(blocks: Iterable[Block]) -> dict[str, float]:
-    """The same without standard errors; reads the blocks once."""
+    """Return the metrics without standard errors; reads the blocks once."""
     ranks = Ranks()
     found = ratios(_seen(blocks, ranks))
     return {name: entry["value"] for name, entry in found.items()} | {"auc": ranks.auc()}
@@ -56,10 +56,10 @@ class Ranks:
     """The area under the ROC curve from counts of probabilities in at most two million bins.
 
     A bin's edges lie 2^-13 of their distance from 0 or 1, whichever is nearer, apart (a float32
-    without its last 10 bits): confident predictions are told apart as well as doubtful ones. Two
+    without its last 10 bits): confident predictions are resolved as well as doubtful ones. Two
     rows of one bin count as equal, so the area is off by at most half the share of the pairs
     (positive, negative) that share a bin and differ: 10^-5 where probabilities spread over a
-    decade. What the model itself computes as 1 - 10^-16 is 1.
+    decade. A probability of 1 - 10^-16 counts as 1.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Ranks:
             self._count()
 
     def auc(self) -> float:
-        """NaN when a probability is.
+        """Return the area; NaN if a probability is NaN.
 
         Raises:
             DataError: the labels are all equal.
@@ -96,16 +96,18 @@ class Ranks:
         return float(positive @ _below(negative) / totals.prod())
 
     def standard_error(self, blocks: Iterable[Block]) -> float:
-        """DeLong, DeLong & Clarke-Pearson 1988; Obuchowski 1997 for groups."""
+        """Return the area's standard error (DeLong, DeLong & Clarke-Pearson 1988; for groups
+        Obuchowski 1997).
+        """
         clusters = Clusters()
         for block in blocks:
             clusters.add(block["group"], {"pull": self.pulls(block)})
         return standard_error(clusters.sums("pull"))
 
     def pulls(self, block: Block) -> np.ndarray:
-        """How far each row pulls the area away from its value, (n,); all rows together: 0.
+        """Return how far each row pulls the area from its value, (n,); their sum is 0.
 
-        It is the share of the other class that the row is on the right side of, less the mean.
+        A row's pull is the share of the other class on whose correct side it is, minus the mean.
         """
         auc, totals, label = self.auc(), self._counts.sum(axis=1), block["label"].astype(np.int64)
         negative, positive = self._counts
@@ -114,7 +116,7 @@ class Ranks:
         return (share - auc) / totals[label]
 
     def _count(self) -> None:
-        """Count what waits."""
+        """Count the waiting rows."""
         found = [(self._bins, self._counts)]
         found += [(bins, np.stack((label == 0, label == 1))) for bins, label in self._waiting]
         bins = np.concatenate([bins for bins, _ in found])
@@ -131,9 +133,9 @@ def _seen(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
 
 
 def _bins(probability: np.ndarray) -> np.ndarray:
-    """Positive floats are ordered as their bits are; what is above a half, by what it lacks to 1.
+    """Return bins: positive floats are ordered like their bits; above a half, by the distance to 1.
 
-    NaN goes into the last bin.
+    NaN is put into the last bin.
     """
     probability = probability.astype(np.float64)
     upper = ~(probability <= 0.5)
@@ -143,5 +145,5 @@ def _bins(probability: np.ndarray) -> np.ndarray:
 
 
 def _below(counts: np.ndarray) -> np.ndarray:
-    """Count for each bin how many lie in lower ones, and half of those in itself."""
+    """Return for each bin how many rows lie in lower ones, plus half of those in itself."""
     return np.cumsum(counts) - counts / 2

@@ -1,6 +1,6 @@
-"""Tabular classification as a workload: what is learned of the columns, loss, evaluation.
+"""Tabular classification as a workload: column statistics, loss, evaluation.
 
-Values are as in JSON Lines that the shard step reads; a column that is left out is missing.
+Requests have values as in JSON Lines that the shard step reads; a column left out is missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from trainyard.common.errors import TrainingError
 
 
 def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-    """``probability`` that the record's label is greater than ``label_above``.
+    """Return the ``probability`` that the record's label is greater than ``label_above``.
 
     Raises:
         DataError: the request holds no record, or a column has the wrong type.
@@ -42,7 +42,7 @@ def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> di
 
 
 def _row(packing: Packing, record: Mapping[str, Any]) -> pa.RecordBatch:
-    """A batch of one. What the model does not see, label and group, may be left out."""
+    """Return a batch of one record. Label and group, which the model ignores, may be left out."""
     config = packing.config
     fill = {config.group: "", config.label: 0.0}
     unseen = {config.group, config.label} - {*config.categories, *config.numbers}
@@ -62,7 +62,7 @@ class Workload(Simple):
 
     @property
     def features(self) -> Features:
-        """Raises: TrainingError: nothing was learned yet, and none travelled with the model."""
+        """The learned features. Raises: TrainingError: none learned or stored with the model."""
         if self._features is None:
             raise TrainingError(
                 f"{FILE}: is missing beside the model, so the columns' means and vocabularies are "
@@ -71,11 +71,11 @@ class Workload(Simple):
         return self._features
 
     def fit(self, train: Dataset) -> None:
-        """Means, standard deviations and vocabularies, from the manifests' statistics alone."""
+        """Learn means, standard deviations and vocabularies from the manifests alone."""
         self._features = Features.of(self.config, train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
-        """features.json."""
+        """Return features.json."""
         return {FILE: self.features.content()}
 
     def model(self) -> nn.Module:
@@ -85,7 +85,7 @@ class Workload(Simple):
         return inputs(batch)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Binary cross-entropy in nats, summed over the rows."""
+        """Return the binary cross-entropy in nats, summed over the rows."""
         labels = batch["label"].to(logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
@@ -96,7 +96,7 @@ class Workload(Simple):
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """A row is a row; slices are category columns, their values in the words of the data.
+        """Yield a row per table row; slices are category columns, with the data's own values.
 
         A value that is too rare to have an embedding is ``other``, a missing one ``missing``. Slice
         ``source``, unless a column has that name: the input or raw folder of the row.
@@ -113,19 +113,19 @@ class Workload(Simple):
             yield identity | found | columns(logits(samples), samples["label"])
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
-        """Log loss, AUC, accuracy and Brier score."""
+        """Return log loss, AUC, accuracy and Brier score."""
         return metrics(blocks)
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
-        """Rows, over all their fields."""
+        """Yield a hash per row, over all its fields."""
         return self.packing.examples(dataset)
 
     def _rows(
         self, dataset: Dataset, by_input: Sequence[str] = (), share: Share | None = None
     ) -> Iterator[tuple[Samples, Block]]:
-        """(samples, their ``example`` and ``group``); without groups a row is one of its own.
+        """Yield (samples, their ``example`` and ``group``); a row without group is its own.
 
-        ``by_input``: slices that are the input which a row comes from.
+        ``by_input``: slices whose value is the row's input.
         """
         for passage in dataset.stream(EVALUATION_BATCH, share):
             samples = passage.samples
@@ -136,7 +136,7 @@ class Workload(Simple):
             yield samples, {"example": hashes, "group": groups} | found
 
     def _names(self, column: str) -> Callable[[Samples], np.ndarray]:
-        """Samples → the values of a category column as strings."""
+        """Return a function from samples to the values of a category column as strings."""
         index, known = self.config.categories.index(column), self.features.categories[column]
         hashes = np.array([*known.hashes, MISSING], np.int64)
         words = ["missing" if value is None else value for value in known.values]
@@ -151,20 +151,20 @@ class Workload(Simple):
         return names
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """Boosted trees, a logistic regression on the model's features, and train's base rate."""
+        """Return metrics of boosted trees, a logistic regression, and train's base rate."""
         scored = self.baseline_scores(train, test, limit)
         return {name: values(blocks) for name, blocks in scored.items()}
 
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
     ) -> Mapping[str, Iterator[Block]]:
-        """The same, row by row."""
+        """Return the baselines' scores, row by row."""
         encoder = Encoder(self.features, self.config.clip)
         found = baselines.fitted(encoder, train, limit)
         return {name: self._scores(logits, test, ()) for name, logits in found.items()}
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-        """The probability that a record's label is 1."""
+        """Return the probability that a record's label is 1."""
         return answer(self.packing, model, request)
 
 

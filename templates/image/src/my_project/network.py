@@ -4,7 +4,7 @@ from torch import nn
 
 
 class Network(nn.Module):
-    """pixels (n, 1, 8, 8) float32 from 0 to 1 → logits (n, 10)."""
+    """Maps pixels (n, 1, 8, 8) float32 from 0 to 1 to logits (n, 10)."""
 
     def __init__(self, width=16):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which digit is on an image? The columns, how an image is decoded, and the loss.
+"""Recognise the digit in an image: the columns, the decoding of an image, and the loss.
 
 The shard step imports this module without torch; so torch is imported where it is used.
 """
@@ -12,14 +12,14 @@ from training.workloads.simple import Simple
 
 
 class Workload(Simple):
-    """See training/workloads/simple.py for all that can be overridden."""
+    """See training/workloads/simple.py for everything that can be overridden."""
 
     columns = {"image": Column("bytes"), "digit": Column("number", dtype="uint8")}
     better = {"loss": "lower", "accuracy": "higher"}
     fitted = ("constant",)
 
     def prepare(self, sample, seed):
-        """Decode a file, in the loader's threads; in training it moves by a pixel.
+        """Decode a file, in the loader's threads; in training the image moves by up to a pixel.
 
         All that is random follows from ``seed``; it is None in an evaluation.
         """

@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Network(nn.Module):
-    """numbers (n, 2) float32, districts (n,) int64 → prices (n,), in units of 100."""
+    """Maps numbers (n, 2) float32, districts (n,) int64 to prices (n,), in units of 100."""
 
     def __init__(self, districts):
         super().__init__()

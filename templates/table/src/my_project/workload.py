@@ -1,4 +1,4 @@
-"""House prices from a table: the columns, what the network takes of them, and the loss.
+"""House prices from a table: the columns, the network's inputs, and the loss.
 
 The shard step imports this module without torch; so torch is imported where it is used.
 """
@@ -6,11 +6,11 @@ The shard step imports this module without torch; so torch is imported where it 
 from training.workloads import Column
 from training.workloads.simple import Simple
 
-DISTRICTS = 64  # a district's hash falls into one of so many embeddings
+DISTRICTS = 64  # number of embeddings; a district's hash selects one
 
 
 class Workload(Simple):
-    """See training/workloads/simple.py for all that can be overridden."""
+    """See training/workloads/simple.py for everything that can be overridden."""
 
     columns = {
         "area": Column("number"),

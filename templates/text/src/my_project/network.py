@@ -1,10 +1,10 @@
-"""The network: embedded bytes, a convolution over them, the strongest answer of each filter."""
+"""The network: embedded bytes, a convolution over them, the maximum of each filter."""
 
 from torch import nn
 
 
 class Network(nn.Module):
-    """bytes (n, length) int64, 0 where there is none → logits (n,)."""
+    """Maps bytes (n, length) int64, padded with 0, to logits (n,)."""
 
     def __init__(self, width=32):
         super().__init__()

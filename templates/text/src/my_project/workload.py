@@ -1,4 +1,4 @@
-"""Is a line prose or code? The columns, what the network takes of them, and the loss.
+"""Tell prose from code, line by line: the columns, the network's inputs, and the loss.
 
 The shard step imports this module without torch; so torch is imported where it is used.
 """
@@ -6,11 +6,11 @@ The shard step imports this module without torch; so torch is imported where it 
 from training.workloads import Column
 from training.workloads.simple import Simple
 
-LENGTH = 64  # bytes of a line that the network sees
+LENGTH = 64  # bytes of a line that the network uses
 
 
 class Workload(Simple):
-    """See training/workloads/simple.py for all that can be overridden."""
+    """See training/workloads/simple.py for everything that can be overridden."""
 
     columns = {"line": Column("text"), "prose": Column("number", dtype="uint8")}
     better = {"loss": "lower", "accuracy": "higher"}
@@ -22,7 +22,7 @@ class Workload(Simple):
         return Network()
 
     def inputs(self, batch):
-        """A line's bytes lie between its offsets; here they are cut off or filled up with zeros."""
+        """Return the lines' bytes, which lie between their offsets, cut or padded to one length."""
         import torch
 
         starts, ends = batch["line_offsets"][:-1, None], batch["line_offsets"][1:, None]

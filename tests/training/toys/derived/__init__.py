@@ -1,1 +1,1 @@
-"""The shipped language model's workload with a model of its own."""
+"""The shipped language model's workload with its own model."""

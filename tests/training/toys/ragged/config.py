@@ -1,4 +1,4 @@
-"""A user's own workload, as small as one can be; its samples hold unequal numbers of units."""
+"""A user's own workload, as small as possible; its samples hold unequal numbers of units."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

@@ -19,7 +19,7 @@ class Model(nn.Module):
         self.out = nn.Linear(16, NUMBERS)
 
     def forward(self, lengths):
-        """(n,) → (n, places, numbers)."""
+        """Map (n,) to (n, places, numbers)."""
         return self.out(
             self.dropout(torch.tanh(self.places.weight + self.lengths(lengths)[:, None]))
         )

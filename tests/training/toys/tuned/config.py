@@ -8,31 +8,31 @@ from training.workloads import WorkloadSpec
 
 
 class TunedConfig(BaseModel):
-    """Each field is something that models out there have."""
+    """Settings for features that real models have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tied: bool = False
-    """``head.weight = embedding.weight``."""
+    """Set ``head.weight = embedding.weight``."""
 
     frozen: Literal["", "embedding", "body", "all"] = ""
-    """What does not require gradients; body: all but the last block and the head."""
+    """Weights that do not require gradients; body: all but the last block and the head."""
 
     unused: bool = False
-    """Weights that no forward pass uses."""
+    """Add weights that no forward pass uses."""
 
     norm: Literal["", "batch", "frozen batch"] = ""
     """BatchNorm in each block; frozen: in evaluation mode from the start."""
 
     dropout: float = Field(default=0.0, ge=0, lt=1)
     kind: Literal["ours", "torch", "functional"] = "ours"
-    """Whose dropout."""
+    """Implementation of dropout."""
 
     said: bool = False
-    """Whether the workload says that it draws."""
+    """Set it if the workload declares that it draws."""
 
     splits: bool = True
-    """Whether tensor-parallel ranks split what is tied alike."""
+    """Set it if tensor-parallel ranks split tied weights in the same way."""
 
 
 SPEC = WorkloadSpec(

@@ -48,7 +48,7 @@ class Model(nn.Module):
                 block.norm.eval()
 
     def forward(self, x):
-        """(n,) → (n, places, numbers)."""
+        """Map (n,) to (n, places, numbers)."""
         if self.first:
             x = self.places.weight + self.embedding(x)[:, None]
         for block in self.blocks.values():

@@ -1,4 +1,4 @@
-"""Small pictures of two kinds, in the layouts that people have them in."""
+"""Small pictures of two kinds, in the usual dataset layouts."""
 
 import base64
 import io
@@ -23,7 +23,7 @@ LABELS = ("dark", "light")
 
 
 def picture(number: int, format_: str = "PNG", *, width: int = 24, height: int = 20) -> bytes:
-    """Noise that is dark for even numbers and light for odd ones."""
+    """Return noise that is dark for even numbers and light for odd ones."""
     noise = np.random.default_rng(number).integers(0, 100, (height, width, 3))
     file = io.BytesIO()
     Image.fromarray((noise + 150 * (number % 2)).astype(np.uint8)).save(file, format_)
@@ -31,7 +31,7 @@ def picture(number: int, format_: str = "PNG", *, width: int = 24, height: int =
 
 
 def folder(count: int, format_: str = "PNG") -> dict[str, bytes]:
-    """``<label>/<number>.png``, as ImageFolder's users have them."""
+    """Return ``<label>/<number>.png`` → content, the layout of ImageFolder."""
     end = {"PNG": "png", "JPEG": "jpg"}[format_]
     return {f"{LABELS[n % 2]}/{n:04d}.{end}": picture(n, format_) for n in range(count)}
 
@@ -52,7 +52,7 @@ def json_lines(files: Mapping[str, bytes]) -> bytes:
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """With the members ``<number>.png`` and ``<number>.cls``, as WebDataset writes them."""
+    """Return an archive like WebDataset's, with members ``<number>.png`` and ``<number>.cls``."""
     members: dict[str, bytes | str] = {}
     for number, one in enumerate(records(files)):
         members |= {f"{number:04d}.png": one["bytes"], f"{number:04d}.cls": one["label"]}

@@ -1,4 +1,4 @@
-"""Decoding and augmentation: what a seed decides, and what cannot be decoded."""
+"""Decoding and augmentation: the seed's effect, and files that cannot be decoded."""
 
 import io
 import random
@@ -69,7 +69,9 @@ def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
 
 
 def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
-    """So a small part of the processor's time; as much as scaling differs by."""
+    """Decoding then takes a small part of the CPU time; the limit is the difference between
+    scalings.
+    """
     smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
     files = {}
     for format_ in ("JPEG", "PNG"):
@@ -88,7 +90,7 @@ def test_an_image_that_was_cut_off_is_refused_wherever(format_):
 
 
 def test_what_is_no_image_is_told_in_the_same_words_each_time():
-    assert refuse(b"<html>not found</html>") == "is no image: its first bytes are b'<html>no'"
+    assert refuse(b"<html>not found</html>") == "is not an image: its first bytes are b'<html>no'"
     assert refuse(b"<html>not found</html>") == refuse(b"<html>not found</html>")
 
 

@@ -1,4 +1,4 @@
-"""Images from their files to scores: the same whatever layout they came in."""
+"""Images from files to scores: the same whatever layout they came in."""
 
 import base64
 import gzip
@@ -34,7 +34,7 @@ COUNT = 60
 
 
 def sharded(root: Path, files: dict[str, bytes], *arguments: str, **columns: str) -> Path:
-    """What the shard job makes of these files: the folder of its splits."""
+    """Run the shard job on these files; return the folder of its splits."""
     for name, content in files.items():
         (root / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "raw" / name).write_bytes(content)
@@ -189,7 +189,7 @@ def test_baselines_are_scored_row_by_row(splits, workload, model):
 
 
 def pixels_of(workload, train: Dataset, world: int, *, begin: int, until: int) -> list[bytes]:
-    """The images that all ranks together take, in the order of the training."""
+    """Return the images that all ranks together take, in the order of the training."""
     order = uniform(train.fingerprint, 0, len(train))
     options = {"global_batch": 8, "micro_batch": 2, "world": world, "position": begin}
     found = []
@@ -207,7 +207,7 @@ def pixels_of(workload, train: Dataset, world: int, *, begin: int, until: int) -
 
 
 def test_one_two_and_four_ranks_see_the_same_pixels_and_so_does_who_resumes(splits, workload):
-    """Over two epochs, with augmentation; the second epoch sees every image in another way."""
+    """Covers two epochs, with augmentation; the second epoch sees every image differently."""
     train = Dataset(splits / "train")
     until = 2 * len(train) // 8 * 8
     whole = pixels_of(workload, train, 1, begin=0, until=until)
@@ -249,7 +249,7 @@ def test_requests_are_answered_with_a_class_and_its_probability(workload, model)
         ({"picture": ""}, "expected .*image"),
         ({"image": 5}, "expected .*image"),
         ({"image": "QUI"}, "image: is 'QUI', expected base64"),
-        ({"image": "QUI="}, "image: is no image: its first bytes are b'AB'"),
+        ({"image": "QUI="}, "image: is not an image: its first bytes are b'AB'"),
     ],
 )
 def test_a_request_without_an_image_is_refused(workload, model, request_, message):
@@ -269,7 +269,7 @@ def test_what_was_learned_travels_with_the_model(workload, tmp_path: Path):
 
 
 def test_the_operations_of_a_convolution_are_counted(workload, model):
-    """A 3x3 convolution over 16 x 16 pixels: two operations for each product, thrice."""
+    """A 3x3 convolution over 16 x 16 pixels: two operations per product, times three."""
     stem, block, head = 3 * 9 * 16, 2 * 16 * 9 * 16, 2 * 16
     assert workload.flops(model) == 3 * 2 * (256 * (stem + block) + head)
 

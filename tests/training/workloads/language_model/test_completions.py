@@ -1,4 +1,4 @@
-"""Prompts with completions: a sample each, and only the completion costs."""
+"""Prompts with completions: one sample each, and only the completion has a loss."""
 
 import json
 
@@ -91,7 +91,7 @@ TOGETHER = SMALL | {"attend": "document"}
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8), st.integers(1, 8))
 def test_examples_that_share_samples_are_those_that_have_one_each(pairs, cut):
-    """In their order, as many as have room, whatever batches they come in."""
+    """Samples hold them in order, as many as fit, whatever batches they come in."""
     each = packed(load("language_model", SMALL), pairs)
     workload = load("language_model", TOGETHER)
     together, wide = packed(workload, pairs), workload.packing.width

@@ -22,7 +22,7 @@ EXACT = {torch.float64: 1e-13, torch.float32: 1e-6}  # relative
 
 
 def transformer(attend: str, dtype: torch.dtype, records: str = "documents"):
-    """A workload and its model, whose weights are large enough for attention to matter."""
+    """Return a workload and its model, whose weights are large enough for attention to matter."""
     workload = load("language_model", SHAPE | {"attend": attend, "records": records})
     torch.manual_seed(0)
     model = workload.model().to(dtype)
@@ -34,13 +34,13 @@ def transformer(attend: str, dtype: torch.dtype, records: str = "documents"):
 
 
 def sample(documents: list[list[int]]) -> torch.Tensor:
-    """One sample that begins with an end token, as if a document had ended before it."""
+    """Return one sample that begins with an end token, as if a document had ended before it."""
     tokens = [END, *(token for text in documents for token in (*text, END))][: CONTEXT + 1]
     return torch.tensor([tokens + [END] * (CONTEXT + 1 - len(tokens))])
 
 
 def nats(workload, model, tokens: torch.Tensor) -> torch.Tensor:
-    """−ln p of the tokens that count, (t,); 0 elsewhere."""
+    """Return −ln p of the tokens that count, (t,); 0 elsewhere."""
     batch = {"tokens": tokens}
     with torch.no_grad():
         logits = model(*workload.inputs(batch))
@@ -50,7 +50,8 @@ def nats(workload, model, tokens: torch.Tensor) -> torch.Tensor:
 texts = st.lists(
     st.lists(st.integers(0, 255), min_size=0, max_size=CONTEXT), min_size=1, max_size=8
 )
-"""Empty ones make an end token follow an end token; of the exact context length, and longer."""
+"""Texts; empty ones make an end token follow an end token; some have the exact context length or
+more."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -69,7 +70,7 @@ def test_a_packed_documents_loss_is_its_loss_alone(dtype, documents):
 
 
 def test_without_the_mask_it_is_not():
-    """So the tests above can fail."""
+    """Shows that the tests above can fail."""
     workload, model = transformer("window", torch.float64)
     documents = [[1, 2, 3, 4], [5, 6, 7]]
     together = nats(workload, model, sample(documents))[5:9].sum()

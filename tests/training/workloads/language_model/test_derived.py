@@ -1,4 +1,4 @@
-"""A workload that takes all of the language model's but the model itself."""
+"""A workload that uses all of the language model's except the model itself."""
 
 import json
 from pathlib import Path

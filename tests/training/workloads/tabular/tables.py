@@ -1,4 +1,4 @@
-"""Tables of which is known what there is to learn, and datasets made of them."""
+"""Tables whose learnable pattern is known, and datasets made of them."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def table(rows: int, seed: int = 0) -> pd.DataFrame:
-    """Late are red ones that are heavy and others that are light: no straight line tells them."""
+    """Return a table in which heavy red rows and light others are late: not linearly separable."""
     random = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -42,7 +42,7 @@ def table(rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def batch(frame: pd.DataFrame, packing: Packing) -> pa.RecordBatch:
-    """As a reader gives it: categories in a dictionary, numbers as float64, else null."""
+    """Return a batch like a reader's: categories in a dictionary, numbers as float64, else null."""
     return pa.record_batch(
         {
             name: pa.array(list(frame[name]), TYPES[column.kind], from_pandas=True)
@@ -52,7 +52,7 @@ def batch(frame: pd.DataFrame, packing: Packing) -> pa.RecordBatch:
 
 
 def pack(settings: dict, frames: list[pd.DataFrame]) -> tuple[Samples, dict]:
-    """(samples, statistics) of one raw object that is read in these batches."""
+    """Return (samples, statistics) of one raw object that is read in these batches."""
     packing = load_packing("tabular", settings)
     packer = packing.packer()
     parts = [packer.add(batch(frame, packing)) for frame in frames] + [packer.flush()]
@@ -60,7 +60,7 @@ def pack(settings: dict, frames: list[pd.DataFrame]) -> tuple[Samples, dict]:
 
 
 def dataset(folder: Path, settings: dict, objects: dict[str, pd.DataFrame]) -> Dataset:
-    """Raw object → its table, as the shard step would write it."""
+    """Write raw objects, given as name → table, as the shard step would."""
     packing = load_packing("tabular", settings)
     for name, frame in objects.items():
         samples, statistics = pack(settings, [frame])

@@ -1,4 +1,4 @@
-"""The baselines are honest ones: all features, converged, settings chosen on held-out rows."""
+"""The baselines are fair: all features, converged, settings chosen on held-out rows."""
 
 import logging
 
@@ -72,7 +72,7 @@ def test_it_sees_the_limit_and_no_more_spread_over_the_whole(tmp_path):
 
 
 def test_noise_is_met_with_a_strong_penalty(tmp_path):
-    """Many values that tell nothing: on held-out rows the strongest penalty is the best."""
+    """Uses many uninformative values: on held-out rows the strongest penalty is the best."""
     random = np.random.default_rng(0)
     frame = table(600, 1).assign(colour=random.integers(0, 200, 600).astype(str))
     frame["delay"] = np.where(random.random(600) < 0.5, 15.0, 30.0)
@@ -85,7 +85,7 @@ def test_noise_is_met_with_a_strong_penalty(tmp_path):
 
 
 def test_groups_are_held_out_as_a_whole(tmp_path):
-    """Each day has a coin of its own, and a value that gives the day away."""
+    """Each day's label is a coin toss, and one value identifies the day."""
     random = np.random.default_rng(0)
     days = np.tile(np.arange(100), 20)
     frame = table(2000, 1).assign(colour=days.astype(str), day=days.astype(str))
@@ -161,7 +161,7 @@ def test_of_a_category_with_many_values_the_rarest_share_a_code(tmp_path):
 
 
 def test_rounds_are_chosen_on_whole_groups(tmp_path):
-    """A day gives its label away, and tells nothing of another: the fewer rounds, the better."""
+    """A day determines its label, and says nothing about another: the fewer rounds, the better."""
     random = np.random.default_rng(0)
     days = np.tile(np.arange(100), 20)
     frame = table(2000, 1).assign(weight=days.astype(float), day=days.astype(str))

@@ -116,7 +116,7 @@ def test_merged_moments_are_those_of_all_values(parts):
 
 
 def test_the_variance_survives_a_mean_that_is_far_from_zero():
-    """Where the textbook's sum of squares minus square of the sum loses all digits."""
+    """Uses values for which the textbook formula, E[x²] − E[x]², loses all digits."""
     values = 1e9 + np.random.default_rng(0).normal(0, 1, 1000)
     total = Moments.none(1)
     for part in np.array_split(values, 7):

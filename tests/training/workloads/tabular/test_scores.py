@@ -11,7 +11,7 @@ from trainyard.common.errors import DataError
 
 
 def metrics(logits, labels, groups=None, size=1000):
-    """Of rows that come in blocks of ``size``."""
+    """Return the metrics of rows that come in blocks of ``size``."""
     groups = np.arange(len(labels)) if groups is None else groups
     cuts = range(size, len(labels), size)
     parts = zip(*(np.split(column, cuts) for column in (logits, labels, groups)), strict=True)
@@ -50,7 +50,7 @@ def test_the_standard_errors_are_those_of_repeated_draws():
 
 
 def test_rows_of_one_group_count_as_little_as_they_tell():
-    """Whole days are easy or hard: against the spread over many draws of 40 days."""
+    """Whole days are easy or hard: compared with the spread over many draws of 40 days."""
     random = np.random.default_rng(0)
     values, errors, naive = [], [], []
     for _ in range(200):
@@ -106,7 +106,7 @@ def test_a_probability_that_is_no_number_is_no_metric():
 
 @pytest.mark.parametrize("centre", [-20, -9, 0, 9, 14, 20])
 def test_confident_predictions_are_told_apart_at_both_ends(centre):
-    """Nearly all likely, or nearly all unlikely: 0.82 was said where 0.92 was true."""
+    """Nearly all likely, or nearly all unlikely: 0.82 was reported where 0.92 was true."""
     random = np.random.default_rng(0)
     labels = random.random(20_000) < 0.5
     logits = random.normal(centre, 1, 20_000) + 2 * labels

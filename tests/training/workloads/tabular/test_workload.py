@@ -1,4 +1,4 @@
-"""Features, model and baselines: learned from the training split, the same after a journey."""
+"""Features, model and baselines: learned from the training split, the same after export."""
 
 import json
 
@@ -33,7 +33,7 @@ def tensors(samples) -> dict[str, torch.Tensor]:
 
 
 def rows(*values: tuple) -> dict[str, torch.Tensor]:
-    """Samples of (colour, size, weight, age)."""
+    """Return samples of (colour, size, weight, age)."""
     frame = pd.DataFrame(values, columns=["colour", "size", "weight", "age"]).assign(delay=0.0)
     return tensors(pack(SETTINGS, [frame])[0])
 
@@ -49,7 +49,7 @@ def test_the_features_are_those_of_the_training_split(workload):
 
 
 def test_what_other_splits_hold_changes_nothing(tmp_path):
-    """Values that only the test split has, and numbers of another size, leave no trace."""
+    """Values that only the test split has, and numbers of another size, have no effect."""
     train = dataset(tmp_path / "train", SETTINGS, {"a": table(200, 1)})
     found = load("tabular", SETTINGS)
     found.fit(train)
@@ -244,7 +244,7 @@ def test_a_row_says_its_slices_in_the_words_of_the_data(tmp_path):
 
 
 def test_a_row_says_which_input_it_comes_from_unless_a_column_is_called_so(tmp_path):
-    """Of a dataset of two units; a mixture's have a folder before their names."""
+    """Uses a dataset of two units; a mixture's units have a folder before their names."""
     test = dataset(tmp_path / "test", SETTINGS, {"web": table(30, 2), "code": table(9, 3)})
     found = load("tabular", SETTINGS)
     found.fit(test)
@@ -276,7 +276,7 @@ def test_the_rows_of_shares_are_those_of_the_whole(workload, train, monkeypatch)
 
 
 def test_another_model_is_scored_on_the_same_rows_with_the_same_slices(workload, train, tmp_path):
-    """The champion learned another vocabulary: what is a slice is the challenger's to say."""
+    """The champion learned another vocabulary: the challenger decides the slices."""
     older = load("tabular", SETTINGS | {"hidden": [8]})
     frame = table(300, 7).assign(colour="green")
     older.fit(dataset(tmp_path / "older", SETTINGS, {"z": frame}))
