@@ -56,7 +56,7 @@ class Student:
         return self.error * _stretched(float(stdtrit(self.freedom, confidence)), self.bend)
 
     def chance(self, distance: float) -> float:
-        """Return the one-sided p-value of ``distance``."""
+        """Return the smaller of both p-values."""
         return float(stdtr(self.freedom, -_shrunk(distance / self.error, self.bend)))
 
 

@@ -374,6 +374,7 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
 # deploy
 
 
+@pytest.mark.sweep
 def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered):
     from training.data.dataset import Dataset
     from training.export.request_handler import open_served

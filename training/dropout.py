@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.data.example_hashes import ODD, mixed
+from training.data.bit_mixing import ODD, mixed
 from trainyard.common.errors import TrainingError
 
 _GOLDEN = -0x61C88647  # 2^32 / golden ratio, as a signed number

@@ -37,7 +37,7 @@ Report = Callable[[dict[str, float]], None]
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
-    """Return the model on meta with initial values, the same on every rank (training.initial)."""
+    """Build the model on meta; its values, the same on each rank, follow (training.initial)."""
     torch.use_deterministic_algorithms(config.deterministic)
     return built(workload.model, config.seed)
 

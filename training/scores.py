@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from training.data.example_hashes import ODD
+from training.data.bit_mixing import ODD
 
 Block = Mapping[str, np.ndarray]
 

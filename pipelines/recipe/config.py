@@ -132,9 +132,7 @@ class Workload(Section):
     """S3 prefix of a Hugging Face ``tokenizer.json``, for workloads that use a tokenizer."""
 
     source: str | None = None
-    """Folder, relative to the recipe, with your own workload's package; sent along
-    with the code.
-    """
+    """Folder with your own workload's package, relative to the recipe; sent with the code."""
 
 
 class Inference(Section):
@@ -242,18 +240,14 @@ class Recipe(Section):
 
     @property
     def workload_spec(self) -> WorkloadSpec:
-        """Return the description of the workload for train, evaluate and gate: metrics, baselines,
-        slices.
-        """
+        """Return what train, evaluate and gate know of the workload: metrics, baselines, slices."""
         if self.train.script:
             return script.spec_of(self.evaluate)
         return self.samples_spec
 
     @property
     def samples_spec(self) -> WorkloadSpec:
-        """Return the torch-free description of the workload with which the shard step packs the
-        data.
-        """
+        """Return the torch-free description of the workload that the shard step packs for."""
         return spec(self.workload.name)
 
     @property
@@ -263,9 +257,7 @@ class Recipe(Section):
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """Return the slices of the evaluation: the recipe's, and the input's name if there are
-        several.
-        """
+        """Return the slices of the evaluation, the input's name included if there are several."""
         asked = self.evaluate.slices
         if self.train.script or not (self.data and self.data.inputs):
             return asked

@@ -168,7 +168,7 @@ def untouched(evidence: Evidence) -> str:
     try:
         now = _sha256(evidence, found["uri"])
     except Absent as why:
-        raise Unchecked(f"{why}: only a package of adapters alone still needs it") from None
+        raise Unchecked(f"{why}: only packages of adapters alone need this base") from None
     same(f"SHA-256 of {found['uri']}", now, found["sha256"], "evaluation.json")
     return f"{now[:SHOWN]}, {found['uri']}"
 

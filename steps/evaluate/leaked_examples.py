@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from steps.evaluate.evaluation_document import Leakage
-from training.data.example_hashes import mixed
+from training.data.bit_mixing import mixed
 from training.scores import Block
 
 PARTS = 64

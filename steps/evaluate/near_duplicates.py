@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from training.data.example_hashes import chained
+from training.data.bit_mixing import chained
 
 ALIKE = 0.8
 BANDS = 16

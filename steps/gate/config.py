@@ -21,7 +21,7 @@ def threshold_parameter(threshold: str) -> str:
 
 
 def _setting(given: Field) -> tuple[Any, Any]:
-    """Return the recipe's field for one in the table: its type and pydantic's description."""
+    """Return the recipe's setting for a field of the check table: (type, pydantic field)."""
     bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(given, n)) is not None}
     if given.form == "margins":
         of_metrics = dict[str, Annotated[FiniteFloat, Setting(**bounds)]]

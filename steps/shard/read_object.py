@@ -21,7 +21,7 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.sorted_runs import Keys, RunWriter
 from steps.shard.splits import split_numbers
-from training.data.example_hashes import mixed
+from training.data.bit_mixing import mixed
 from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.util import hash_array
 
-from training.data.example_hashes import ODD
+from training.data.bit_mixing import ODD
 
 LONG = 512  # bytes; from here on SHA-256 beats SipHash
 REPEATED = 64  # bytes; shorter strings are often categories: each distinct one is hashed once

@@ -123,7 +123,7 @@ def test_one_role_for_both_makes_no_template(prod: Subject):
         name="p", region="us-east-1", role=prod.role, document={"Steps": []}, root="s3://b/p",
         kms_key=None,
     )  # fmt: skip
-    with pytest.raises(DefinitionError, match=r"set aws\.job_role to another one than aws\.role"):
+    with pytest.raises(DefinitionError, match=r"set aws\.job_role to another role than aws\.role"):
         template(alone, {})
 
 
@@ -327,14 +327,15 @@ def test_prod_is_upserted_only_behind_an_approval():
 # the workflow
 
 
-def test_the_workflow_fits_githubs_schema_and_pins_what_it_runs():
+@pytest.mark.parametrize("path", [WORKFLOW, WORKFLOW.with_name("release.yml")], ids=str)
+def test_the_workflow_fits_githubs_schema_and_pins_what_it_runs(path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows",
-         str(WORKFLOW)],
+         str(path)],
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
         for step in job["steps"]:

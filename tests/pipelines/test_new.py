@@ -70,7 +70,7 @@ def test_a_name_that_cannot_be_used_is_refused(name, tmp_path):
 
 def test_a_folder_that_is_there_and_an_unknown_kind_are_refused(tmp_path):
     (tmp_path / "mine-own").mkdir()
-    with pytest.raises(RecipeError, match="is there already"):
+    with pytest.raises(RecipeError, match="already exists"):
         write(tmp_path / "mine-own", "table")
     with pytest.raises(RecipeError, match=r"--like 'tables': .*table"):
         write(tmp_path / "other", "tables")

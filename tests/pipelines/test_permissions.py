@@ -67,5 +67,5 @@ def test_what_the_command_needs_it_asks_for(demo):
 def test_no_policy_is_derived_from_a_definition_that_is_not_valid(demo):
     file = Path(demo[1])
     file.write_text(file.read_text().replace('"Type": "Processing", ', ""))
-    with pytest.raises(DefinitionError, match=r"definition.json: \$.Steps\[0\].*Type.*says all"):
+    with pytest.raises(DefinitionError, match=r"definition.json: \$.Steps\[0\].*Type.*lists all"):
         main(definition=file, name="d", region="eu-west-1", pipeline_role=demo[-1], role="job")

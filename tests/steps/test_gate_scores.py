@@ -380,7 +380,10 @@ def spoilt_baseline(**changed) -> Evidence:
     ("spoil", "reason"),
     [
         (lambda e: e.changes["baseline-trees"].update(test_fingerprint="other"), "baseline trees"),
-        (lambda e: e.changes["baseline-trees"].update(model="champion"), "no scores of the base"),
+        (
+            lambda e: e.changes["baseline-trees"].update(model="champion"),
+            "not a table of scores of the base",
+        ),
         (lambda e: e.sums.update({"baseline-trees": e.sums["champion"] * np.nan}), "not finite"),
     ],
 )

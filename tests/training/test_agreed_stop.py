@@ -124,6 +124,7 @@ def _late(given: list[str], environment: dict[str, str], root: Path, rank: int) 
     worlds.run_rank(given, environment, root, rank)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_sigterm_at_one_rank_stops_both_after_one_step_that_is_saved(root):
     given = {"max_steps": 10**6, "checkpoint_interval": 10**6, "validation_interval": 10**6}

@@ -84,6 +84,7 @@ def run_watched(given, environment, root, rank):
     worlds.run_rank(given, environment, root, rank)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

@@ -93,6 +93,7 @@ def test_a_loss_that_is_not_finite_is_not_tried_again(root: Path, tmp_path: Path
     assert log.read_text().count("error: loss is nan") >= 2  # in either attempt
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_killed_rank_is_started_again_and_a_stopped_job_is_not(root: Path, tmp_path: Path):
     """In one job: SIGKILL of a rank, later SIGTERM to torchrun, which forwards it."""

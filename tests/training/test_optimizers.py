@@ -168,6 +168,7 @@ def test_the_average_is_what_is_validated_and_handed_on_and_resumed(data, tmp_pa
     assert losses(root, "validation_loss")[6] == whole
 
 
+@pytest.mark.sweep
 def test_recomputed_activations_change_nothing(data, tmp_path):
     settings = SHORT | {"strategy": "single", "deterministic": True}
     curves = []

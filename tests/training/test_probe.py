@@ -75,6 +75,8 @@ def test_foresight_reads_what_a_probe_prints(found: dict, tmp_path):
     finally:
         GPUS.pop("here")  # type: ignore[attr-defined]
     place.write_text('{"gpu": {"name": "here"}}')
-    with pytest.raises(RecipeError, match=r"gpu.accelerator: Field required; give what python -m"):
+    with pytest.raises(
+        RecipeError, match=r"gpu.accelerator: Field required; give the output of python -m"
+    ):
         probed(place)
     assert processor()

@@ -39,6 +39,7 @@ def by_formula(**differs: object) -> foresight.Shapes:
     return foresight.of(Setting.model_validate(given | differs))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_language_models_are_those_of_the_formulas(tied: bool):
     untied = {"tie_embeddings": False, "layers": 1}
@@ -129,6 +130,7 @@ def test_a_table_needs_what_is_learned_of_its_columns(tmp_path):
     assert found.matmul_flops > 0 == found.attention_flops
 
 
+@pytest.mark.sweep
 def test_no_weight_takes_memory():
     """405B parameters in float32 are 1.6 TB."""
     large = {"layers": 1, "heads": 128, "kv_heads": 8, "dim": 16384, "hidden_dim": 53248}

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from training.data.bit_mixing import chained, mixed
 from training.data.manifest import Field, Samples
 from training.data.shard_writer import count_of
 
@@ -44,22 +45,3 @@ def _words(rows: np.ndarray) -> np.ndarray:
         padded[:, : raw.shape[1]] = raw
         raw = padded
     return raw.view("<u8")
-
-
-ODD = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 / golden ratio; its multiples spread neighbours far apart (SplitMix64; Steele et al.
-2014)."""
-
-MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-
-
-def mixed(values: np.ndarray) -> np.ndarray:
-    """Return a bijection of uint64; every bit depends on every other (Steele et al. 2014)."""
-    for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
-        values = (values ^ (values >> np.uint64(shift))) * multiplier
-    return values ^ (values >> np.uint64(31))
-
-
-def chained(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return hashes of sequences extended by one word, uint64 (n,), from those of the sequences."""
-    return mixed(hashes ^ words) + ODD

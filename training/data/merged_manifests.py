@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.example_hashes import ODD
+from training.data.bit_mixing import ODD
 from training.data.manifest import FORMAT, Field, Source
 from training.data.manifest_columns import Columns
 from trainyard.common.errors import DataError

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from training.cpu_cores import share_of_cores
-from training.data.example_hashes import ODD, mixed
+from training.data.bit_mixing import ODD, mixed
 from training.data.manifest import Samples
 from trainyard.common.errors import TrainingError
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from training.data.example_hashes import MULTIPLIERS, ODD, mixed
+from training.data.bit_mixing import MULTIPLIERS, ODD, mixed
 
 Permutation = Callable[[np.ndarray], np.ndarray]
 """Maps positions, int64 of shape (k,), to the k numbers at these positions, int64."""

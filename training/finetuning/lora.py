@@ -102,7 +102,7 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
 
 
 def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """Return (the base's state under the model's names, ``<layer>.lora_A`` and ``.lora_B``)."""
+    """Split into (the base's state by the model's names, adapters by ``<layer>.lora_A``/``B``)."""
     base, adapters = {}, {}
     for name, tensor in weights.items():
         layer, found, _ = name.rpartition(f".{NAME}.weight")

@@ -20,7 +20,8 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
     Raises:
         tarfile.TarError: a member would lie outside ``folder``, is a device or a pipe, links to
-            something that is not in the archive, or has the path of a member of another kind.
+            something that is not in the archive, or has the path of a member of another kind; or
+            the archive is cut off.
     """
     files: set[str] = set()
     links: dict[str, str] = {}
@@ -37,6 +38,7 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
             links[name] = _target(name, member.linkname)
         else:
             raise tarfile.ExtractError(f"{member.name}: is a device or a pipe, not a file")
+    _check_end(tar)
     while ready := {name: found for name in links if (found := _found(links, name, files))}:
         for name, found in ready.items():
             for source, target in found.items():
@@ -46,6 +48,14 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
             del links[name]
     for name, target in links.items():
         raise tarfile.ExtractError(f"{name}: links to {target}, which is not in the archive")
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Check that members end where the archive does: tarfile ends silently at a torn header."""
+    assert tar.fileobj is not None  # it was read
+    tar.fileobj.seek(tar.offset)
+    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
+        raise tarfile.ReadError(f"is cut off or damaged at byte {tar.offset} of its content")
 
 
 def _found(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:

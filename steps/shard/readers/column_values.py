@@ -252,7 +252,7 @@ def _within(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return (row, value) of every number of a column of numbers or of lists."""
+    """Return (rows, values) of all numbers in a column of numbers or lists."""
     if not pa.types.is_list(array.type):
         return np.arange(len(array)), array.to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(array).to_numpy()

@@ -175,7 +175,7 @@ def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) 
 
 
 def _missing(name: str, array: pa.Array, column: "Column") -> dict[int, str]:
-    """Return the rows that lack a required value."""
+    """Return row → reason for each required null."""
     if not column.required or not array.null_count:
         return {}
     nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))

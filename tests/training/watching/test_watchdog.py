@@ -262,6 +262,7 @@ def log(root: Path, rank: int) -> str:
     return path.read_text() if path.exists() else ""
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_rank_that_stops_is_named_with_its_last_step(root: Path):
     ranks = run_until_step_20(root, collective_timeout_seconds=SECONDS)

@@ -53,6 +53,7 @@ def test_prints_what_a_shell_needs_and_stops_cleanly(start: Callable, tmp_path: 
     assert values["AWS_ENDPOINT_URL"] in err and "Traceback" not in err
 
 
+@pytest.mark.sweep
 def test_refuses_in_one_line(start: Callable):
     first = start("--state", "here")
     port = exported(first)["AWS_ENDPOINT_URL"].rpartition(":")[2]

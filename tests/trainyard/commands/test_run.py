@@ -88,6 +88,7 @@ def test_a_job_that_no_pipeline_started_is_waited_for_too(start: Callable, statu
     assert ("alone AlgorithmError: " in err) == (status == 1)
 
 
+@pytest.mark.sweep
 def test_an_execution_that_failed_before_the_commands_end_is_no_success(
     start: Callable, definition: Callable
 ):

@@ -92,6 +92,7 @@ def console(cloud: Cloud) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.sweep
 def test_every_page_shows_it_as_text(page, console: str, hostile: str):
     """Follow every link, up to ``MOST`` of each kind of page; new pages are found this way."""
     house = console.partition("/?")[0]

@@ -126,6 +126,7 @@ def hostile(tmp_path: Path) -> dict[str, str]:
     return settings | dict.fromkeys(switches, "true") | {"HOME": str(home)}
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, hostile: dict):
     outer = {**os.environ, **hostile}

@@ -77,7 +77,7 @@ BODY = (FOLDER / "training.json").read_text()
     [
         ("", "not-json", "line 1 column 1"),
         ("{", "not-json", "line 1 column 2"),
-        ("[]", "not-json", "no object"),
+        ("[]", "not-json", "not a JSON object"),
         (BODY.replace("3600", "NaN"), "not-json", "NaN"),
         (BODY.replace("3600", "Infinity"), "not-json", "Infinity"),
         (BODY.replace('"Metadata"', '"Version": "x", "Metadata"'), "duplicate-key", "Version"),

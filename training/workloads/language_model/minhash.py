@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from training.data.bit_mixing import chained
 from training.data.dataset import Dataset
-from training.data.example_hashes import chained
 from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.scores import runs
 

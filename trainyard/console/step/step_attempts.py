@@ -225,7 +225,7 @@ TRAININGS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
-    """The training jobs of a tuning job."""
+    """Listed trainings of a tuning job."""
 
     jobs: Sequence[Mapping[str, Any]]
     """HyperParameterTrainingJobSummary of each job."""

@@ -54,9 +54,7 @@ _MESSAGES = {
 
 
 class TrainingJob(Job):
-    """A training job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
-    all.
-    """
+    """A training job; see :class:`Job`. Raises ApiError for a request that cannot be run here."""
 
     KIND: ClassVar[str] = "Training"
     RESOURCE: ClassVar[str] = "training-job"
@@ -114,9 +112,7 @@ class TrainingJob(Job):
         node.environment |= container_images.own_packages(image, node.environment)
 
     def _say_what_is_ignored(self, node: Node) -> None:
-        """Log ignored members. SDK v2 sets a profiler rule in every job, so they must not be
-        refused.
-        """
+        """Log ignored members; SDK v2 sets a profiler rule in every job, so none is refused."""
         if self.request["ResourceConfig"].get("TrainingPlanArn"):
             self.say(node.name, "TrainingPlanArn is ignored here: this machine runs the job.")
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
@@ -126,9 +122,7 @@ class TrainingJob(Job):
                 )
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
-        """Upload checkpoints, and TensorBoard's files to
-        ``<S3OutputPath>/<job>/tensorboard-output``.
-        """
+        """Upload checkpoints; TensorBoard's to ``<S3OutputPath>/<job>/tensorboard-output``."""
         stack = contextlib.ExitStack()
         pairs = []
         if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
@@ -142,9 +136,7 @@ class TrainingJob(Job):
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
-        """Upload model and output data, also of a stopped job, as on AWS: the grace period is for
-        this.
-        """
+        """Upload model and output data, also of a stopped job: the grace period is for this."""
         self._publish_model([node.inside("/opt/ml/model") for node in nodes])
         data = [node.inside("/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"

@@ -106,9 +106,7 @@ class ObjectStore:
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
     def need_bucket(self, bucket: str, asked: str | None = None) -> None:
-        """Raise ``NoSuchBucket`` for a missing bucket. ``asked``: key or prefix about to be
-        read.
-        """
+        """Raise ``NoSuchBucket`` if it is missing. ``asked``: key or prefix about to be read."""
         if not self.has_bucket(bucket):
             if asked is not None and len(self.missed) < 1000:
                 self.missed[bucket, asked] = None
@@ -185,9 +183,7 @@ class ObjectStore:
     # writing
 
     def blob(self) -> Blob:
-        """Return an empty blob to write into: ``with store.blob() as blob: ...;
-        store.commit(...)``.
-        """
+        """Return an empty blob to write into: ``with store.blob() as blob: …; store.commit(…)``."""
         return Blob(self._data)
 
     def commit(
@@ -289,9 +285,7 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
-        """Run a transaction that makes ``blob`` an object; call the yielded function for replaced
-        objects.
-        """
+        """Run a transaction that makes ``blob`` an object; the yielded call takes replaced ones."""
         leaving: list[ObjectInfo | None] = []
         moved: list[Path] = []
         with self.index.lock:
@@ -334,9 +328,7 @@ class ObjectStore:
         return Deleted(version, marker=True)
 
     def _promote(self, bucket: str, key: str) -> None:
-        """After a version was deleted, make the newest remaining one the object, unless it is a
-        marker.
-        """
+        """After a deletion, make the newest remaining version the object, unless it is a marker."""
         if self.index.current(bucket, key) is None:
             newest = self.index.latest(bucket, key)
             if newest and not newest.marker:

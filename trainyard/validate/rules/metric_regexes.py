@@ -10,7 +10,7 @@ GUIDE = "developer guide, define-train-metrics"
 
 
 def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
-    """Iterate over (path, name, expression) of each metric; a text that says why it is invalid."""
+    """Iterate over (path, name, expression or why it is invalid) of each metric."""
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:

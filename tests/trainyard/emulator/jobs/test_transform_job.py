@@ -140,7 +140,7 @@ def test_a_stopped_job_leaves_nothing(batch):
         ({"source": {"SplitType": "RecordIO"}}, "SplitType RecordIO is not run here"),
         ({"ModelName": "nobody"}, "Could not find model"),
         ({"MaxPayloadInMB": 60, "MaxConcurrentTransforms": 2}, "more than 100 MB"),
-        ({"DataProcessing": {"InputFilter": "$..x"}}, "no operator"),
+        ({"DataProcessing": {"InputFilter": "$..x"}}, "not an operator"),
         ({"DataCaptureConfig": {"DestinationS3Uri": "s3://bkt/x"}}, "DataCaptureConfig"),
     ],
 )

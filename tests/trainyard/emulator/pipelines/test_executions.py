@@ -293,7 +293,7 @@ def test_start_checks_parameters_and_is_idempotent(aws: Cloud) -> None:
     aws.create("start", [process_step("A", "true")], Parameters=[FLOAT])
     for given, message in (
         ({"Min": "1"}, "unknown pipeline parameter 'Min'"),
-        ({"Max": "x"}, "no Float"),
+        ({"Max": "x"}, "not of type Float"),
     ):
         with pytest.raises(botocore.exceptions.ClientError, match=message):
             aws.start("start", given)

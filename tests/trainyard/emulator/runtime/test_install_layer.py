@@ -61,6 +61,7 @@ def run(aws: Cloud, name: str, script: str) -> dict:
     return aws.train(name, script, InputDataConfig=[wheels])
 
 
+@pytest.mark.sweep
 def test_what_a_job_installs_is_its_own(aws: Cloud, way: str) -> None:
     before = below()
     script = f"""set -e; cd /opt/ml/input/data/wheels
