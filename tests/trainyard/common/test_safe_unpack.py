@@ -110,3 +110,16 @@ def test_nothing_of_ours_unpacks_a_tar_in_another_way():
     texts = {path: path.read_text() for room in rooms for path in (CHECKOUT / room).rglob("*.py")}
     found = [path for path, text in texts.items() if "tarfile" in text and ".extractall(" in text]
     assert found == []
+
+
+@pytest.mark.parametrize("torn", [100, 511])
+def test_an_archive_that_ends_inside_a_header_is_cut_off(tmp_path: Path, torn: int):
+    """``tarfile`` takes such an end for the archive's own, and the files after it for absent."""
+    place = tmp_path / "torn.tar"
+    with tarfile.open(place, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in ("a", "b"):
+            (tmp_path / name).write_text(name)
+            tar.add(tmp_path / name, name)
+    place.write_bytes(place.read_bytes()[: 1024 + torn])  # a's header and block, a torn header
+    with tarfile.open(place) as tar, pytest.raises(tarfile.ReadError, match="is cut off"):
+        unpack(tar, tmp_path / "out")
