@@ -6,9 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from training.config import TrainConfig
 from training.dropout import Dropout
 from training.microbatches import MicroBatches
 from training.strategies.block_wrapping import recompute
+from training.strategies.ranks import Ranks
+from training.strategies.single import Single
+from training.workloads import Column
+from training.workloads.simple import Simple
 
 
 class Counted(nn.Module):
@@ -76,6 +81,38 @@ def test_a_micro_batch_draws_the_same_whichever_rank_takes_it():
     every = run(Counted(), given, first=96)
     second_rank = run(Counted(), given[2:], first=96 + 12)
     assert all(torch.equal(a, b) for a, b in zip(every[2:], second_rank, strict=True))
+
+
+class Dropping(Simple):
+    """A workload whose model drops inputs."""
+
+    columns = {"row": Column("list", length=8)}
+
+    def model(self):
+        return nn.Sequential(Dropout(0.5), nn.Linear(8, 1))
+
+    def inputs(self, batch):
+        return (batch["row"],)
+
+    def loss(self, outputs, batch):
+        return outputs.square().sum()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_strategy_drops_the_same_however_it_cuts_its_samples_into_micro_batches(size):
+    settings = {"max_steps": 1, "global_batch": 8, "learning_rate": 1e-3, "precision": "float64"}
+    rows = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    gradients = []
+    for micro_batch in (8, size):
+        config = TrainConfig(strategy="single", micro_batch=micro_batch, **settings)
+        strategy = Single(config, Dropping(), Ranks(0, 0, 1, torch.device("cpu")))
+        torch.manual_seed(0)
+        strategy.prepare(Dropping().model())
+        strategy.begin(0)
+        batches = [{"row": part} for part in rows.split(micro_batch)]
+        strategy.backward(batches, torch.full((), 8.0, dtype=torch.float64))
+        gradients.append(strategy.model[1].weight.grad)
+    assert torch.allclose(*gradients, rtol=1e-12)
 
 
 def test_no_two_micro_batches_or_steps_drop_the_same():

@@ -55,6 +55,34 @@ def test_every_setting_gives_the_curve_of_one_process_and_can_be_resumed(tmp_pat
         assert first == again, name
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_norms_are_gathered_with_their_block_where_both_compute_in_one_type(precision):
+    import torch
+    from torch import distributed
+    from torch.distributed.fsdp import FSDPModule
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from training import strategies
+    from training.config import TrainConfig
+    from training.strategies.ranks import Ranks
+    from training.workloads import load
+
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        chosen = TrainConfig(
+            **{"strategy": "fsdp", "precision": precision, "max_steps": 1, "learning_rate": 1e-3},
+            **{"global_batch": 2, "micro_batch": 1},
+        )
+        workload = load("language_model", MODEL)
+        ranks = Ranks(0, 0, 2, torch.device("cpu"))
+        strategy = strategies.kind(chosen)(chosen, workload, ranks)
+        strategy.prepare(workload.model())
+        norms = [m for n, m in strategy.model.named_modules() if n.endswith("norm")]
+        assert norms and not any(isinstance(norm, FSDPModule) for norm in norms)
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_models_of_others_train_in_bfloat16_as_in_one_process(tmp_path):
     """Covers BatchNorm, norms of inputs in float32, torch's own encoder layer."""
     codes = worlds.finish(worlds.start(tmp_path, 2, target=_train_others))

@@ -146,3 +146,16 @@ def test_micro_batches_that_a_schedule_cannot_share_are_refused(settings, count,
     config = TrainConfig(**(BASE | TWO | settings | {"global_batch": count}))
     with pytest.raises(ValueError, match=expected):
         config.micro_batches(config.pipeline_parallel)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"pipeline_parallel": 1}, 1),
+        ({}, 2),
+        ({"pipeline_schedule": "interleaved_1f1b"}, 4),
+        ({"pipeline_schedule": "interleaved_1f1b", "pipeline_stages_per_rank": 3}, 6),
+    ],
+)
+def test_a_schedule_has_its_usual_number_of_stages_unless_the_recipe_sets_it(settings, expected):
+    assert TrainConfig(**(BASE | TWO | settings)).stages == expected
