@@ -1,6 +1,7 @@
 """Micro-batches draw and count the same, whichever rank takes them."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -102,14 +103,15 @@ class Dropping(Simple):
 def test_a_strategy_drops_the_same_however_it_cuts_its_samples_into_micro_batches(size):
     settings = {"max_steps": 1, "global_batch": 8, "learning_rate": 1e-3, "precision": "float64"}
     rows = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    gradients = []
+    workload, gradients = Dropping(SimpleNamespace(config=None)), []
     for micro_batch in (8, size):
         config = TrainConfig(strategy="single", micro_batch=micro_batch, **settings)
-        strategy = Single(config, Dropping(), Ranks(0, 0, 1, torch.device("cpu")))
+        strategy = Single(config, workload, Ranks(0, 0, 1, torch.device("cpu")))
         torch.manual_seed(0)
-        strategy.prepare(Dropping().model())
+        strategy.prepare(workload.model())
         strategy.begin(0)
         batches = [{"row": part} for part in rows.split(micro_batch)]
+        torch.manual_seed(micro_batch)
         strategy.backward(batches, torch.full((), 8.0, dtype=torch.float64))
         gradients.append(strategy.model[1].weight.grad)
     assert torch.allclose(*gradients, rtol=1e-12)
