@@ -122,7 +122,7 @@ def _look(
     found = ledger.take(s3, definition, parameters)
     if found is None:
         return []
-    console.print(ledger.told(found), highlight=False)
+    console.print(ledger.describe(found), highlight=False)
     return [{"Name": ledger.PARAMETER, "Value": str(found.number)}]
 
 

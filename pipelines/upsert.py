@@ -75,14 +75,14 @@ def upsert(
         _refuse_over_budget(sagemaker, definition, wanted, exists=before is not None)
         _make_buckets(s3, definition)
         where = upsert_records.place(definition)
-        with upsert_lock.held(s3, where, definition.name, lock_seconds) as held:
+        with upsert_lock.locked(s3, where, definition.name, lock_seconds) as lock:
             now = deployed_pipeline.describe(sagemaker, definition.name)
             if now and now.state.fingerprint == wanted.fingerprint:  # another upsert did the same
                 return Upserted("unchanged", _upload_code(s3, definition))
             _refuse_if_moved(before, now)
             uploaded = _upload_code(s3, definition)
             upsert_records.write(s3, where, wanted)
-            held.renew()
+            lock.renew()
             _apply(sagemaker, now, wanted)
             _verify(sagemaker, wanted)
         return Upserted("updated" if now else "created", uploaded)

@@ -55,8 +55,8 @@ class Parts(BaseModel):
     fresh weights."""
 
     mixture: list[dict[str, Any]] | None = None
-    """Each input's share, and the step from which it holds (``training.input_shares.told``); None
-    for data of one input."""
+    """Each input's share, and the step from which it holds
+    (``training.input_shares.identity_shares``); None for data of one input."""
 
     inputs: dict[str, str] | None = None
     """Input of the mixture → fingerprint; None if not yet known."""
@@ -67,10 +67,10 @@ class Parts(BaseModel):
     @property
     def name(self) -> str:
         """The identity: only a checkpoint with the same one is resumed automatically."""
-        return json_sha256(self.told)[:16]
+        return json_sha256(self.as_json)[:16]
 
     @property
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The JSON object whose hash is the identity."""
         content = self.model_dump(mode="json")
         unsaid = {name for name in ADDED if content[name] is None}

@@ -126,7 +126,7 @@ def read_mixture(text: str) -> Mixture | None:
         raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
 
 
-def told(mixture: Mixture | None) -> list[dict[str, Any]] | None:
+def identity_shares(mixture: Mixture | None) -> list[dict[str, Any]] | None:
     """Return the mixture's part of the training's identity: shares, not the weights as written."""
     if mixture is None:
         return None

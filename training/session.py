@@ -21,7 +21,7 @@ from training.data.dataset import Dataset
 from training.export import artifact, weight_location
 from training.finetuning.adapters import Tuning
 from training.identity import Parts
-from training.input_shares import Mixture, told
+from training.input_shares import Mixture, identity_shares
 from training.loop import Loop, fresh
 from training.microbatches import settings_by_batch
 from training.optimizers import learning_rate
@@ -205,7 +205,7 @@ def _hand_on(
             "train_fingerprint": built.data["train"].fingerprint,
             "steps": loop.step,
             "world_size": strategy.ranks.world,
-            "training": lineage.told(),
+            "training": lineage.as_json(),
             "parameters": weight_location.parameters(strategy),
             "packages_sha256": artifact.add_code(folder, asked.workload),
         } | description
@@ -267,7 +267,7 @@ def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
     if asked.mixture is not None:
         from training.data.mixture import inputs
 
-        more["mixture"] = told(asked.mixture)
+        more["mixture"] = identity_shares(asked.mixture)
         more["inputs"] = {one.name: one.fingerprint for one in inputs(train.merged).values()}
     return known.model_copy(update=more)
 

@@ -16,8 +16,7 @@ from training.checkpoint import marker
 from training.checkpoint.lineage import Lineage
 from training.checkpoint.marker import Damaged, Marker
 from training.config import TrainConfig
-from training.finetuning import hugging_face_folder as hugging_face
-from training.finetuning import model_files
+from training.finetuning import hugging_face_folder, model_files
 from training.finetuning.model_files import ARCHIVE
 from training.identity import Parts, of_now
 from trainyard.common.errors import DataError, TrainingError
@@ -199,13 +198,14 @@ def _model_sha256(channel: Path) -> str:
 
 
 def _folder_sha256(asked: StartFrom, channel: Path) -> str:
-    if not hugging_face.is_folder(channel):
+    if not hugging_face_folder.is_folder(channel):
         there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
         raise DataError(
-            f"start_from.hugging_face {asked.hugging_face}: holds no {hugging_face.CONFIG}, but "
+            f"start_from.hugging_face {asked.hugging_face}: holds no "
+            f"{hugging_face_folder.CONFIG}, but "
             f"{json.dumps(there)}; name the folder itself"
         )
-    return hugging_face.sha256(channel)
+    return hugging_face_folder.sha256(channel)
 
 
 def _newest(asked: StartFrom, channel: Path) -> Start:

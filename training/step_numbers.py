@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.strategies.loss_scale import TOLD, LossScale
+from training.strategies.loss_scale import REPORTED, LossScale
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -41,7 +41,7 @@ class Step:
     """Number of such steps of the training so far, including this one."""
     units_since: float
     """Units of all steps since the previous reading."""
-    told: tuple[tuple[float, ...], ...]
+    by_rank: tuple[tuple[float, ...], ...]
     """Numbers that each rank passed to ``read``."""
 
     def check(self, global_batch: int) -> None:
@@ -101,8 +101,8 @@ class Numbers:
         """
         self._share = share
         self.finite = torch.ones((), dtype=torch.bool, device=device)
-        self._last = torch.zeros(5 + TOLD, dtype=torch.float64, device=device)
-        self._unscaled = torch.zeros(TOLD, dtype=torch.float64, device=device)
+        self._last = torch.zeros(5 + REPORTED, dtype=torch.float64, device=device)
+        self._unscaled = torch.zeros(REPORTED, dtype=torch.float64, device=device)
         self._units = torch.zeros((), dtype=torch.float64, device=device)
 
     def add(
@@ -121,7 +121,7 @@ class Numbers:
         """
         step = torch.full_like(loss, number)
         overflow = scaling.overflowed(norm) if scaling else torch.zeros_like(self.finite)
-        scaled = scaling.told(overflow) if scaling else self._unscaled
+        scaled = scaling.report(overflow) if scaling else self._unscaled
         now = torch.cat([torch.stack([step, loss, units, norm.to(loss), own]), scaled])
         self._last = torch.where(self.finite, now, self._last)
         whole = norm.isfinite().to(loss.device) | overflow
@@ -133,15 +133,15 @@ class Numbers:
         return self.finite & ~overflow
 
     def read(
-        self, ranks: Ranks, told: Sequence[float] = (), measured: Tensor | None = None
+        self, ranks: Ranks, numbers: Sequence[float] = (), measured: Tensor | None = None
     ) -> Step:
         """Read the numbers in one copy from the device; every rank takes part.
 
         Args:
-            told: further numbers that this rank sends to the others.
+            numbers: further numbers that this rank sends to the others.
             measured: (n,) float64 on the device, sent after those.
         """
-        beside = torch.tensor(told, dtype=torch.float64, device=self._last.device)
+        beside = torch.tensor(numbers, dtype=torch.float64, device=self._last.device)
         more = [] if measured is None else [measured]
         since = torch.stack([self._units, torch.full_like(self._units, self._share)])
         row = torch.cat([self._last, since, beside, *more])
@@ -149,7 +149,7 @@ class Numbers:
         table[ranks.rank] = row
         rows = ranks.sum(table).tolist()
         self._units = torch.zeros_like(self._units)
-        number, loss, units, norm, _, *scaled, units_since = rows[ranks.rank][: 6 + TOLD]
+        number, loss, units, norm, _, *scaled, units_since = rows[ranks.rank][: 6 + REPORTED]
         scale, left_out, skipped = scaled
         return Step(
             number=int(number),
@@ -157,10 +157,10 @@ class Numbers:
             units=units,
             norm=norm,
             own=tuple(one[4] for one in rows),
-            shares=tuple(int(one[6 + TOLD]) for one in rows),
+            shares=tuple(int(one[6 + REPORTED]) for one in rows),
             scale=scale,
             left_out=bool(left_out),
             skipped=int(skipped),
             units_since=units_since,
-            told=tuple(tuple(one[7 + TOLD :]) for one in rows),
+            by_rank=tuple(tuple(one[7 + REPORTED :]) for one in rows),
         )

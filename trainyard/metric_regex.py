@@ -61,7 +61,7 @@ class Expression:
                 self._left -= time.thread_time() - began
         return None
 
-    def told(self, metric: str) -> str:
+    def given_up_message(self, metric: str) -> str:
         """Return the message for people about an expression that is given up."""
         return (
             f"metric {metric}: its Regex {self.text!r} takes too long on a line of this log and is "

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pipelines.advice import traced_shapes as kept
+from pipelines.advice import traced_shapes
 from pipelines.advice.training_setting import (
     LANGUAGE,
     model_of,
@@ -27,7 +27,7 @@ from training.config import TrainConfig
 from training.layout import FSDP
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError
-from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight import model_shapes
 from trainyard.foresight.advice import Candidate
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import Shapes
@@ -62,14 +62,14 @@ def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
         fields, assumed = model_of(recipe)
         return Trained(fields, None, assumed)
     of = _of(recipe)
-    read = shapes_of.read(_traced(recipe, path, of.precision, data))
+    read = model_shapes.read(_traced(recipe, path, of.precision, data))
     loop = recipe.train.loop
     fields = {
         "precision": of.precision,
         "compile": loop.compile,
         "deepspeed": loop.strategy == "deepspeed",
     }
-    return Trained({**shapes_of.widths(read), **fields}, read, ())
+    return Trained({**model_shapes.widths(read), **fields}, read, ())
 
 
 def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
@@ -83,17 +83,17 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
         model_of(recipe)
         raise ForesightError("--trace: the language model is foreseen by formula; leave it out")
     of = _of(recipe)
-    return kept.keep(of, _traced(recipe, path, of.precision, data))
+    return traced_shapes.keep(of, _traced(recipe, path, of.precision, data))
 
 
-def _of(recipe: Recipe) -> kept.Of:
+def _of(recipe: Recipe) -> traced_shapes.Of:
     """Return the key of the shapes to trace for a recipe with a loop."""
     loop, tuning = recipe.train.loop, recipe.train.tuning
     assert loop is not None  # noqa: S101 (the caller has checked)
     precision = numbers_of(loop, tuning)["precision"]
     refuse_traced(recipe.workload.name, tuning, precision)
     settings = recipe.workload_config.model_dump(mode="json")
-    return kept.Of(recipe.workload.name, settings, precision)
+    return traced_shapes.Of(recipe.workload.name, settings, precision)
 
 
 def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:

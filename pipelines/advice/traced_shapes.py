@@ -15,7 +15,7 @@ from typing import Any
 
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError, TrainingError
-from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight import model_shapes
 from trainyard.foresight.model_shapes import Shapes
 
 FOLDER = Path("recipes/shapes")
@@ -48,11 +48,11 @@ class Of:
     @property
     def place(self) -> Path:
         """Return the file that holds the shapes."""
-        digest = hashlib.sha256(json.dumps(self.told, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
         return FOLDER / f"{self.workload}-{digest[:12]}.json"
 
     @property
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the key as the file holds it."""
         return {"workload": self.workload, "config": self.config, "precision": self.precision}
 
@@ -66,7 +66,7 @@ def keep(of: Of, tree: Mapping[str, Any]) -> Path:
     Raises:
         ForesightError: the file cannot be written.
     """
-    key = {**of.told, "code": code_sha256(of.workload)}
+    key = {**of.as_json, "code": code_sha256(of.workload)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
         atomic_file.write(of.place, json.dumps({"of": key, **tree}, indent=1) + "\n")
@@ -91,7 +91,7 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
     tree = _read(place)
     key = tree.get("of")
     code = code_sha256(of.workload)
-    if not isinstance(key, dict) or {**key, "code": None} != {**of.told, "code": None}:
+    if not isinstance(key, dict) or {**key, "code": None} != {**of.as_json, "code": None}:
         raise StaleShapes(f"{place}: holds other settings than its name says; {_anew()}")
     if code is not None and code != key.get("code"):
         raise StaleShapes(
@@ -99,7 +99,7 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
             f"{_anew()}"
         )
     try:
-        found = shapes_of.read(tree)
+        found = model_shapes.read(tree)
     except TrainingError as error:
         raise StaleShapes(f"{place}: {error}; {_anew()}") from None
     unseen = f"the code of workload {of.workload}, not here, to be what was traced in {place}"

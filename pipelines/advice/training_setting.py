@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.advice import traced_shapes as kept
+from pipelines.advice import traced_shapes
 from pipelines.recipe.config import Recipe
 from training.config import TrainConfig
 from training.finetuning.adapters import Tuning, read_tuning
@@ -224,7 +224,9 @@ def _found(
     refuse_traced(trained.workload, tuning, precision)
     shapes, assumed = trained.shapes, ()
     if shapes is None:
-        shapes, assumed = kept.find(kept.Of(trained.workload, trained.config, precision))
+        shapes, assumed = traced_shapes.find(
+            traced_shapes.Of(trained.workload, trained.config, precision)
+        )
     return widths(shapes), shapes, assumed
 
 

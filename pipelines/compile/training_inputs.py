@@ -16,7 +16,7 @@ from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import model_of
 from training.finetuning.hugging_face_folder import CONFIG, INDEX, named
 from training.identity import Parts, parts
-from training.input_shares import told as shares_of
+from training.input_shares import identity_shares as shares_of
 from training.starting_weights import BASE, StartFrom, read_start
 from training.workloads import spec
 from trainyard.aws_clients import client, service_errors
@@ -75,7 +75,7 @@ def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
     return known.model_copy(update=more)
 
 
-def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (step, the model that its weights begin with, in words) of each training
     that has one.
     """

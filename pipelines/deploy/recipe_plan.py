@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from pipelines.advice import capacity_fallback
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.training_inputs import told
+from pipelines.compile.training_inputs import starting_models
 from pipelines.deploy import upsert_records
 from pipelines.deploy.budget import check_budget
 from pipelines.deploy.pipeline_objects import listing, same
@@ -60,16 +60,18 @@ def make(definition: CompiledPipeline) -> Plan:
         drift = _drift(s3, definition, there) if there and plan.diff else plan.drift
         types = definition.fallback_instance_types
         others = capacity_fallback.remarks(document, given, types, plan.outcomes, history, prices)
-        remarks = (*((ledger.told(look),) if look else ()), *others)
-        return ours(definition, replace(plan, overwritten=found, drift=drift, remarks=remarks))
+        remarks = (*((ledger.describe(look),) if look else ()), *others)
+        return with_budget(
+            definition, replace(plan, overwritten=found, drift=drift, remarks=remarks)
+        )
 
 
-def ours(definition: CompiledPipeline, plan: Plan) -> Plan:
+def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
     """Return the plan with what the definition itself says: the recipe's budget, and
     how it begins.
     """
     budget = check_budget(definition.budget, plan.costs, plan.prices)
-    return replace(plan, begins=dict(told(plan.wanted.document)), budget=budget)
+    return replace(plan, begins=dict(starting_models(plan.wanted.document)), budget=budget)
 
 
 def _look(s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]) -> Look | None:

@@ -53,7 +53,7 @@ class Saved:
             )
         assets = _assets(definition.assets)
         if now.fingerprint != self.wanted.fingerprint or assets != self.assets:
-            what = said(compare(self.wanted, now)) or "the code"
+            what = diff_line(compare(self.wanted, now)) or "the code"
             raise PlanError(
                 f"{self.path}: this checkout does not give what was planned; since then changed: "
                 f"{what}. Check out what was planned, or plan again"
@@ -72,7 +72,7 @@ class Saved:
             raise PlanError(
                 f"pipeline {self.wanted.name} was deleted since {self.path}: plan again"
             )
-        what = said(compare(self.deployed, there.state)) if self.deployed else "it was created"
+        what = diff_line(compare(self.deployed, there.state)) if self.deployed else "it was created"
         raise PlanError(
             f"pipeline {self.wanted.name} has moved since {self.path} was made at "
             f"{self.made:%Y-%m-%d %H:%M:%S} UTC: {there.by} changed it at "
@@ -80,7 +80,7 @@ class Saved:
         )
 
 
-def said(diff: Diff) -> str:
+def diff_line(diff: Diff) -> str:
     """Return a difference in one line, for messages."""
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
     words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]

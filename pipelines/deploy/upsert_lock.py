@@ -45,7 +45,7 @@ class Holder:
 
 
 class Lock:
-    """A lock that this process holds; created by :func:`held`."""
+    """A lock that this process holds; created by :func:`locked`."""
 
     def __init__(self, s3: Any, where: Place, pipeline: str, seconds: float) -> None:
         self._s3 = s3
@@ -165,7 +165,7 @@ class Lock:
 
 
 @contextmanager
-def held(s3: Any, where: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
+def locked(s3: Any, where: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
     """Hold the pipeline's lock inside the block, for ``seconds`` at a time.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipelines.recipe import script_section as script
+from pipelines.recipe import script_section
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from steps.config import Section
@@ -236,13 +236,13 @@ class Recipe(Section):
     @property
     def kind(self) -> str:
         """Return the workload's name, or ``script`` for your own script."""
-        return script.NAME if self.train.script else self.workload.name
+        return script_section.NAME if self.train.script else self.workload.name
 
     @property
     def workload_spec(self) -> WorkloadSpec:
         """Return what train, evaluate and gate know of the workload: metrics, baselines, slices."""
         if self.train.script:
-            return script.spec_of(self.evaluate)
+            return script_section.spec_of(self.evaluate)
         return self.samples_spec
 
     @property
@@ -274,9 +274,11 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _loop_or_script(self) -> Self:
-        script.check(self.train, self.evaluate, self.inference.script, self.data is not None)
+        script_section.check(
+            self.train, self.evaluate, self.inference.script, self.data is not None
+        )
         if self.train.script:
-            script.check_gate(self.gate, self.evaluate, self.inference.script)
+            script_section.check_gate(self.gate, self.evaluate, self.inference.script)
         return self
 
     @model_validator(mode="after")

@@ -220,7 +220,7 @@ def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look
     return None
 
 
-def told(look: Look) -> str:
+def describe(look: Look) -> str:
     """Describe the look in one line."""
     return (
         f"look {look.number} at this test split against {look.champion}: "

@@ -13,7 +13,7 @@ from training.finetuning import hugging_face_folder
 from training.finetuning.adapters import Tuning
 from training.finetuning.model_files import ARCHIVE, OURS, together
 from training.identity import JOB, Parts, changed, material
-from training.input_shares import told
+from training.input_shares import identity_shares
 from training.starting_weights import BASE, StartFrom
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import json_sha256
@@ -96,7 +96,7 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
     recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
     loop = recipe["train"]["loop"]
-    shares = told(Data.model_validate(recipe["data"]).mixture)
+    shares = identity_shares(Data.model_validate(recipe["data"]).mixture)
     same("mixture of the training", parts.mixture, shares, "recipe.json")
     wanted = loop | {"max_steps": parts.settings["max_steps"]}
     for name, value in parts.settings.items():

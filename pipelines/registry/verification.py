@@ -10,7 +10,7 @@ from pipelines.registry import data_checks, recompute, record_checks, training_c
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.record_checks import Mismatch, Unchecked, difference
 from trainyard.common.errors import ServiceError
-from trainyard.language.evaluation import evaluate, read_json, told_by
+from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup
 from trainyard.language.steps import property_file
 
@@ -90,7 +90,7 @@ class Ran:
 
     def variable(self, name: str) -> str:
         """Return a variable that names the execution; the service does not report its times."""
-        known = told_by(self._evidence.metadata["execution"])
+        known = arn_variables(self._evidence.metadata["execution"])
         if name not in known:
             raise ExpressionError(f"Execution.{name} is not known after the run")
         return known[name]

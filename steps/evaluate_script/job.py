@@ -26,7 +26,7 @@ from steps.evaluate.evaluation_document import (
     Model,
 )
 from steps.evaluate.score_table import Scores, tables
-from steps.evaluate_script import script_report as report
+from steps.evaluate_script import script_report
 from steps.evaluate_script.script_process import Request, Script
 from steps.evaluate_script.script_scoring import Scored, Scoring
 from steps.job_main import run
@@ -71,7 +71,7 @@ def evaluate(options: argparse.Namespace) -> None:
     scoring = _scoring(options, test_fingerprint(described))
     challenger = scoring.of("challenger", inputs / "model")
     said = _said(challenger.files)
-    leaks = report.leaks(
+    leaks = script_report.leaks(
         challenger.output, challenger.table, options.leaks, grouped=challenger.grouped
     )
     evaluation: Evaluation = {

@@ -44,7 +44,7 @@ def row_name(path: Path) -> str:
     return "line" if path.suffix == ".jsonl" else "row"
 
 
-def found(folder: Path, name: str) -> Path | None:
+def rows_file(folder: Path, name: str) -> Path | None:
     """Return ``name.jsonl`` or ``name.parquet``; None where neither exists.
 
     Raises:

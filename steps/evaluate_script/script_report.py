@@ -14,7 +14,7 @@ from steps.evaluate.evaluation_document import Leakage, Metric
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.score_table import Scores
 from steps.evaluate_script.script_columns import named
-from steps.evaluate_script.script_files import found, pieces
+from steps.evaluate_script.script_files import pieces, rows_file
 from training.scores import Block
 from trainyard.common.errors import DataError, nearest
 
@@ -52,7 +52,7 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
     Raises:
         DataError: a demanded count was not reported.
     """
-    file = found(output, TRAIN_EXAMPLES)
+    file = rows_file(output, TRAIN_EXAMPLES)
     if file is None:
         if demanded:
             raise DataError(

@@ -19,7 +19,7 @@ from steps.evaluate.model_folder import evidence, files_of
 from steps.evaluate.score_table import TYPES, Scores, write
 from steps.evaluate_script import script_report
 from steps.evaluate_script.script_columns import ROW, scored
-from steps.evaluate_script.script_files import found, pieces, row_name
+from steps.evaluate_script.script_files import pieces, row_name, rows_file
 from steps.evaluate_script.script_process import Script
 from training.scores import Block, Metrics, ratios
 from trainyard.common.errors import DataError, nearest
@@ -139,7 +139,7 @@ class Scoring:
         files, output = files_of(archive_folder, work / "model"), work / "output"
         artifact = evidence(archive_folder)
         self.script.run(files, output)
-        source = found(output, "scores")
+        source = rows_file(output, "scores")
         if source is None:
             raise DataError(
                 f"{self.script.entry}: left no scores.jsonl and no scores.parquet in "
@@ -174,7 +174,7 @@ class Scoring:
         """
         values: dict[str, dict[str, float | None]] = {}
         for name in names:
-            source = found(challenger.output, f"{BASELINE}.{name}")
+            source = rows_file(challenger.output, f"{BASELINE}.{name}")
             if source is None:
                 raise DataError(
                     f"{self.script.entry}: left no {BASELINE}.{name}.jsonl or .parquet in "

@@ -189,7 +189,7 @@ def script_program(
             launcher=config.launcher,
             driver=project.driver or DRIVERS[config.launcher],
             inference=project.inference,
-            parts={name: value for name, value in parts.told.items() if name != "code"},
+            parts={name: value for name, value in parts.as_json.items() if name != "code"},
         ),
         environment={
             **config.launcher_environment,

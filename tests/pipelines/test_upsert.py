@@ -134,7 +134,7 @@ def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
     before = state(sagemaker)
-    with upsert_lock.held(s3, PLACE, NAME, 60):
+    with upsert_lock.locked(s3, PLACE, NAME, 60):
         with pytest.raises(
             PlanError, match=rf"{os.getpid()}\) has been upserting it since .* UTC; not"
         ):

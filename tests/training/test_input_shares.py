@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.input_shares import PARTS, Mixture, parts, read_mixture, told
+from training.input_shares import PARTS, Mixture, identity_shares, parts, read_mixture
 from trainyard.common.errors import TrainingError
 
 
@@ -41,8 +41,10 @@ def test_other_weights_are_rounded_to_less_than_one_part(weights):
 def test_the_order_of_the_names_and_the_scale_make_no_other_training():
     one = Mixture(weights={"b": 0.2, "a": 0.8})
     other = Mixture.model_validate({"weights": {"a": 4, "b": 1}, "changes": []})
-    assert told(one) == told(other) == [{"step": 0, "shares": {"a": 4, "b": 1}}]
-    assert list(told(one)[0]["shares"]) == list(told(other)[0]["shares"])
+    assert (
+        identity_shares(one) == identity_shares(other) == [{"step": 0, "shares": {"a": 4, "b": 1}}]
+    )
+    assert list(identity_shares(one)[0]["shares"]) == list(identity_shares(other)[0]["shares"])
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def test_one_endless_line_ends_it_and_others_go_on(monkeypatch):
     assert endless.search("aaa") is None, "it finds nothing any more"
     assert time.thread_time() - began < 5, "or it would take 2^40 steps"
     assert other.search(ENDLESS) and not other.is_given_up
-    assert "metric loss" in endless.told("loss") and "(a|aa)+$" in endless.told("loss")
+    assert "metric loss" in endless.given_up_message(
+        "loss"
+    ) and "(a|aa)+$" in endless.given_up_message("loss")
 
 
 def test_many_slow_lines_end_it_too(monkeypatch):

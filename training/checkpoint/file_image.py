@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from training.checkpoint.tensor_table import WIDTHS, Part, made
-from training.initial.initial_values import held
+from training.checkpoint.tensor_table import WIDTHS, Part, file_header
+from training.initial.initial_values import local_part
 from trainyard.common.errors import TrainingError
 
 DTYPES = {
@@ -50,7 +50,7 @@ def part_of(name: str, tensor: Tensor) -> Part:
     if tensor.dtype not in DTYPES:
         raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
     try:
-        mine = held(tensor)
+        mine = local_part(tensor)
     except TrainingError as error:
         raise TrainingError(f"{name}: {error}") from None
     offsets = tuple(along.start for along in mine)
@@ -75,7 +75,7 @@ class Image:
         """Allocate the file; ``parts``: name → the part of that tensor that this rank writes."""
         # Wide elements first, as safetensors has them: so each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
-        beginning, places = made(parts, order)
+        beginning, places = file_header(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
         self.descriptor = _anonymous(self.size)
         self._memory = mmap.mmap(self.descriptor, self.size)

@@ -56,6 +56,6 @@ class Lineage(BaseModel):
             return Lineage(parts=self.parts, stretches=kept)
         return Lineage(parts=self.parts, stretches=(*kept, mine))
 
-    def told(self) -> Mapping[str, Any]:
+    def as_json(self) -> Mapping[str, Any]:
         """Return the lineage as the model's description records it."""
         return {"identity": self.parts.name, **self.model_dump(mode="json")}

@@ -212,7 +212,7 @@ files."""
 LONGEST = 2**30  # bytes; more than any file of tensors begins with
 
 
-def made(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+def file_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a safetensors file, and where each tensor lies behind it."""
     offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
     said: dict[str, object] = {

@@ -106,7 +106,7 @@ def raised_at(error: BaseException) -> str:
     return f"{short(frame.filename)}:{frame.lineno} {frame.name}()"
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an error in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
@@ -126,7 +126,7 @@ def _judged(trial: Trial, one: Rule) -> Verdict:
     except Exception as error:  # any exception of the workload's code is a finding
         if _is_ours(error.__traceback__):
             raise
-        return Verdict(one, [Fault(told(error), raised_at(error), one.fix)])
+        return Verdict(one, [Fault(error_line(error), raised_at(error), one.fix)])
 
 
 def _is_ours(trace: TracebackType | None) -> bool:

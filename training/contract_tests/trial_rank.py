@@ -16,7 +16,7 @@ import torch
 
 from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
-from training.contract_tests.contract import raised_at, told
+from training.contract_tests.contract import error_line, raised_at
 from training.contract_tests.trial import Trial
 from training.export.weight_location import gathered
 from training.loop import Loop
@@ -100,7 +100,7 @@ def _tried(trial: Trial, case: Case, result: Result) -> None:
     except _Interrupted:
         pass
     except Exception as error:
-        result.error, result.where = told(error), raised_at(error)
+        result.error, result.where = error_line(error), raised_at(error)
         raise
 
 

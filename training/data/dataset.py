@@ -208,7 +208,7 @@ class Dataset:
 
     def source_name(self, source: int) -> str:
         """Return the unit's name; it begins with a raw folder's name if records were kept apart."""
-        return self.merged.told["name"][source]
+        return self.merged.units["name"][source]
 
     def folders(self, sources: np.ndarray) -> np.ndarray:
         """Return the raw folder or input of each sample, given their units (``Passage.sources``):
@@ -238,7 +238,7 @@ class Dataset:
 
     def _packed(self) -> np.ndarray:
         """Return the shards in the order in which ``stream`` reads them."""
-        names, files = self.merged.told["name"], self.merged.names.tolist()
+        names, files = self.merged.units["name"], self.merged.names.tolist()
         keys = [
             (names[source], len(file), file)  # stems are equal: a longer number is a higher one
             for source, file in zip(self.merged.source.tolist(), files, strict=True)

@@ -32,7 +32,7 @@ class MergedManifests:
     samples: np.ndarray
     """Samples in each shard, int64."""
     source: np.ndarray
-    """Row of ``told`` (a unit) that each shard comes from, int64."""
+    """Row of ``units`` (a unit) that each shard comes from, int64."""
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
@@ -40,7 +40,7 @@ class MergedManifests:
     (V32)."""
     fingerprint: str
     """SHA-256 over the form of a sample and the hashes of all shards: identifies the dataset."""
-    told: Mapping[str, Sequence]
+    units: Mapping[str, Sequence]
     """Fields of ``Source`` as columns: what the manifests say about the units."""
     raw: Mapping[str, Sequence]
     """Fields of ``Raw`` as columns: what the manifests say about the raw objects."""
@@ -53,9 +53,9 @@ class MergedManifests:
     @functools.cached_property
     def sources(self) -> Sequence[Source]:
         """Every unit, sorted by name."""
-        rows = {name: row for row, name in enumerate(self.told["name"])}
+        rows = {name: row for row, name in enumerate(self.units["name"])}
         return [
-            Source(**{field: column[rows[name]] for field, column in self.told.items()})
+            Source(**{field: column[rows[name]] for field, column in self.units.items()})
             for name in sorted(rows)
         ]
 
@@ -99,7 +99,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         bytes=table["bytes"],
         sha256=table["sha256"],
         fingerprint=_fingerprint(*kinds, table["digest"]),
-        told=sources,
+        units=sources,
         raw=parts[0].raw,
     )
 

@@ -47,7 +47,7 @@ class Input:
 
 def inputs(merged: MergedManifests) -> dict[str, Input]:
     """Return the inputs that the shards come from, by name; their units' names begin with it."""
-    names = [name.rpartition("/")[0] for name in merged.told["name"]]
+    names = [name.rpartition("/")[0] for name in merged.units["name"]]
     folders = np.array(names, object)[merged.source]
     firsts = np.cumsum(merged.samples) - merged.samples
     found = {}

@@ -81,7 +81,7 @@ def export(
             every rank.
     """
     names = {name: name for name in source.looks()}
-    plain, trained = lora.apart(names) if adapters else (names, {})
+    plain, trained = lora.split_adapters(names) if adapters else (names, {})
     merged = adapters is not None and adapters.merge
     keepers = range(source.ranks.world) if merged else (0,)
     found = gathered(source, trained.values(), keepers) if trained else {}

@@ -101,7 +101,7 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
     return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
 
 
-def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+def split_adapters(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
     """Split into (the base's state by the model's names, adapters by ``<layer>.lora_A``/``B``)."""
     base, adapters = {}, {}
     for name, tensor in weights.items():

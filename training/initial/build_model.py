@@ -52,7 +52,7 @@ class Joined:
                 one.value.write(theirs, into[first - begin : last - begin])
 
 
-def taken(recorded: Recorded, target: View, steps: Sequence[Step]) -> Value | None:
+def copied_value(recorded: Recorded, target: View, steps: Sequence[Step]) -> Value | None:
     """Return the value that ``steps`` copy or join by rows; None if they do anything else."""
     source, rest = _source(recorded, target, steps)
     if not rest:
@@ -194,7 +194,7 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
     return model
 
 
-def told(known: Mapping[str, Value]) -> str | None:
+def describe_costly(known: Mapping[str, Value]) -> str | None:
     """Describe the weights that are not drawn element by element, and cost memory temporarily."""
     costs = {id(one): (name, one) for name, one in reversed(known.items())}
     whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]
@@ -220,7 +220,7 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
         value, lies = recorder.leaves[view.storage]
         if lies == view:
             return value
-    if read := taken(recorder, view, steps):
+    if read := copied_value(recorder, view, steps):
         return read
     name_draws(steps, name)
     why = obstacle(recorder, view, steps)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from training.initial.initial_values import Value, held
+from training.initial.initial_values import Value, local_part
 from trainyard.common.errors import TrainingError
 
 Values = Mapping[str, Value]
@@ -41,7 +41,7 @@ def fill(
     now = named(model)
     for name in places.values():
         tensor = now[name]
-        values[name].write(held(tensor), getattr(tensor, "_local_tensor", tensor))
+        values[name].write(local_part(tensor), getattr(tensor, "_local_tensor", tensor))
 
 
 def named(model: nn.Module) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ def whole(shape: torch.Size) -> Part:
     return tuple(slice(0, size) for size in shape)
 
 
-def held(tensor: Tensor) -> Part:
+def local_part(tensor: Tensor) -> Part:
     """Return the part of a tensor that this rank holds: all of it if it is not distributed.
 
     Raises:

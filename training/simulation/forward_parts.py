@@ -23,7 +23,7 @@ from training.initial import fill_memory
 from training.initial.build_model import built
 from training.simulation.allocations import EachCall
 from training.simulation.simulated_step import cuda_kernels, take_memory
-from training.strategies import tensor_parallel as tensor
+from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.workloads import Workload
 
@@ -58,7 +58,9 @@ class Operation:
     bytes: int
 
 
-def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Operation:
+def describe_call(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any
+) -> Operation:
     """Describe a call by its arguments and its result."""
     name = operator.name()
     flops = _flops(operator, args, kwargs, made)
@@ -173,7 +175,7 @@ class Parts(EachCall):
         self._alive: dict[int, list[int]] = {}  # a storage → its part, its bytes
 
     def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
-        self.parts[self.at].add(seen(operator, args, kwargs, made))
+        self.parts[self.at].add(describe_call(operator, args, kwargs, made))
         read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         self._own(read)
         cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
@@ -269,7 +271,7 @@ def traced(
         model, lambda one: _like(one, precision if follows else torch.float32, device)
     )
     if mesh is not None:
-        tensor.split(model, workload, mesh, sequence=False)
+        tensor_parallel.split(model, workload, mesh, sequence=False)
     blocks = [*workload.blocks(model)]
     known = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
     adapt_blocks(blocks, TrainConfig.model_validate({**known, "activation_checkpointing": policy}))

@@ -41,7 +41,7 @@ class Header(list):
 
 
 @contextmanager
-def told(found: Described) -> Iterator[None]:
+def receiving(found: Described) -> Iterator[None]:
     """Context in which a pipeline stage receives what the first stage sends.
 
     Args:
@@ -111,7 +111,7 @@ def simulated(
             f"only {', '.join(SIMULATED)} can"
         )
     storages = Storages()
-    with standing_for(rank, world) as ranks, told([] if stream is None else stream):
+    with standing_for(rank, world) as ranks, receiving([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)
         if config.strategy == "ddp" and config.split == 1:
             # DDP's reducer is not one of torch's operations; its buckets are the gradients, seen as

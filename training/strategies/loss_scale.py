@@ -33,8 +33,8 @@ LEAST = 1.0
 training ends. The same minimum as in Megatron-LM (``--min-loss-scale``) and DeepSpeed
 (``min_loss_scale``)."""
 
-TOLD = 3
-"""Number of values that ``LossScale.told`` returns."""
+REPORTED = 3
+"""Number of values that ``LossScale.report`` returns."""
 
 
 class LossScale:
@@ -65,7 +65,7 @@ class LossScale:
         """Return whether a gradient of this norm may have overflowed by scaling; boolean, 0-dim."""
         return ~norm.isfinite().to(self.scale.device) & (self.scale > LEAST)
 
-    def told(self, overflow: Tensor) -> Tensor:
+    def report(self, overflow: Tensor) -> Tensor:
         """Return (3,) float64: the step's scale, whether it is left out, and the number left
         out.
         """

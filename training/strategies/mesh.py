@@ -26,7 +26,7 @@ from training import dropout, optimizers
 from training.config import TrainConfig
 from training.initial.initial_values import local
 from training.microbatches import OfStages
-from training.strategies import tensor_parallel as tensor
+from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
     accumulating,
@@ -191,7 +191,7 @@ class Mesh(Single):
         config, workload = self.config, self.workload
         model = self.placed(model)
         if config.tensor_parallel > 1:
-            tensor.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
+            tensor_parallel.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
@@ -246,21 +246,21 @@ class Mesh(Single):
         return self.workload.part(batch, self.context, self.contexts)
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
-        with tensor.losses(self.workload):
+        with tensor_parallel.losses(self.workload):
             if self.pipeline is None:
                 return super().backward(batches, units)
             return self.pipeline.backward(batches, self.factor(units))
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss = partial(super().score, batch=batch)
-        return tensor.score(self.workload, loss, outputs)
+        return tensor_parallel.score(self.workload, loss, outputs)
 
     def autocast(self) -> AbstractContextManager:
         gathered = self.averaged > 1 and follows_weights(self.config, self.workload)
         return nullcontext() if gathered else super().autocast()
 
     def validate(self, batch: Batch) -> Tensor:
-        with tensor.losses(self.workload), validating(self.model):
+        with tensor_parallel.losses(self.workload), validating(self.model):
             pipeline = self.pipeline
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 

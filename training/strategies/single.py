@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from training import optimizers
 from training.config import TrainConfig
-from training.initial.build_model import told, values
+from training.initial.build_model import describe_costly, values
 from training.initial.fill_memory import fill
 from training.microbatches import MicroBatches, by_batch
 from training.strategies.block_wrapping import adapt_blocks
@@ -118,7 +118,7 @@ class Single:
         Code that runs before must not read a weight.
         """
         if self.initial is not None:
-            if self.ranks.rank == 0 and (costs := told(self.initial)):
+            if self.ranks.rank == 0 and (costs := describe_costly(self.initial)):
                 log.info("%s", costs)
             host = torch.device("cpu") if self.config.cpu_offload else None
             fill(model, self.initial, self.ranks.device, host)

@@ -110,7 +110,7 @@ class Stragglers:
         return [straggler(table, rank, self._stages) for rank in new]
 
 
-def told(one: Straggler, host: str, steps: int) -> str:
+def straggler_line(one: Straggler, host: str, steps: int) -> str:
     """Return the log line.
 
     Args:
@@ -192,7 +192,9 @@ class Progress:
         now, world = time.perf_counter(), self._ranks.world
         elapsed, steps = now - self._began, self._steps
         units, samples = self._units / elapsed, steps * self._config.global_batch
-        *seconds, memory = zip(*(row[: -weight_updates.COUNT] for row in numbers.told), strict=True)
+        *seconds, memory = zip(
+            *(row[: -weight_updates.COUNT] for row in numbers.by_rank), strict=True
+        )
         metrics = {
             "step": numbers.number,
             "loss": numbers.loss / numbers.units,
@@ -203,7 +205,7 @@ class Progress:
             "units_per_second_per_rank": units / world,
             "step_seconds": elapsed / steps,
             **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
-            **self._slowest(numbers.told, steps),
+            **self._slowest(numbers.by_rank, steps),
             "data_stall": (stalled - self._stalled) / elapsed,
             "memory_mb": max(memory),
             **_seen(order, numbers.number * self._config.global_batch),
@@ -217,7 +219,7 @@ class Progress:
         """Return the gradient's norm and the updates that it caused (none if the step was left
         out); with float16 also the loss scale and the number of steps left out so far.
         """
-        measured = [row[-weight_updates.COUNT :] for row in numbers.told]
+        measured = [row[-weight_updates.COUNT :] for row in numbers.by_rank]
         counts = {"grad_norm": numbers.norm, **weight_updates.metrics(measured)}
         scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
         return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
@@ -231,7 +233,7 @@ class Progress:
             return {}
         for one in self._stragglers.add(table):
             if self._ranks.rank == 0:
-                log.warning("%s", told(one, self._hosts[one.rank], steps))
+                log.warning("%s", straggler_line(one, self._hosts[one.rank], steps))
         own, found = own_seconds(table)[:RANKS], ratios(table, stages)
         each = {f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own)}
         worst = max(found)

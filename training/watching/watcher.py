@@ -147,7 +147,7 @@ class Watcher:
                 del self._spoken[name]
 
 
-def over(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
+def all_events(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
     """Return the events of a whole training's lines."""
     watcher = Watcher(settings, plan)
     return [event for line in lines for event in watcher.add(line)]

@@ -22,8 +22,7 @@ import typer
 from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import advice_options
-from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight import advice_options, model_shapes
 from trainyard.foresight.advice import advise
 from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
@@ -161,7 +160,7 @@ def _trained(
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(known.shape) if known else shapes_of.widths(read) if read else {}
+    base = dict(known.shape) if known else model_shapes.widths(read) if read else {}
     said = {name: value for name, value in fields.items() if value is not None}
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
@@ -188,7 +187,7 @@ def _shapes(place: Path | None) -> Shapes | None:
     if place is None:
         return None
     try:
-        return shapes_of.read(json.loads(place.read_text(encoding="utf-8")))
+        return model_shapes.read(json.loads(place.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"--shapes {place}: cannot be read: {error}; give the output of "

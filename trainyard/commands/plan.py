@@ -22,8 +22,7 @@ from trainyard.definition_source import (
     read_definition,
 )
 from trainyard.local_state import served
-from trainyard.plan import deployed_pipeline as deployed
-from trainyard.plan.deployed_pipeline import State
+from trainyard.plan.deployed_pipeline import State, describe
 from trainyard.plan.execution_history import History
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.plan.pipeline_plan import Plan, complete
@@ -62,7 +61,7 @@ def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
     """Return the plan of a pipeline that only gets the definition ``body``."""
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
-        there = deployed.describe(sagemaker, name) if is_known else None
+        there = describe(sagemaker, name) if is_known else None
         wanted = replace(there.state, definition=body) if there else State(name, body)
         history = History(sagemaker, name if there else None, s3=s3)
         plan = complete(wanted, there, history, load(sagemaker.meta.region_name))

@@ -49,4 +49,4 @@ def main(
     for unit in found.units:
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.made))
         console.print(f"{made}  {unit.name}, {len(unit.jobs)} jobs")
-    console.print(found.told("would go" if dry_run else "removed"))
+    console.print(found.summary("would go" if dry_run else "removed"))

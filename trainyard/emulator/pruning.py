@@ -71,7 +71,7 @@ class References:
         """Return URIs that the unit's jobs read: uploads for them, and results of other jobs."""
         return self._named(unit.jobs) - self.written(unit)
 
-    def kept(self, units: Iterable[Unit]) -> set[str]:
+    def referenced(self, units: Iterable[Unit]) -> set[str]:
         """Return URIs referenced by these units, and by packages, models and current pipelines."""
         return self._always | self._named({j for unit in units for j in (*unit.jobs, *unit.uses)})
 
@@ -188,7 +188,7 @@ class Pruned:
     freed: int = 0
     """Bytes that deleting the units and objects frees."""
 
-    def told(self, verb: str) -> str:
+    def summary(self, verb: str) -> str:
         """Return one line: number of units and objects, bytes freed and total bytes."""
         return (
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
@@ -260,7 +260,7 @@ def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     except EmulatorError as set_aside:
         return [str(set_aside)]
     remove(found, state, store)
-    said = [found.told("that nothing needs removed")] if found.units else []
+    said = [found.summary("that nothing needs removed")] if found.units else []
     if (left := found.size - found.freed) > keep_gb * GB:
         said.append(
             f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
@@ -293,7 +293,7 @@ def _objects(
     ``elsewhere``: objects that other regions refer to.
     """
     leaving = {unit.name for unit in going}
-    kept = _keys(references.kept(u for u in references.units if u.name not in leaving))
+    kept = _keys(references.referenced(u for u in references.units if u.name not in leaving))
     kept |= elsewhere
     wanted = set()
     for unit in going:
@@ -311,7 +311,7 @@ def _objects(
 def _elsewhere(state: Path) -> set[tuple[str, str]]:
     """Return objects referenced by other regions: they are not pruned, and S3 is shared."""
     others = [References(path) for path in state.glob("regions/*/")]
-    return {key for other in others for key in _keys(other.kept(other.units))}
+    return {key for other in others for key in _keys(other.referenced(other.units))}
 
 
 def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:

@@ -20,7 +20,7 @@ from trainyard.emulator.request_shapes import check
 from trainyard.emulator.resource_tags import Tags
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.search_api import search
-from trainyard.emulator.services.cloudwatch import own_metrics as measured
+from trainyard.emulator.services.cloudwatch import own_metrics
 from trainyard.emulator.services.cloudwatch.cloudwatch_api import CloudWatch
 from trainyard.emulator.services.cloudwatch.metric_store import Metrics
 from trainyard.emulator.services.events import eventbridge
@@ -109,7 +109,7 @@ class SageMaker:
         work = Work(services)
 
         def observe(record: dict, step: str | None) -> None:
-            measured.execution(metrics, record, step)
+            own_metrics.execution(metrics, record, step)
             changes.of_execution(record)
 
         self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)

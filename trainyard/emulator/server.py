@@ -130,7 +130,7 @@ class App:
             return Response(json.dumps(loan.document()), content_type="application/json")
         if request.method == "OPTIONS":
             return self._s3.preflight(request)
-        if prometheus.wanted(request):
+        if prometheus.is_scrape(request):
             return prometheus.answer(request, self.keys.own[1], self.worlds.metrics)
         try:
             signed = check(request, self.keys.secret)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Any
 
-from trainyard.foresight import whole_training as runs_of
+from trainyard.foresight import whole_training
 from trainyard.foresight.cloud_machines import TABLE, machines
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Count, fitting, node_counts
@@ -149,7 +149,7 @@ def _run(found: list[Candidate], question: Question) -> list[Candidate]:
         return []
     fastest = min(found, key=lambda one: one.time.step_seconds.p50)
     name, nodes = fastest.place
-    whole = runs_of.foresee(
+    whole = whole_training.foresee(
         machines(name, nodes, question.region),
         question.how,
         question.parameters,

@@ -185,7 +185,7 @@ def foresee(
             "expected one or more"
         )
     random = np.random.default_rng(seed)
-    work, start = drawn(work_seconds, random, draws), drawn(start_seconds, random, draws)
+    work, start = sample(work_seconds, random, draws), sample(start_seconds, random, draws)
     zero = np.zeros(draws)
     runs = _Runs(
         work, start, work.copy(), zero, zero.copy(), zero.copy(), np.zeros(draws, dtype=bool)
@@ -197,7 +197,7 @@ def foresee(
     return _outcome(runs)
 
 
-def drawn(spread: Spread, random: np.random.Generator, count: int | tuple[int, int]) -> Array:
+def sample(spread: Spread, random: np.random.Generator, count: int | tuple[int, int]) -> Array:
     """Return values with the spread's median and deciles: log-normal on either side of the median,
     or normal and not below 0 where the lower decile is 0.
     """
@@ -213,15 +213,15 @@ def _on(
     runs: _Runs, market: Market, patience: float, saving: Saving, random: np.random.Generator
 ) -> None:
     """Continue the active runs on a market; the runs that leave it become the active ones."""
-    between = drawn(market.between, random, len(runs.work)) * 3600
-    usd_per_second = drawn(market.usd_per_hour, random, len(runs.work)) / 3600
+    between = sample(market.between, random, len(runs.work)) * 3600
+    usd_per_second = sample(market.usd_per_hour, random, len(runs.work)) / 3600
     if patience == math.inf:
-        _steady(runs, between, usd_per_second, drawn(market.wait, random, MANY).mean(), saving)
+        _steady(runs, between, usd_per_second, sample(market.wait, random, MANY).mean(), saving)
     left_it = [np.empty(0, dtype=np.int64)]
     here = np.zeros(len(runs.work))
     while (now := runs.active).size:
         up = random.exponential(size=(now.size, PIECE)) * between[now, None]
-        wait = drawn(market.wait, random, up.shape)
+        wait = sample(market.wait, random, up.shape)
         kept, need = _progress(up, runs.left[now, None], saving)
         leaves = wait > patience
         last, leaving, ending = _first(leaves, ~leaves & (up >= need))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.foresight import model_shapes as shapes_of
+from trainyard.foresight import model_shapes
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.model_shapes import megatron
 from trainyard.foresight.rank_states import Stage, States, resident, stages_of
@@ -101,7 +101,7 @@ def foresee(
         shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
         constants: constants to use instead of those of ``constants.json``.
     """
-    model = shapes or shapes_of.of(setting)
+    model = shapes or model_shapes.of(setting)
     found: list[tuple[float, When, Stage, States, dict[str, float]]] = []
     for stage in stages_of(setting, model):
         states = resident(setting, stage)

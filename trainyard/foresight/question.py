@@ -12,9 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import memory
-from trainyard.foresight import model_shapes as shapes_of
-from trainyard.foresight import step_time as time
+from trainyard.foresight import memory, model_shapes, step_time
 from trainyard.foresight.cloud_machines import How, machines
 from trainyard.foresight.gpus import Gpu, add
 from trainyard.foresight.layouts import Machine, Space
@@ -81,7 +79,7 @@ class Question:
     learned: str = ""
     """Source of corrections of the constants, in words; empty without corrections."""
 
-    time: Callable[[Setting, Shapes | None], Time] = time.foresee
+    time: Callable[[Setting, Shapes | None], Time] = step_time.foresee
     """Predicts a step's time: by the fitted constants, or corrected by your own runs."""
 
     def __post_init__(self) -> None:
@@ -115,7 +113,7 @@ class Question:
 
     @property
     def _shapes(self) -> Shapes:
-        return self.shapes or shapes_of.of(self.model)
+        return self.shapes or model_shapes.of(self.model)
 
     def ask(self, setting: Setting) -> Memory:
         """Return the memory of a layout of this model."""

@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from trainyard.foresight import model_shapes as shapes_of
-from trainyard.foresight import step_traffic
+from trainyard.foresight import model_shapes, step_traffic
 from trainyard.foresight.model_shapes import WIDTH, Shapes, Unit
 from trainyard.foresight.setting import Setting
 
@@ -151,7 +150,7 @@ def _path(setting: Setting, block: Unit, ends: float) -> _Path:
 
 def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     """Return the work of a setting's step; ``shapes`` where its model isn't GPT's or Llama's."""
-    model = shapes or shapes_of.of(setting)
+    model = shapes or model_shapes.of(setting)
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
     path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))

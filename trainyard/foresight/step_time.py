@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard.foresight import rank_work as work_of
+from trainyard.foresight import rank_work
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.rank_work import Work
@@ -189,7 +189,7 @@ def foresee(
         efficiency: constants of a measured machine; else those of ``constants.json``.
     """
     c = efficiency or CONSTANTS
-    work = work_of.of(setting, shapes)
+    work = rank_work.of(setting, shapes)
     parts = seconds(work, c)
     step = sum(parts.values())
     spread = Spread.around(step, *_deciles(setting, c))

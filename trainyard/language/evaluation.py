@@ -72,7 +72,7 @@ class Scope(Protocol):
         ...
 
 
-def told_by(arn: str) -> dict[str, str]:
+def arn_variables(arn: str) -> dict[str, str]:
     """Return the variables that an execution's ARN contains."""
     pipeline, _, number = arn.partition("/execution/")
     return {

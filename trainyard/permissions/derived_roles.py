@@ -6,8 +6,8 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import ExpressionError
-from trainyard.permissions import job_role as jobs
 from trainyard.permissions import pipeline_role
+from trainyard.permissions.job_role import statements
 from trainyard.permissions.pipeline_subject import Subject, role_parts
 from trainyard.permissions.role_table import role, role_named
 from trainyard.permissions.role_template import service_role
@@ -67,7 +67,7 @@ def job_statements(subject: Subject) -> Iterator[Statement | Gap]:
             f"the jobs assume {len(known)} roles: choose one with --job-role: {', '.join(known)}"
         )
     first = next(iter(known), subject.role)
-    return jobs.statements(subject, subject.job_role or first)
+    return statements(subject, subject.job_role or first)
 
 
 def _pipeline_role(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import error_code
 from trainyard.language.cache_config import duration, key_arguments
-from trainyard.language.evaluation import Start, Unknown, evaluate, told_by, unknowns
+from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError, known_references, lookup
 from trainyard.language.parameters import values
 from trainyard.language.step_types import step_type
@@ -48,7 +48,7 @@ class Past(Start):
         self._history = history
 
     def variable(self, name: str) -> Any:
-        known = {**told_by(self._run.arn), "StartDateTime": self._run.started.isoformat()}
+        known = {**arn_variables(self._run.arn), "StartDateTime": self._run.started.isoformat()}
         return known[name] if name in known else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
@@ -101,7 +101,7 @@ class Next(Start):
         if name == "PipelineName":
             return self._pipeline
         if name == "PipelineArn" and self._history.runs:
-            return told_by(self._history.runs[0].arn)[name]
+            return arn_variables(self._history.runs[0].arn)[name]
         return Unknown(f"its {reference(f'Execution.{name}').strip('{}')} is new in every run")
 
     def property(self, step: str, path: str) -> Any:
@@ -158,7 +158,7 @@ class Keys:
         return key_arguments(dict(step), arguments)
 
 
-def gone(history: History, name: str, run: Run, made: StepRun) -> str:
+def missing_output(history: History, name: str, run: Run, made: StepRun) -> str:
     """Return the first place where nothing is left of the step's result; empty if all is there.
 
     An output that no step of that execution read may have been empty: it counts only where every
@@ -294,7 +294,7 @@ class _Question:
         fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
         lost = ""
         for run, made in sorted(fresh, key=lambda each: each[1].ended, reverse=True):
-            if not (missing := gone(self._history, self._name, run, made)):
+            if not (missing := missing_output(self._history, self._name, run, made)):
                 return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
             lost = lost or f"its result is gone: nothing is left in {missing}"
         if lost:

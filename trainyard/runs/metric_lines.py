@@ -59,7 +59,7 @@ def _definition(entry: Mapping[str, Any]) -> Definition | None:
 
 def given_up(known: Iterable[Definition]) -> list[str]:
     """Return messages for people about the metrics whose expressions took too long."""
-    return [one.pattern.told(one.name) for one in known if one.pattern.is_given_up]
+    return [one.pattern.given_up_message(one.name) for one in known if one.pattern.is_given_up]
 
 
 def hint(regex: str) -> str:

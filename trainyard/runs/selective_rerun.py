@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError, nearest
-from trainyard.language.evaluation import told_by
+from trainyard.language.evaluation import arn_variables
 from trainyard.language.expressions import known_references
 from trainyard.language.parameters import declared
 from trainyard.language.statuses import ENDED
@@ -71,7 +71,7 @@ def plan(
         ServiceError: the execution or pipeline does not exist, or AWS refused.
     """
     source = execution or latest_execution(pipeline, region)
-    name = told_by(source)["PipelineName"]
+    name = arn_variables(source)["PipelineName"]
     if pipeline not in (None, name):
         raise RecipeError(f"--execution {source}: is not an execution of pipeline {pipeline}")
     with service_errors(f"reading pipeline {name}"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from steps.evaluate.score_table import Scores, write
 from steps.evaluate_script import script_files as files_module
 from steps.evaluate_script.script_columns import example_ids, scored
-from steps.evaluate_script.script_files import found, pieces
+from steps.evaluate_script.script_files import pieces, rows_file
 from steps.evaluate_script.script_scoring import SameExampleError, ordered
 from training.scores import ratios
 from trainyard.common.errors import DataError
@@ -213,4 +213,4 @@ def test_only_one_of_both_forms_may_be_there(tmp_path):
     jsonl(tmp_path, [GOOD])
     (tmp_path / "scores.parquet").write_bytes(b"")
     with pytest.raises(DataError, match=r"scores.jsonl and scores.parquet: both are there"):
-        found(tmp_path, "scores")
+        rows_file(tmp_path, "scores")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from training.initial.build_model import built, real, told, values
+from training.initial.build_model import built, describe_costly, real, values
 from training.initial.fill_memory import named
 from training.initial.random_draws import Runs, bits
 from training.initial.replay import Whole
@@ -180,7 +180,7 @@ def test_only_what_mixes_elements_is_made_whole_and_that_is_told():
         *("bias", "convolution.weight", "embedding.weight", "mask"),
         *("orthogonal", "target.weight"),
     }
-    assert "linalg_qr" in str(told({"orthogonal": known["orthogonal"]}))
+    assert "linalg_qr" in str(describe_costly({"orthogonal": known["orthogonal"]}))
 
 
 class Hidden(nn.Module):

@@ -9,14 +9,14 @@ import pytest
 
 from tests.training.watching.histories import Lines, healthy
 from training.watching.watch_rule import Plan
-from training.watching.watcher import over, read_watching
+from training.watching.watcher import all_events, read_watching
 
 PLAN = Plan(max_steps=10_000, warmup_steps=5)
 SEEDS = pytest.mark.parametrize("seed", range(4))
 
 
 def said(lines: Lines, plan: Plan = PLAN) -> set[str]:
-    return {event.rule for event in over(lines, read_watching(""), plan)}
+    return {event.rule for event in all_events(lines, read_watching(""), plan)}
 
 
 def with_(lines: Lines, change: Callable[[int, dict[str, float]], dict[str, float]]) -> Lines:

@@ -18,7 +18,7 @@ from training.watching.rules import RULES
 from training.watching.rules.loss_not_falling import falls_steadily, underway
 from training.watching.rules.step_outliers import moments, throughout
 from training.watching.watch_rule import Plan
-from training.watching.watcher import Watcher, over, read_watching
+from training.watching.watcher import Watcher, all_events, read_watching
 from trainyard.common.errors import TrainingError
 
 PLAN = Plan(max_steps=120, warmup_steps=5)
@@ -26,7 +26,7 @@ WATCHING = read_watching('{"cost_beyond_plan": {"minutes": 10}}')
 
 
 def said(lines: Lines, watching=WATCHING) -> list[str]:
-    return [event.rule for event in over(lines, watching, PLAN)]
+    return [event.rule for event in all_events(lines, watching, PLAN)]
 
 
 def test_every_rule_has_a_history_that_is_wrong_for_it():
@@ -35,7 +35,7 @@ def test_every_rule_has_a_history_that_is_wrong_for_it():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_speaks_once_of_what_it_looks_for(rule):
-    events = over(WRONG[rule](), WATCHING, PLAN)
+    events = all_events(WRONG[rule](), WATCHING, PLAN)
     [event] = [event for event in events if event.rule == rule]
     assert event.action == "warn" and 0 < event.step <= 120
     assert {event.rule for event in events} - {rule} <= {"loss_not_falling"}  # a loss × 1000 …
@@ -101,7 +101,7 @@ def test_a_busy_moment_of_a_machine_is_no_outlier(busy):
 def test_a_rule_is_a_function_of_the_history_alone(rule):
     lines = WRONG[rule]()
     before = copy.deepcopy(lines)
-    assert over(lines, WATCHING, PLAN) == over(lines, WATCHING, PLAN)
+    assert all_events(lines, WATCHING, PLAN) == all_events(lines, WATCHING, PLAN)
     assert lines == before
 
 
@@ -109,7 +109,7 @@ def test_a_rule_is_a_function_of_the_history_alone(rule):
 def test_a_restart_repeats_nothing_and_forgets_nothing(rule):
     """Wherever it happens: earlier reports are not repeated, the others follow."""
     lines = [line for line in WRONG[rule]() if line["step"] <= 120]
-    told = [(e.rule, e.step) for e in over(lines, WATCHING, PLAN)]
+    told = [(e.rule, e.step) for e in all_events(lines, WATCHING, PLAN)]
     for at in range(0, len(lines), 17):
         first, second = Watcher(WATCHING, PLAN), Watcher(WATCHING, Plan(120, 5, 0))
         before = [(e.rule, e.step) for line in lines[:at] for e in first.add(line)]
@@ -137,7 +137,7 @@ def test_a_rule_that_is_off_says_nothing_and_a_threshold_counts():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_line_is_a_metric_and_says_what_it_means(rule):
-    [event, *_] = [e for e in over(WRONG[rule](), WATCHING, PLAN) if e.rule == rule]
+    [event, *_] = [e for e in all_events(WRONG[rule](), WATCHING, PLAN) if e.rule == rule]
     form = r"step=(\d+) watch\.(\w+)=(\S+) threshold=(\S+) action=(warn|stop): (.+); (.+)"
     assert (match := re.fullmatch(form, event.line)), event.line
     assert match[2] == rule and int(match[1]) == event.step

@@ -21,7 +21,7 @@ from training.watching.step_progress import (
     Stragglers,
     ratios,
     straggler,
-    told,
+    straggler_line,
 )
 
 pytestmark = pytest.mark.long
@@ -85,7 +85,7 @@ def test_of_two_ranks_the_slower_is_compared_with_the_other():
     assert ratios(table) == pytest.approx([1, 2])
     one = straggler(table, 1)
     assert (one.part, one.seconds) == ("data", pytest.approx(0.4))
-    text = told(one, "algo-2", 10)
+    text = straggler_line(one, "algo-2", 10)
     assert "rank 1 on algo-2" in text and "2.00 times" in text and "0.04 s a step" in text
     assert LOOK["data"] in text and LOOK.keys() == set(OWN)
 

@@ -12,8 +12,8 @@ from trainyard.foresight.interrupted_run import (
     Market,
     Saving,
     best_interval,
-    drawn,
     foresee,
+    sample,
     useful_share,
 )
 from trainyard.foresight.interval import Spread
@@ -165,7 +165,7 @@ def test_a_run_is_never_shorter_than_its_work_and_the_same_twice(work, between, 
 def test_draws_have_the_deciles_that_they_are_drawn_from():
     random = np.random.default_rng(0)
     for spread in (Spread(1, 2, 10), Spread(5, 6, 6.5), Spread(0, 1, 4)):
-        found = np.quantile(drawn(spread, random, 200_000), (0.1, 0.5, 0.9))
+        found = np.quantile(sample(spread, random, 200_000), (0.1, 0.5, 0.9))
         assert found == pytest.approx((spread.p10, spread.p50, spread.p90), rel=0.03, abs=0.02)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from pipelines import definition
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
-from pipelines.deploy.recipe_plan import changed_files, ours
+from pipelines.deploy.recipe_plan import changed_files, with_budget
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.foresight.interval import Spread
@@ -184,7 +184,7 @@ class Studio:
             note=self._note(wanted),
             foresee=lambda document: FORESIGHT if change.is_foreseen else {},
         )
-        return replace(ours(wanted, plan), drift=drift)
+        return replace(with_budget(wanted, plan), drift=drift)
 
     def draw(self, change: Change) -> str:
         return "".join(f"{line.plain.rstrip()}\n" for line in picture(self.plan(change)))

@@ -24,7 +24,7 @@ from trainyard.console.panels import of_step, read_panels
 from trainyard.console.step.shown_step import Shown
 from trainyard.console.step.step_arguments import RunValues, public, resolved, tables
 from trainyard.console.step.step_attempts import attempts, places, trials
-from trainyard.language.evaluation import told_by
+from trainyard.language.evaluation import arn_variables
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import all_of
 from trainyard.runs.execution import Step
@@ -88,7 +88,7 @@ def _made(shown: Shown, name: str, read: Callable[[Shown], Mapping[str, Any]]) -
 def _head(shown: Shown) -> Mapping[str, Any]:
     declared, step = shown.declared, shown.step
     return {
-        "source": told_by(step.source) if step and step.source else None,
+        "source": arn_variables(step.source) if step and step.source else None,
         "about": declared.document.get("Description") if declared else None,
         "offered": _offered(shown),
         "package": place_of(shown.made.arn) if shown.made and shown.made.kind == PACKAGE else None,

@@ -13,7 +13,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account, Snapshot
 from trainyard.console.step.shown_step import Defined, describe, made_by
 from trainyard.language import steps as language
-from trainyard.language.evaluation import Start, Unknown, evaluate, read_json, told_by
+from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, lookup
 from trainyard.runs.evaluation_numbers import LARGEST, got
 from trainyard.runs.execution import Step
@@ -35,7 +35,7 @@ class RunValues(Start):
         self._began = snapshot.described.get("CreationTime")
 
     def variable(self, name: str) -> Any:
-        known = told_by(self._arn)
+        known = arn_variables(self._arn)
         if name == "StartDateTime" and isinstance(self._began, datetime):
             return self._began.isoformat()
         return known[name] if name in known else super().variable(name)

@@ -38,7 +38,7 @@ class Metrics:
         with self._lock:
             new = slow.keys() - self._reported
             self._reported |= new
-        return [slow[name].told(name) for name in sorted(new)]
+        return [slow[name].given_up_message(name) for name in sorted(new)]
 
     def latest(self) -> list[dict]:
         """Return ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""

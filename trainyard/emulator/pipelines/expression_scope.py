@@ -9,7 +9,7 @@ from trainyard.emulator.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.pipelines.checked_definition import Definition
 from trainyard.emulator.pipelines.steps.output_parameters import typed
 from trainyard.emulator.storage.object_store import ObjectStore
-from trainyard.language.evaluation import read_json, told_by
+from trainyard.language.evaluation import arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import property_file
@@ -45,7 +45,7 @@ class ExecutionScope:
     def variable(self, name: str) -> str:
         answer = self._record["answer"]
         values = {
-            **told_by(answer["PipelineExecutionArn"]),
+            **arn_variables(answer["PipelineExecutionArn"]),
             "StartDateTime": _iso(answer["CreationTime"]),
             "CurrentDateTime": _iso(datetime.now(UTC).timestamp()),
             "PipelineName": self._record["pipeline"],

@@ -139,7 +139,7 @@ def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> No
 
 def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> None:
     for name, record in records.items():
-        gone = [uri for uri in record.get("outputs", ()) if not step_cache.there(objects, uri)]
+        gone = [uri for uri in record.get("outputs", ()) if not step_cache.exists(objects, uri)]
         if gone:
             message = f"Invalid SourcePipelineExecutionArn: {arn}. Of the outputs of step {name!r}"
             raise invalid(f"{message} {gone[0]} is gone; select that step, too")

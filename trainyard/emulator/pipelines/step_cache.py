@@ -48,11 +48,11 @@ def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
 def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
     """Return whether each object of a :func:`snapshot` still exists with the same bytes."""
     for uri, etag in earlier.items():
-        if not there(objects, uri) or objects.head(*split_uri(uri)).etag != etag:
+        if not exists(objects, uri) or objects.head(*split_uri(uri)).etag != etag:
             return False
     return True
 
 
-def there(objects: ObjectStore, uri: str) -> bool:
+def exists(objects: ObjectStore, uri: str) -> bool:
     """Return whether there is an object at ``uri``."""
     return objects.exists(*split_uri(uri))

@@ -11,7 +11,7 @@ from trainyard.emulator.api import ACCOUNT
 _NAMED = re.compile(rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAccountAuth)")
 
 
-def wanted(body: bytes) -> bool:
+def applies(body: bytes) -> bool:
     """Return whether the answer to a request with that body depends on AWS's policies."""
     return bool(_NAMED.search(body))
 

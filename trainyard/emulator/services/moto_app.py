@@ -33,7 +33,7 @@ class Moto:
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
         with contextlib.nullcontext() if _waits(request) else self._lock:
             for known in (managed_policies, own_role):
-                if known.wanted(request.get_data()):
+                if known.applies(request.get_data()):
                     known.load()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)

@@ -25,7 +25,7 @@ TRUST = {
 """Trust policy: only SageMaker may assume it, as with any role for its jobs."""
 
 
-def wanted(body: bytes) -> bool:
+def applies(body: bytes) -> bool:
     """Return whether the answer to a request with that body depends on the role."""
     return bool(_NAMED.search(body))
 

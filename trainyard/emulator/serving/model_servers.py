@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainyard.emulator.algorithms.xgboost.facts import repository
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs import container_images as images
+from trainyard.emulator.jobs import container_images
 from trainyard.emulator.runtime.interpreter import lacking
 
 SCRIPTS = Path(__file__).with_name("containers")
@@ -73,7 +73,7 @@ def server(image: str, python: Path) -> ModelServer:
     module.
     """
     name = repository(image)
-    if why := images.refusal(image):
+    if why := container_images.refusal(image):
         raise _invalid(why)
     found = next((s for s in SERVERS if _matches(name, s.images)), None)
     if not found:

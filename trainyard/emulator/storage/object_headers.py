@@ -48,7 +48,7 @@ _MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
 
 
-def kept(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
+def stored_headers(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
     """Return (headers, metadata) to store with the object. Refuse values that cannot be
     honoured.
     """
@@ -86,7 +86,7 @@ def sums(info: ObjectInfo) -> dict[str, str]:
     return {k: v for k, v in info.headers.items() if k.startswith(PREFIX)}
 
 
-def shown(info: ObjectInfo) -> dict[str, str]:
+def response_headers(info: ObjectInfo) -> dict[str, str]:
     """Return the stored headers for the answer to GET or HEAD, without checksums."""
     headers = {k: v for k, v in info.headers.items() if not k.startswith(PREFIX)}
     headers = {k: v for k, v in headers.items() if k not in _HIDDEN}

@@ -16,8 +16,8 @@ from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, encod
 from trainyard.emulator.storage.object_headers import (
     META,
     WRITING,
-    kept,
-    shown,
+    response_headers,
+    stored_headers,
     sums,
     tags_of,
     with_tags,
@@ -95,7 +95,7 @@ class Objects:
     @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
     def put(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
-        headers, metadata = kept(request.headers)
+        headers, metadata = stored_headers(request.headers)
         check = check_of_write(request.headers)
         with self.store.blob() as blob:
             found = receive(request, blob)
@@ -113,7 +113,7 @@ class Objects:
     )
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
-        headers, metadata = kept(request.headers)
+        headers, metadata = stored_headers(request.headers)
         check = check_of_write(request.headers)
         source, fd, origin = open_source(self.store, request)
         with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:
@@ -263,7 +263,9 @@ def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
     headers |= version_header(info)
     if same:
         return Response(status=304, headers=headers), 0, 0
-    headers |= shown(info) | {f"{META}{name}": value for name, value in info.metadata.items()}
+    headers |= response_headers(info) | {
+        f"{META}{name}": value for name, value in info.metadata.items()
+    }
     headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
     part, found = _part(request, info)
     if request.headers.get("x-amz-checksum-mode") == "ENABLED":

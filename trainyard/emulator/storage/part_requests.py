@@ -10,7 +10,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import ALGORITHMS, LINEAR, PREFIX, TYPE, encoded
 from trainyard.emulator.storage.multipart import MAX_PARTS, Upload, Uploads
-from trainyard.emulator.storage.object_headers import STORAGE, WRITING, kept, sums
+from trainyard.emulator.storage.object_headers import STORAGE, WRITING, stored_headers, sums
 from trainyard.emulator.storage.object_requests import (
     SOURCES,
     Reader,
@@ -42,7 +42,7 @@ class Parts:
         check_target(self.store, bucket, key)
         algorithm = request.headers.get(_ALGORITHM, "").lower()
         kind = _kind(algorithm, request.headers.get(TYPE))
-        upload = self.uploads.create(bucket, key, *kept(request.headers), algorithm, kind)
+        upload = self.uploads.create(bucket, key, *stored_headers(request.headers), algorithm, kind)
         tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         response = s3_xml.document("InitiateMultipartUploadResult", tree)
         if algorithm:

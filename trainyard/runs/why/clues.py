@@ -134,7 +134,7 @@ def logged(lines: Sequence[Line]) -> list[Clue]:
     fatal = _fatal(lines)
     every = _placed([*raised(lines)])
     exceptions = {one.number: one for one in every if one.follows is None}
-    clues = {clue.number: clue for clue in known(fatal, exceptions)}
+    clues = {clue.number: clue for clue in matching_lines(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
     for number, one in exceptions.items():
         if number in numbers and number not in clues and not one.is_of_a_launcher:
@@ -188,7 +188,7 @@ def _is_work(line: Line) -> bool:
     return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
 
 
-def known(
+def matching_lines(
     lines: Sequence[tuple[int, Line]], exceptions: Mapping[int, Raised] = MappingProxyType({})
 ) -> Iterator[Clue]:
     """Iterate over the lines that match a signature; frames and code of a traceback are skipped."""

@@ -17,8 +17,8 @@ from trainyard.runs.why.clues import (
     Certainty,
     Clue,
     certainty,
-    known,
     logged,
+    matching_lines,
 )
 from trainyard.runs.why.known_causes import Level
 from trainyard.runs.why.logged_exceptions import Raised, named, tells, untraced
@@ -81,7 +81,7 @@ def diagnose(evidence: Evidence) -> Cause:
     """Return the first cause of the step's failure; "unknown" rather than a guess."""
     lines = (*evidence.lines, *evidence.said)
     clues = logged(lines)
-    said = [*known([*enumerate(lines)][len(evidence.lines) :])]
+    said = [*matching_lines([*enumerate(lines)][len(evidence.lines) :])]
     order: list[tuple[list[Clue], tuple[Level, ...]]] = [
         (said, ("service",)),
         (clues, ("service", "cause", "hint")),
@@ -158,7 +158,7 @@ def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
     if isinstance(clue.what, Raised):
         return _exception(evidence, clue.what, certainty)
     signature, found = clue.what
-    sentence, fix = signature.told(found)
+    sentence, fix = signature.explain(found)
     if clue.raised and certainty == "likely":
         sentence = f"{_raised(clue.raised)}. This usually means: {sentence}"
     cause = Cause(

@@ -45,7 +45,7 @@ class Signature:
     source: str
     """Source of the text: a page, a thread, or the program that prints it."""
 
-    def told(self, found: re.Match[str]) -> tuple[str, str]:
+    def explain(self, found: re.Match[str]) -> tuple[str, str]:
         """Return cause and fix, with the groups of the match filled in."""
         groups = found.groupdict()
         return _filled(self.cause, groups), _filled(self.fix, groups)

@@ -53,7 +53,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def config(**more: Any) -> dict[str, Any]:
-    parts = {name: value for name, value in KNOWN.told.items() if name != "code"}
+    parts = {name: value for name, value in KNOWN.as_json.items() if name != "code"}
     return {
         "launcher": "torchrun",
         "driver": "torchrun_driver.py",

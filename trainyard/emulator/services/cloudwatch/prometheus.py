@@ -24,7 +24,7 @@ def token_of(secret: str) -> str:
     return hmac.new(secret.encode(), b"trainyard metrics", hashlib.sha256).hexdigest()
 
 
-def wanted(request: Request) -> bool:
+def is_scrape(request: Request) -> bool:
     """Return whether it is a request for metrics; one for a bucket called metrics is signed."""
     scheme = request.headers.get("Authorization", "").partition(" ")[0]
     return request.path == PATH and request.method == "GET" and scheme.lower() == "bearer"
