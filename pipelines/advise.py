@@ -1,6 +1,6 @@
-"""Advise machines and a layout for a recipe's training, and write the recipe that adopts them.
+r"""Advise machines and a layout for a recipe's training, and write the recipe that adopts them.
 
-python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \\
+python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \
     --max-nodes 16 --deadline 10d [--apply recipes/advised.yaml]
 python -m pipelines.advise --calibrate EXECUTION|all     # learn from the times of past trainings
 python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipelines.advice.recipe_advice import changes, keep, space, trained, write
 from pipelines.advice.training_setting import of_description, of_recipe
-from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError, RecipeError
@@ -39,7 +39,7 @@ REGION = "us-east-1"
 
 def main(
     recipe: Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")] = None,
-    overrides: SetOption = [],  # noqa: B006
+    overrides: SetOption = NOT_GIVEN,
     instances: Annotated[
         str | None,
         typer.Option(

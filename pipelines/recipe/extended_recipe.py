@@ -78,8 +78,10 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
     merged = dict(below)
     for name, value in above.items():
         there = merged.get(name)
-        both = isinstance(there, dict) and isinstance(value, dict)
-        merged[name] = _over(there, value) if both else value
+        if isinstance(there, dict) and isinstance(value, dict):
+            merged[name] = _over(there, value)
+        else:
+            merged[name] = value
     return merged
 
 

@@ -1,6 +1,6 @@
-"""Score the trained model and the champion by a script of the user's own.
+r"""Score the trained model and the champion by a script of the user's own.
 
-python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \\
+python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \
     --channels test [--champion ARN] [--slices NAME …] [--arguments JSON …] [--leaks examples …]
 
 The script runs once for each model (``steps.evaluate_script.script_process``), and the rows
@@ -47,7 +47,7 @@ def channel(name: str, folder: Path) -> Channel:
     files = {name: path for name, path in files.items() if path.is_file()}
     if not files:
         raise DataError(f"channel {name}: {folder} holds no file; is evaluate.channels right?")
-    contents = {name: [files[name].stat().st_size, file_sha256(files[name])] for name in files}
+    contents = {name: (files[name].stat().st_size, file_sha256(files[name])) for name in files}
     return {
         "files": len(contents),
         "bytes": sum(size for size, _ in contents.values()),

@@ -1,6 +1,6 @@
-"""Train on the shards; started by torchrun or mpirun, once per rank.
+r"""Train on the shards; started by torchrun or mpirun, once per rank.
 
-torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \\
+torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \
     --max_steps 300 --global_batch 32 --micro_batch 8 --learning_rate 0.003
 """
 
@@ -138,7 +138,8 @@ def _end_at_once(error: LostRankError, failure: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    failure, steps = options.root / "output/failure", []
+    failure = options.root / "output/failure"
+    steps: list[int] = []
     try:
         job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:

@@ -154,7 +154,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def connect(timeout_seconds: int, *, serve: bool = False) -> dist.Store:
+def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
     """Open a separate connection to the job's store, which torchrun's agent or rank 0 serves."""
     return dist.TCPStore(
         os.environ["MASTER_ADDR"],
@@ -190,9 +190,11 @@ def is_lost_peer(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, dist.DistError):
             return True
-        if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
-            if "gloo" in str(error).lower() or "pair closure" in str(error):
-                return True
+        lost = "gloo" in str(error).lower() or "pair closure" in str(error)
+        if lost and (
+            isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException"
+        ):
+            return True
         error = error.__cause__
     return False
 
