@@ -34,7 +34,7 @@ run: .venv/run
 style: .venv/installed
 	ruff check .
 	ruff format --check .
-	mypy
+	pyrefly check
 	hadolint containers/*/Dockerfile
 
 check: style

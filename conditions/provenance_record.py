@@ -62,10 +62,7 @@ def observed(
             the hashes in the evaluation.
     """
     base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
-    more: dict[str, Any] = {"base": base} if base["sha256"] else {}
-    if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):
-        more["summary_manifests_sha256"] = summary
-    return {
+    observed: Observed = {
         "artifact_sha256": _at(evaluation, "artifact", "sha256"),
         "artifact_bytes": _at(evaluation, "artifact", "bytes"),
         "packages_sha256": _at(evaluation, "model", "packages_sha256"),
@@ -81,8 +78,12 @@ def observed(
         "scores_sha256": dict(scores_sha256) or _tables(evaluation),
         "verdict": gate["verdict"],
         "champion": gate["champion"],
-        **more,  # type: ignore[typeddict-item]
     }
+    if base["sha256"]:
+        observed["base"] = base
+    if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):
+        observed["summary_manifests_sha256"] = summary
+    return observed
 
 
 def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:

@@ -198,7 +198,7 @@ def _against_baselines(
             sums up.
     """
     directions = scores.description.get("metrics")
-    stated = {
+    stated: dict[str, Direction] = {
         metric: direction
         for metric, direction in (directions if isinstance(directions, dict) else {}).items()
         if direction in ("lower", "higher")

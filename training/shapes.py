@@ -89,7 +89,7 @@ def shapes(
     first = alone["none"]
     units: list[dict[str, Any]] = []
     for number, part in enumerate(first.parts):
-        half = shared["none"] and shared["none"].parts[number]
+        half = shared["none"].parts[number] if shared["none"] else None
         unit = {
             "name": _name(number, len(first.parts)),
             "parameters": part.parameters,

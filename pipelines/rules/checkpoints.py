@@ -59,7 +59,8 @@ def rare_checkpoints(job: Job) -> Iterator[Violation]:
 )
 def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
     config, machine = settings(job), job.machine
-    volume = (machine and machine.local_storage_gb) or job.number(job.resource("VolumeSizeInGB"))
+    local = machine.local_storage_gb if machine else None
+    volume = local or job.number(job.resource("VolumeSizeInGB"))
     parameters = _parameters(job)
     if config and volume and parameters and job.nodes:
         kept = config.keep_checkpoints + 1  # an old one goes when the new one is complete

@@ -80,8 +80,7 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
 )
 def image_with_older_torch(job: Job) -> Iterator[Violation]:
     config, version = settings(job), torch_version(job.image)
-    refused = config and version and refuse_torch(config, version)
-    if refused:
+    if config and version and (refused := refuse_torch(config, version)):
         yield job.at(job.image_at, refused)
 
 
@@ -126,7 +125,7 @@ def world_does_not_fit(job: Job) -> Iterator[Violation]:
 )
 def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     config, machine = settings(job), job.machine
-    node = machine and (job.ranks_per_node or machine.accelerators)
+    node = (job.ranks_per_node or machine.accelerators) if machine else None
     if config and node and job.nodes > 1 and node % config.tensor_parallel:
         problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
         yield job.at(member(job.hyperparameters_at, "tensor_parallel"), problem)
@@ -141,7 +140,7 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     "torch.cuda.is_bf16_supported(including_emulation=False)",
 )
 def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
-    config, gpu = settings(job), job.machine and device_of(job.machine)
+    config, gpu = settings(job), device_of(job.machine) if job.machine else None
     if config and config.precision == "bfloat16" and gpu and gpu.name in BEFORE_AMPERE:
         where = member(job.hyperparameters_at, "precision")
         yield job.at(where, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
@@ -155,7 +154,7 @@ def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
     source="training/strategies/float8.py; NVIDIA Ada GPU Architecture, 2022",
 )
 def float8_without_products(job: Job) -> Iterator[Violation]:
-    config, gpu = settings(job), job.machine and device_of(job.machine)
+    config, gpu = settings(job), device_of(job.machine) if job.machine else None
     if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
         where = member(job.hyperparameters_at, "float8")
         yield job.at(where, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}")

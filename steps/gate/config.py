@@ -26,7 +26,8 @@ def _setting(given: Field) -> tuple[Any, Any]:
     if given.form == "margins":
         of_metrics = dict[str, Annotated[FiniteFloat, Setting(**bounds)]]
         return of_metrics, Setting(default={}, description=given.doc)
-    kind = Literal[given.choices] if given.choices else TYPES[given.of]
+    choices = given.choices
+    kind = Literal[choices] if choices else TYPES[given.of]  # type: ignore[valid-type]
     type_ = kind if given.default is not None else kind | None
     return type_, Setting(default=given.default, description=given.doc, **bounds)
 
@@ -58,7 +59,7 @@ class GateConfig(Declared):
     """
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, FiniteFloat] = Setting(init=False)
+    __pydantic_extra__: dict[str, FiniteFloat] = Setting(init=False)  # type: ignore[override]
 
     visible_checks: bool = False
     """True if the Verdict step shows one condition for each kind of check, beside the verdict."""

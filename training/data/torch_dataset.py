@@ -175,7 +175,11 @@ class ShardDataset(TorchDataset[Sample]):
             options: arguments of DataLoader (num_workers, pin_memory, …).
         """
         sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
-        fixed = {"drop_last": True, "collate_fn": collate, "generator": torch.Generator()}
+        fixed: dict[str, Any] = {
+            "drop_last": True,
+            "collate_fn": collate,
+            "generator": torch.Generator(),
+        }
         return ShardLoader(self, batch_size, sampler=sampler, **{**fixed, **options})
 
     def _here(self) -> tuple[int, Dataset, Order | None]:

@@ -130,8 +130,8 @@ class Storages(EachCall):
             self._patches.enter_context(patch.object(where, name, function))
         return super().__enter__()
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        super().__exit__(exc_type, exc_val, exc_tb)
         self._patches.close()
 
     def call(self, tensors: Iterable[Tensor | None], category: str) -> None:

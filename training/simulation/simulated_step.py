@@ -259,7 +259,7 @@ class FusedRmsNorm(torch.autograd.Function):
         return torch.empty_like(x)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
         x, weight, _ = context.saved_tensors
         return torch.empty_like(x), None, None if weight is None else torch.empty_like(weight)
 

@@ -69,7 +69,7 @@ def like(numbers: Sequence[int]) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def sendable(output: object) -> object:
+def sendable(output: Any) -> Any:
     """Return a stage's output in a form that can be sent: contiguous local tensors.
 
     Raises:

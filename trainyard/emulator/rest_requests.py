@@ -112,7 +112,7 @@ def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -
     if shape is None:
         return {}
     payload = shape.serialization.get("payload")
-    found = {payload: request.get_data()} if payload else _body(request, shape)
+    found: dict[str, Any] = {payload: request.get_data()} if payload else _body(request, shape)
     for name, member in shape.members.items():
         where = member.serialization.get("location")
         wire = member.serialization.get("name", name)

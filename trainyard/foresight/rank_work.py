@@ -35,8 +35,12 @@ iteration with nf4 in litgpt's table of LoRA on an A100 (tutorials/resource-tabl
 with two products per weight. With 10.7 they are 43, 81 and 158."""
 
 ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
-    **dict.fromkeys(("H100-80", "H100-96-500W", "H200"), "hopper"),
-    **dict.fromkeys(("B200", "B300", "GB200"), "blackwell"),
+    "H100-80": "hopper",
+    "H100-96-500W": "hopper",
+    "H200": "hopper",
+    "B200": "blackwell",
+    "B300": "blackwell",
+    "GB200": "blackwell",
 }
 """Devices whose products have constants of their own; the others count as Ampere."""
 

@@ -278,7 +278,12 @@ class _Question:
         self._now = now
 
     def answer(self, when: str) -> Outcome:
-        runs = {"step": self._name, "type": self._step["Type"], "answer": "runs", "when": when}
+        runs: dict[str, Any] = {
+            "step": self._name,
+            "type": self._step["Type"],
+            "answer": "runs",
+            "when": when,
+        }
         if not step_type(self._step["Type"]).cache_key:
             return Outcome(**runs, why="never cached")
         if not (self._step.get("CacheConfig") or {}).get("Enabled"):

@@ -82,7 +82,7 @@ def test_what_make_run_installs_is_the_part_of_the_lock_that_it_needs():
     assert not [str(r) for r in asked("run") if not fits(r, entries)], "make lock"
     lacking = {(e.name, str(r)) for e in run for r in needs(e) if not fits(r, entries)}
     assert not lacking, "make lock"
-    assert not {"ruff", "mypy", "awscli", "tensorboard", "deepspeed"} & {e.name for e in run}
+    assert not {"ruff", "pyrefly", "awscli", "tensorboard", "deepspeed"} & {e.name for e in run}
 
 
 def test_the_lock_covers_what_its_packages_depend_on():

@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
@@ -67,7 +68,7 @@ def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
 
 
 def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
-    plan = {
+    plan: dict[str, ParallelStyle] = {
         "attention.qkv": ColwiseParallel(input_layouts=stream),
         "attention.out": RowwiseParallel(output_layouts=stream),
         # Gathered once for both products, whose gradients are summed before they are reduced.

@@ -64,7 +64,7 @@ class Ranks:
 
     def __init__(self) -> None:
         self._bins = np.empty(0, np.int64)
-        self._counts = np.zeros((2, 0))  # by label
+        self._counts: np.ndarray = np.zeros((2, 0))  # by label
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
         self._rows = 0
         self._finite = True

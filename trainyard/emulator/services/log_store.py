@@ -257,7 +257,7 @@ def _created(header: bytes, path: Path) -> int:
 def _event(line: bytes, start: int) -> Event:
     """Return the event of a line; a damaged line is shown as it is."""
     try:
-        fields = json.loads(line)
+        fields: dict[str, Any] = json.loads(line)
         fields["t"], fields["m"], fields["i"]
     except (ValueError, KeyError, TypeError):
         fields = {"t": 0, "i": 0, "m": f"[emulator] a damaged line: {line!r}"}

@@ -269,7 +269,7 @@ def _group(request: dict) -> str:
 
 def _days(request: dict) -> int:
     days = request.get("retentionInDays")
-    if days not in _DAYS:
+    if days is None or days not in _DAYS:
         message = f"Invalid retention value {days!r}. Valid values are: {list(_DAYS)}"
         raise ApiError("InvalidParameterException", message)
     return days

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
@@ -110,7 +111,7 @@ class Endpoint:
         with self._lock:
             if self.status == "InService" and (failure := self._blue.failure):
                 self.failure, self.status = failure[:1024], "Failed"
-            found = {
+            found: dict[str, Any] = {
                 "EndpointName": self.name,
                 "EndpointArn": self.arn,
                 "EndpointConfigName": self._blue.name,

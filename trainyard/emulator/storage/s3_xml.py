@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TypeAlias
 from xml.etree import ElementTree
 
 from werkzeug import Response as AnyResponse
@@ -26,7 +27,7 @@ class Response(AnyResponse):
 OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
 """Owner of every bucket and object."""
 
-Tree = Iterable["tuple[str, str | int | bool | Tree] | ElementTree.Element"]
+Tree: TypeAlias = "Iterable[tuple[str, str | int | bool | Tree] | ElementTree.Element]"
 """Children in order: (tag, text) or (tag, children), or a finished element."""
 
 

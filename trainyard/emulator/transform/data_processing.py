@@ -49,12 +49,11 @@ def compiled(path: str) -> Filter:
 
 
 def _step(path: str, match: re.Match[str]) -> Filter:
-    inside = match["inside"]
-    if match["name"] == "*" or (inside is not None and inside.strip() == "*"):
+    inside = (match["inside"] or "").strip()
+    if "*" in (match["name"], inside):
         return _all
     if match["name"]:
         return lambda record: _member(record, match["name"])
-    inside = inside.strip()
     if _NAMES.fullmatch(inside):
         names = [single or double for single, double in _QUOTED.findall(inside)]
         return lambda record: _members(record, names)
