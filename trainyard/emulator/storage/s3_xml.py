@@ -31,7 +31,7 @@ Tree: TypeAlias = "Iterable[tuple[str, str | int | bool | Tree] | ElementTree.El
 """Children in order: (tag, text) or (tag, children), or a finished element."""
 
 
-def document(tag: str, children: Tree | str, status: int = 200) -> Response:
+def document(tag: str, children: "Tree | str", status: int = 200) -> Response:
     """Return a document with these children, or with a text alone."""
     root = ElementTree.Element(tag, xmlns=NAMESPACE)
     if isinstance(children, str):
