@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipelines.advice.recipe_advice import changes, keep, space, trained, write
 from pipelines.advice.training_setting import of_description, of_recipe
-from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError, RecipeError
@@ -39,7 +39,7 @@ REGION = "us-east-1"
 
 def main(
     recipe: Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")] = None,
-    overrides: SetOption = [],  # noqa: B006
+    overrides: SetOption = NOT_GIVEN,
     instances: Annotated[
         str | None,
         typer.Option(

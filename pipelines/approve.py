@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from conditions.no_champion import NONE
-from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
     approved,
@@ -244,7 +244,7 @@ def main(
     recipe: Annotated[
         Path | None, typer.Option(help="Your recipe: a recorded field that differs is an override.")
     ] = None,
-    overridden: SetOption = (),
+    overridden: SetOption = NOT_GIVEN,
     deep: Annotated[bool, typer.Option("--deep", help="Hash the train split too.")] = False,
     execution: Annotated[
         str | None, typer.Option(metavar="ARN", help="The package that this execution registered.")

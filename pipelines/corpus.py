@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pipelines.corpora import Corpus
 from pipelines.deploy.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.aws_account import resolve
-from pipelines.recipe.cli_options import RecipeOption, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import client, service_errors
@@ -20,7 +20,7 @@ from trainyard.common.errors import RecipeError
 from trainyard.terminal import console, run
 
 
-def main(recipe: RecipeOption, overrides: SetOption = ()) -> None:
+def main(recipe: RecipeOption, overrides: SetOption = NOT_GIVEN) -> None:
     """Upload the examples that the recipe names as its raw data."""
     loaded = load(recipe, overrides)
     if loaded.data is None:

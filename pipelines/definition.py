@@ -44,7 +44,7 @@ from pipelines.compile.provenance_asset import (
 from pipelines.compile.training_inputs import base_of, loop_parts, started
 from pipelines.compile.user_code import parts_of, scripts_of
 from pipelines.recipe.aws_account import Account, resolve
-from pipelines.recipe.cli_options import RecipeOption, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load, sha256
 from pipelines.registry.champion import NO_CHAMPION
@@ -53,6 +53,7 @@ from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
 from steps.evaluate_script.config import PACKAGES as SCRIPTS_JOB
+from steps.evaluate_script.config import Leaks
 from steps.evaluate_script.step import evaluate_script_step
 from steps.gate.config import threshold_parameter
 from steps.gate.step import gate_step
@@ -247,7 +248,10 @@ class Compilation:
     ) -> ProcessingStep:
         recipe = self.recipe
         register, gate = recipe.register_, recipe.gate
-        bounds = {"examples": gate.max_leaked_examples, "groups": gate.max_leaked_groups}
+        bounds: dict[Leaks, float | None] = {
+            "examples": gate.max_leaked_examples,
+            "groups": gate.max_leaked_groups,
+        }
         types = [register.content_types[0], register.response_types[0]]
         return evaluate_script_step(
             self.context,
@@ -345,17 +349,17 @@ def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str |
     champion's model.
     """
     known: dict[str, str | int | None] = {
-        "InputUri": recipe.data and recipe.data.input,
+        "InputUri": recipe.data.input if recipe.data else None,
         "ShardInstanceCount": recipe.shard.instance_count,
         "TrainInstanceType": recipe.train.instance_type,
         "TrainInstanceCount": recipe.train.instance_count,
-        "MaxSteps": recipe.train.loop and recipe.train.loop.max_steps,
+        "MaxSteps": recipe.train.loop.max_steps if recipe.train.loop else None,
     }
     values = {
-        **{name: value for name, value in known.items() if name in recipe.parameters},
+        **{n: v for n, v in known.items() if n in recipe.parameters and v is not None},
         **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
-    found = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
+    found: dict[str, str | int] = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
     found |= {LOOK: 0} if recipe.gate.comparisons else {}
     kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
     parameters = {n: _parameter(n, v) for n, v in (values | found).items() if n not in kept}
@@ -386,7 +390,7 @@ def _origin(path: Path, overrides: Sequence[str]) -> Origin:
     )
 
 
-def main(recipe: RecipeOption, overrides: SetOption = ()) -> None:
+def main(recipe: RecipeOption, overrides: SetOption = NOT_GIVEN) -> None:
     """Print the definition JSON that would be uploaded; needs no AWS and no credentials."""
     print(from_recipe(recipe, overrides).body)
 

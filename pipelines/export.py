@@ -20,7 +20,7 @@ from pipelines.definition import from_recipe
 from pipelines.kubernetes.kinds import KINDS
 from pipelines.kubernetes.pod import Cluster
 from pipelines.kubernetes.training_spec import read_training
-from pipelines.recipe.cli_options import RecipeOption, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError, nearest
 from trainyard.terminal import pairs, refuse_place, run
@@ -33,11 +33,11 @@ def main(
         str,
         typer.Option(help="PersistentVolumeClaim of checkpoints and model."),
     ],
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     channel: Annotated[
         list[str],
         typer.Option(metavar="NAME=S3URI", help="S3 URI of a channel's data; once per split."),
-    ] = (),
+    ] = NOT_GIVEN,
     namespace: Annotated[str, typer.Option(help="Kubernetes' namespace.")] = "default",
     service_account: Annotated[
         str | None, typer.Option(help="Service account whose role may read the data.")

@@ -14,7 +14,7 @@ import typer
 
 import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
 from pipelines.deploy.pipeline_roles import from_recipe
-from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import from_file
 from trainyard.permissions.policy_answer import (
@@ -34,7 +34,7 @@ HEAD = """\
 
 def main(
     recipe: Annotated[Path | None, typer.Option(help="The recipe's YAML file.")] = None,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     definition: Annotated[Path | None, typer.Option(help="Any definition JSON instead.")] = None,
     name: Annotated[str, typer.Option(help="With --definition: the pipeline's name.")] = "",
     region: Annotated[str, typer.Option(help="With --definition: its region.")] = "",

@@ -14,7 +14,7 @@ import typer
 from pipelines.deploy import saved_plan
 from pipelines.deploy.recipe_plan import make
 from pipelines.recipe.aws_account import resolve
-from pipelines.recipe.cli_options import RecipeOption, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import PlanError
 from trainyard.local_state import served
@@ -27,7 +27,7 @@ CHANGES = 2
 @served()
 def main(
     recipe: RecipeOption,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write it for python -m pipelines.upsert --plan.")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from pipelines.recipe.cli_options import START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.recipe.cli_options import NOT_GIVEN, START, NewestOfRecipe, SetOption, pipeline_name
 from pipelines.run_report.run_panels import PANELS
 from trainyard.console.frozen_page import write
 from trainyard.local_state import served
@@ -28,7 +28,7 @@ from trainyard.terminal import (
 def main(
     execution: ExecutionArgument = None,
     recipe: NewestOfRecipe = None,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     pipeline: NewestOfPipeline = None,
     out: Annotated[Path, typer.Option(help="File of the page.")] = Path("report.html"),
 ) -> None:

@@ -31,6 +31,7 @@ from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.deploy import budget
 from pipelines.deploy.recipe_plan import NEW_DATA
 from pipelines.recipe.cli_options import (
+    NOT_GIVEN,
     ChampionOption,
     SetOption,
     StopOption,
@@ -176,11 +177,11 @@ def _looked_at(
 
 def main(
     recipe: Annotated[Path | None, typer.Option(help="The recipe whose pipeline to start.")] = None,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     pipeline: Annotated[str | None, typer.Option(help="The pipeline's name instead.")] = None,
     parameter: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for this run.")
-    ] = (),
+    ] = NOT_GIVEN,
     champion: ChampionOption = None,
     over_budget: Annotated[
         str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")

@@ -20,7 +20,13 @@ from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.deploy import budget, saved_plan, upsert_lock, upsert_records
 from pipelines.deploy.pipeline_objects import ensure_bucket, sync
-from pipelines.recipe.cli_options import ChampionOption, SetOption, StopOption, WaitOption
+from pipelines.recipe.cli_options import (
+    NOT_GIVEN,
+    ChampionOption,
+    SetOption,
+    StopOption,
+    WaitOption,
+)
 from pipelines.registry.champion import champion_parameters
 from pipelines.rules import check
 from pipelines.run_report.gate_lines import DISPLAY
@@ -175,7 +181,7 @@ def main(
     recipe: Annotated[
         Path | None, typer.Option("--recipe", help="The recipe's YAML file; else the plan's.")
     ] = None,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Apply this plan.json exactly, or nothing.")
     ] = None,

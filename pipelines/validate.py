@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.recipe.cli_options import SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from trainyard.common.errors import DefinitionError, RecipeError
@@ -25,17 +25,17 @@ RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe'
 def main(
     definition: DefinitionArgument = None,
     recipe: RecipeChoice = None,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     as_json: JsonOption = False,
 ) -> None:
     """Check a recipe or a definition. Exit status 0 without errors, else 1."""
-    if (definition is None) == (recipe is None):
-        raise RecipeError("give either --recipe R or a definition's JSON file")
-    if recipe is not None:
+    if recipe is not None and definition is None:
         body, findings = of_recipe(recipe, overrides)
-    else:
+    elif definition is not None and recipe is None:
         body = read_definition(definition)
         findings = check(body)
+    else:
+        raise RecipeError("give either --recipe R or a definition's JSON file")
     report(findings, body, as_json)
 
 

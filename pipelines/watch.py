@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.recipe.cli_options import START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.recipe.cli_options import NOT_GIVEN, START, NewestOfRecipe, SetOption, pipeline_name
 from pipelines.run_report.gate_lines import DISPLAY
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
@@ -19,7 +19,7 @@ from trainyard.terminal import ExecutionArgument, NewestOfPipeline, run
 def main(
     execution: ExecutionArgument = None,
     recipe: NewestOfRecipe = None,
-    overrides: SetOption = (),
+    overrides: SetOption = NOT_GIVEN,
     pipeline: NewestOfPipeline = None,
     poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two requests.")] = 1.0,
 ) -> None:

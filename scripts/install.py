@@ -114,7 +114,7 @@ def _pip(*words: str, may_fail: bool = False) -> bool:
 def _uv(verb: str, *words: str, said: str | None = None) -> None:
     """Run uv; ``said`` is the text that it reads as the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
-    command = [uv, "pip", verb, "--quiet", f"--python={sys.executable}", *words]
+    command = [str(uv), "pip", verb, "--quiet", f"--python={sys.executable}", *words]
     environment = {**_uv_variables(), **os.environ}
     subprocess.run(command, check=True, env=environment, input=said, text=True)
 

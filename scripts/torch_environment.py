@@ -46,7 +46,7 @@ def main() -> None:
 def _install(python: Path, *words: str) -> None:
     """Install with .venv's uv, which ``make .venv/installed`` installed."""
     uv = Path(sys.executable).with_name("uv")
-    command = [uv, "pip", "install", "--quiet", f"--python={python}", BEST, *words]
+    command = [str(uv), "pip", "install", "--quiet", f"--python={python}", BEST, *words]
     subprocess.run(command, check=True, env={**_uv_variables(), **os.environ})
 
 

@@ -25,7 +25,9 @@ from steps.context import StepContext
 CODE = "/opt/ml/processing/input/code"
 
 
-def input_folder(name: str, uri: str | PipelineVariable, folder: str | None = None):
+def input_folder(
+    name: str, uri: str | PipelineVariable, folder: str | None = None
+) -> ProcessingInput:
     """Return an input: an S3 prefix that appears as ``/opt/ml/processing/input/<folder>`` on every
     instance.
 

@@ -222,7 +222,8 @@ def _found(
     assumptions.
     """
     refuse_traced(trained.workload, tuning, precision)
-    shapes, assumed = trained.shapes, ()
+    shapes = trained.shapes
+    assumed: tuple[str, ...] = ()
     if shapes is None:
         shapes, assumed = traced_shapes.find(
             traced_shapes.Of(trained.workload, trained.config, precision)

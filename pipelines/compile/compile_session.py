@@ -95,7 +95,7 @@ class CompileSession(PipelineSession):
         self.assets[asset.key] = asset
         return asset.uri
 
-    def upload_data(self, path, bucket=None, key_prefix="data", callback=None, extra_args=None):
+    def upload_data(self, path: str, *_: object, **__: object) -> str:
         """Remember the folder instead of uploading it; the SDK calls this for its drivers."""
         return self.add(read_folder(Path(path)))
 

@@ -51,7 +51,8 @@ def make(definition: CompiledPipeline) -> Plan:
         given = champion_parameters(sagemaker, wanted.document, {}, None)
         look = _look(s3, wanted.document, given)
         given |= {ledger.PARAMETER: str(look.number)} if look else {}
-        history, prices = History(sagemaker, there and wanted.name, s3=s3), load(definition.region)
+        history = History(sagemaker, wanted.name if there else None, s3=s3)
+        prices = load(definition.region)
         notes = _CodeNotes(s3, definition)
         ahead = partial(foresee, region=definition.region)
         plan = complete(wanted, there, history, prices, given, notes, ahead)

@@ -16,6 +16,9 @@ SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
 ]
+NOT_GIVEN: list[str] = []
+"""Default of an option that may be given several times; never changed."""
+
 NewestOfRecipe = Annotated[
     Path | None, typer.Option("--recipe", help="The newest execution of this recipe's pipeline.")
 ]

@@ -4,7 +4,7 @@ Nothing here reads files or knows AWS: ``pipelines.recipe.read_recipe`` reads,
 ``pipelines.definition`` builds.
 """
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -27,6 +27,11 @@ OVERRIDABLE = (
     *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
 )
 """Pipeline parameters of a recipe that does not list any."""
+
+if TYPE_CHECKING:
+    Cause = str  # which words there are is known only at run time
+else:
+    Cause = Literal[*WORDS]
 
 
 class PipelineConfig(Section):
@@ -166,9 +171,7 @@ class Retry(Section):
     backoff_rate: float = Field(default=2.0, ge=1)
     """Factor by which the wait grows from one retry to the next."""
 
-    causes: tuple[Literal[*WORDS], ...] = (
-        *("service_fault", "throttling", "capacity", "internal_error"),
-    )
+    causes: tuple[Cause, ...] = (*("service_fault", "throttling", "capacity", "internal_error"),)
     """Causes of a failure that are worth another attempt; an error in the code never is."""
 
 

@@ -78,8 +78,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
     merged = dict(below)
     for name, value in above.items():
         there = merged.get(name)
-        both = isinstance(there, dict) and isinstance(value, dict)
-        merged[name] = _over(there, value) if both else value
+        if isinstance(there, dict) and isinstance(value, dict):
+            value = _over(there, value)
+        merged[name] = value
     return merged
 
 

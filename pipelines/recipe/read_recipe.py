@@ -1,12 +1,13 @@
 """Read a recipe: YAML, what it extends, ``--set`` overrides, types; an error names its field."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from pipelines.recipe import extended_recipe
 from pipelines.recipe.config import Recipe
@@ -142,7 +143,7 @@ class _StrictLoader(BoundedLoader):
     A key that is not text is refused too: every field of a recipe has a name.
     """
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for each, _ in node.value:
             if each.tag == "tag:yaml.org,2002:merge":  # <<: a key named otherwise wins
@@ -180,13 +181,13 @@ def override(tree: dict[str, Any], given: str) -> None:
         raise RecipeError(f"--set {given:.200}: the value is not YAML; quote it ({why})") from None
 
 
-def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str, ...]) -> str:
+def _describe(problem: ErrorDetails, model: type[BaseModel], where: tuple[str, ...]) -> str:
     """Describe one of pydantic's problems in a recipe writer's words."""
     location = [part for part in problem["loc"] if part != "__pydantic_extra__"]
     field = ".".join(str(part) for part in (*where, *location))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        close = nearest(location[-1], _fields_at(location[:-1], model))
+        close = nearest(str(location[-1]), _fields_at(location[:-1], model))
         return f"{field}: unknown field (value {_brief(problem['input'])}); {close}"
     if problem["type"] == "missing":
         return f"{field}: is missing; add it to the recipe or with --set {field}=…"

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conditions.provenance_record import record, text
 from pipelines.registry.package_evidence import Evidence
@@ -11,6 +11,9 @@ from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
 from pipelines.registry.training_checks import DESCRIPTION
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import json_sha256
+
+if TYPE_CHECKING:
+    from training.data.merged_manifests import MergedManifests  # imports pyarrow and numpy
 
 SUMMARY = ("examples", "sample")
 """Tables of the train split's summary (``steps.shard.split_summary``)."""
@@ -22,10 +25,6 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     """
 
     def check(evidence: Evidence) -> str:
-        from training.data.merged_manifests import (
-            MergedManifests,  # imports pyarrow and numpy, so only on demand
-        )
-
         if scripted(evidence):
             of_script = {"train": trained, "test": tested}[name]
             return of_script(evidence, deep=deep)
@@ -34,7 +33,7 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
         uri = (
             evidence.output("Shard", name) if summarised else inputs.get(name, {}).get("S3Uri", "")
         )
-        merged: MergedManifests = _merged(evidence, uri)
+        merged = _merged(evidence, uri)
         expected = evidence.provenance.get(f"{name}_fingerprint")
         same(f"fingerprint of the {name} split", merged.fingerprint, expected, "provenance.json")
         names, manifests = _check_files(evidence, uri, merged, deep), _manifests(evidence, uri)
@@ -50,7 +49,7 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     return check
 
 
-def _merged(evidence: Evidence, uri: str):
+def _merged(evidence: Evidence, uri: str) -> "MergedManifests":
     from training.data.manifest_columns import parse_manifest
     from training.data.merged_manifests import merge
 
@@ -87,7 +86,7 @@ def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
     alone(evidence, uri, names)
 
 
-def _check_files(evidence: Evidence, uri: str, merged, deep: bool) -> list[str]:
+def _check_files(evidence: Evidence, uri: str, merged: "MergedManifests", deep: bool) -> list[str]:
     """Check that each file that the manifests name is there, with its size and its bytes."""
     from training.data.verify import file_names
 

@@ -211,13 +211,13 @@ def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look
         ServiceError: other starts kept taking the number first.
     """
     page = _page(document, given)
-    for _ in range(ATTEMPTS if page else 0):
+    if page is None:
+        return None
+    for _ in range(ATTEMPTS):
         found = page.found(s3)
         if found.counted or page.written(s3, found.number):
             return found
-    if page:
-        raise ServiceError(f"{page.uri}: others keep taking the next look; try again")
-    return None
+    raise ServiceError(f"{page.uri}: others keep taking the next look; try again")
 
 
 def describe(look: Look) -> str:

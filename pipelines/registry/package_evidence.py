@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from conditions.gate_documents import Provenance
 from pipelines.registry.model_data import uri_of
 from training.finetuning.model_files import together
 from trainyard.aws_clients import client, error_code, service_errors
@@ -114,7 +113,7 @@ class Evidence:
         return together(tags)
 
     @cached_property
-    def provenance(self) -> Provenance:
+    def provenance(self) -> dict[str, Any]:
         """Return provenance.json; anyone with write access to the bucket may have written it."""
         return self.json(self.metadata["provenance_uri"])
 
@@ -236,7 +235,9 @@ class Evidence:
             with tarfile.open(fileobj=self._get(uri), mode="r|gz") as tar:
                 for entry in tar:
                     if entry.name.removeprefix("./") == name and entry.isfile():
-                        return tar.extractfile(entry).read()
+                        content = tar.extractfile(entry)
+                        assert content is not None  # it is one for a regular file
+                        return content.read()
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise Absent(f"{uri} cannot be unpacked: {error}") from None
         raise Absent(f"{uri} holds no {name}")

@@ -61,11 +61,12 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
     if not strategy or not image:
         return
     version = (image["tag"] or "").split("-")[0]
-    if strategy == "smp":
-        refused = f"{image['repository']}:{image['tag']} has no SMP library; its images are those "
-        refused += "of smdistributed-modelparallel"
-    else:
-        refused = refuse_image(strategy, version, None)
+    refused = (
+        f"{image['repository']}:{image['tag']} has no SMP library; its images are those of "
+        "smdistributed-modelparallel"
+        if strategy == "smp"
+        else refuse_image(strategy, version, None)
+    )
     if refused:
         yield job.at(job.image_at, refused)
 
@@ -190,7 +191,8 @@ def sharded_channel_of_ours(job: Job) -> Iterator[Violation]:
     for index, channel in job.items("InputDataConfig"):
         source = job.document.value(channel.get("DataSource"))
         s3 = source.get("S3DataSource") if isinstance(source, dict) else None
-        ours = channel.get("ChannelName") in ("train", "validation") and isinstance(s3, dict)
-        if ours and job.nodes > 1 and s3.get("S3DataDistributionType") == "ShardedByS3Key":
+        ours = channel.get("ChannelName") in ("train", "validation") and job.nodes > 1
+        sharing = s3.get("S3DataDistributionType") if isinstance(s3, dict) else None
+        if ours and sharing == "ShardedByS3Key":
             where = f"InputDataConfig[{index}].DataSource.S3DataSource.S3DataDistributionType"
             yield job.at(where, f"ShardedByS3Key on {job.nodes} nodes")

@@ -5,8 +5,10 @@ import json
 import boto3
 import pipeline
 
+from trainyard.pytest_plugin import Endpoint
 
-def test_it_counts(sagemaker_endpoint):
+
+def test_it_counts(sagemaker_endpoint: Endpoint) -> None:
     ended = sagemaker_endpoint.wait(pipeline.start())
     assert ended["PipelineExecutionStatus"] == "Succeeded", ended
     got = boto3.client("s3").get_object(Bucket=pipeline.BUCKET, Key="counts/counts.json")

@@ -5,6 +5,7 @@ Our code does not score your own script: fields that only our workloads know are
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -148,8 +149,8 @@ class Evaluation(TypedDict):
     model: Model
 
 
-def write(folder: Path, evaluation: Evaluation) -> None:
-    """Write evaluation.json into the folder, and print it."""
+def write(folder: Path, evaluation: Mapping[str, Any]) -> None:
+    """Write an ``Evaluation``, which may hold NaN, into the folder as JSON, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
     atomic_file.write(folder / "evaluation.json", text)

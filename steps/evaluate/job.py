@@ -19,7 +19,6 @@ from torch import nn
 from conditions.no_champion import UNRESOLVED
 from steps.evaluate import evaluation_document
 from steps.evaluate.baseline_scores import TrainSplit, baselines, scored
-from steps.evaluate.evaluation_document import Champion, Evaluation
 from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
@@ -55,7 +54,7 @@ def evaluate(options: argparse.Namespace) -> None:
     _check_trained_on(train.split, challenger)
     workload, description = challenger.workload, challenger.description
     metrics, champion = _scored(options, challenger, test, base)
-    evaluation: Evaluation = {
+    evaluation: dict[str, Any] = {
         "metrics": metrics,
         "champion": champion,
         "baselines": baselines(options, description["workload"], workload, train, test)
@@ -106,7 +105,7 @@ def _check_trained_on(train: Dataset, challenger: Trained) -> None:
 
 def _scored(
     options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
-) -> tuple[Metrics, Champion]:
+) -> tuple[Metrics, dict[str, Any]]:
     """Write the scores of challenger and champion; the metrics are computed from the files."""
     folder = options.root / "processing/input/champion"
     champion, failed = open_champion(folder, options.champion, challenger, base)
@@ -122,9 +121,11 @@ def _scored(
         write(path, found, header)
         return challenger.workload.metrics(Scores(path))
 
-    return score("challenger", challenger), {
+    metrics = score("challenger", challenger)
+    compared = score("champion", champion) if champion else {}
+    return metrics, {
         "arn": options.champion,
-        "metrics": score("champion", champion) if champion else {},
+        "metrics": compared,
         "artifact": champion.artifact if champion else None,
         "error": failed,
     }

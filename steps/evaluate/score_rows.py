@@ -216,9 +216,11 @@ class _Process:
 
 def _hear(crew: Sequence[_Process]) -> None:
     """Wait until one of them has sent a message, or is dead."""
-    busy = {process.pipe: process for process in crew if not process.done}
-    for pipe in wait(list(busy)):
-        busy[pipe].hear()
+    busy = [process for process in crew if not process.done]
+    ready = wait([process.pipe for process in busy])
+    for process in busy:
+        if process.pipe in ready:
+            process.hear()
 
 
 def _serve(pipe: Any, work: Callable[..., None], task: tuple[Any, ...]) -> None:

@@ -47,7 +47,7 @@ def channel(name: str, folder: Path) -> Channel:
     files = {name: path for name, path in files.items() if path.is_file()}
     if not files:
         raise DataError(f"channel {name}: {folder} holds no file; is evaluate.channels right?")
-    contents = {name: [files[name].stat().st_size, file_sha256(files[name])] for name in files}
+    contents = {name: (files[name].stat().st_size, file_sha256(files[name])) for name in files}
     return {
         "files": len(contents),
         "bytes": sum(size for size, _ in contents.values()),

@@ -24,7 +24,7 @@ from trainyard.common.errors import DataError, nearest
 
 NUMBERS = frozenset((int, float, bool))
 IDS = frozenset((str, int))
-SLICES = frozenset((str, int, bool, type(None)))
+SLICES: frozenset[type] = frozenset((str, int, bool, type(None)))
 SLICE = "slice."
 ROW = "row"
 """Column beside the table's own: the number of the row in its file, int64."""

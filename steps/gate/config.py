@@ -1,6 +1,6 @@
 """The gate's settings."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, FiniteFloat, create_model
 from pydantic import Field as Setting
@@ -31,12 +31,20 @@ def _setting(given: Field) -> tuple[Any, Any]:
     return type_, Setting(default=given.default, description=given.doc, **bounds)
 
 
-Declared = create_model(
-    "Declared",
-    __base__=ProcessingCompute,
-    **{f.name: _setting(f) for f in fields() if f.form != "thresholds"},
-)
-"""Model with the fields of the table of checks (``conditions.check_table``)."""
+_FIELDS: dict[str, Any] = {f.name: _setting(f) for f in fields() if f.form != "thresholds"}
+
+if TYPE_CHECKING:
+
+    class Declared(ProcessingCompute):  # of the fields, those that we read by their names
+        below_baseline: str | None
+        cold_start: str
+        max_latency_p95_ms: float | None
+        max_leaked_examples: float | None
+        max_leaked_groups: float | None
+
+else:
+    Declared = create_model("Declared", __base__=ProcessingCompute, **_FIELDS)
+    """Model with the fields of the table of checks (``conditions.check_table``)."""
 
 
 class GateConfig(Declared):

@@ -9,14 +9,14 @@ are those of model_card_schema.json in the SDK's sources.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.functions import Join
 
 from steps.register.config import CardConfig
 
-Value = str | PipelineVariable
+Value: TypeAlias = str | PipelineVariable
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,17 +107,19 @@ def look(dataset: Dataset) -> dict[str, np.ndarray]:
 
 def verified(name: str, dataset: Dataset) -> bool:
     """Hash every file of the split with a progress bar; return False when one has changed."""
+    folder = dataset.folder
+    assert isinstance(folder, Path)  # open_splits gave it
     columns = (
         TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     )  # fmt: skip
     with Progress(*columns, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(name, total=int(dataset.merged.bytes.sum()))
         damaged: list[Damage] = list(
-            verify(dataset.folder, dataset.merged, lambda size: progress.advance(task, size))
+            verify(folder, dataset.merged, lambda size: progress.advance(task, size))
         )
     for damage in damaged:
         console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
-    for file in litter(dataset.folder, dataset.merged):
+    for file in litter(folder, dataset.merged):
         console.print(f"[yellow]not part of the dataset[/] {file}: no manifest names it")
     if not damaged:
         console.print(f"{name}: {dataset.merged.bytes.size:,} files, every hash is right")
@@ -187,8 +189,9 @@ def _ranges(axis: Axes, splits: Mapping[str, np.ndarray], low: float, high: floa
     for colour, (split, values) in zip(COLOURS, splits.items(), strict=False):
         finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
         share = np.full(len(finite), 1 / max(1, len(values)))
+        limits = (low, high)
         axis.hist(
-            finite, 60, (low, high), weights=share, histtype="step", color=colour, label=split
+            finite, bins=60, range=limits, weights=share, histtype="step", color=colour, label=split
         )
     axis.set_ylabel("share")
 

@@ -80,8 +80,8 @@ def shard(options: argparse.Namespace) -> None:
 
     manifests.remove(plan)
     with room_on(plan.output), Pool(plan, options.processes) as pool:
-        for folder in (plan.scratch, plan.progress):
-            folder.mkdir(parents=True, exist_ok=True)
+        plan.scratch.mkdir(parents=True, exist_ok=True)
+        plan.progress.mkdir(parents=True, exist_ok=True)
         done = _read(objects, done, plan, pool)
         found = survey_pass.survey(done, plan)
         _check_inputs(found, options.inputs)
@@ -113,9 +113,11 @@ def _pack(units: list[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject,
     missing = [one for one in units if one not in done]
     shard_progress.remove_half_packed(missing, plan)
     _work_off("units", missing, pool)
-    return done | {
-        one: shard_progress.read(Packed, one.stem, one.identity, plan.progress) for one in missing
-    }
+    for one in missing:
+        packed = shard_progress.read(Packed, one.stem, one.identity, plan.progress)
+        assert packed is not None  # its worker has just written it
+        done[one] = packed
+    return done
 
 
 def _work_off(what: str, missing: Sequence[Task], pool: Pool) -> None:

@@ -142,9 +142,10 @@ class Pool:
         waiting = deque(tasks)
         for worker in self._crew:
             worker.give(waiting.popleft())
-        while busy := {worker.pipe: worker for worker in self._crew if worker.busy}:
-            for pipe in wait(list(busy), INTERVAL):
-                if found := busy[pipe].hear(pace, waiting):
+        while busy := [worker for worker in self._crew if worker.busy]:
+            ready = wait([worker.pipe for worker in busy], INTERVAL)
+            for worker in busy:
+                if worker.pipe in ready and (found := worker.hear(pace, waiting)):
                     yield found
             pace.tick()
 
@@ -178,7 +179,7 @@ def _each(
             hold = _Hold(advance, before and before[1], plan.shard_bytes)
             with _named(task, plan.output):
                 try:
-                    rest = begin(task, plan, hold.advance)
+                    rest: Callable[[], str | None] = begin(task, plan, hold.advance)
                 except DataError as error:
                     rest = partial(str, error)
             if before:
@@ -264,13 +265,15 @@ class _Worker:
             self.give(waiting.popleft() if waiting else None)
             return None
         task, self.written = self.written, None
+        assert task is not None  # it was the worker's "next" before it was "done"
         return task, content
 
     def _obituary(self) -> str:
         self.process.join()
-        status = self.process.exitcode
+        status = self.process.exitcode or 0
         end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         task = self.task or self.written
+        assert task is not None  # only busy workers are listened to
         return (
             f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died while working on it "
             f"({end}). SIGKILL most often means out of memory: take an instance type with more "

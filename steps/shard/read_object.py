@@ -94,7 +94,7 @@ class Records:
             self._quarantine.add(batch.bad, self.count)
             if len(batch.records):
                 keys = self._keys(batch.records)
-                self._content.update(np.ascontiguousarray(keys.tie, "<u8"))
+                self._content.update(np.ascontiguousarray(keys.tie, "<u8").data)
                 records = batch.records.select(list(self._plan.packing.columns))
                 columns_ = [plain(column) for column in records.columns]
                 yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)

@@ -78,7 +78,7 @@ def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
     """Return ``_bytes`` for lists of float64; a null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = np.ascontiguousarray(column.flatten().to_numpy(zero_copy_only=False), "<f8")
-    return 8 * np.concatenate(([0], np.cumsum(widths))), memoryview(values.view(np.uint8))
+    return 8 * np.concatenate(([0], np.cumsum(widths))), values.view(np.uint8).data
 
 
 def _digests(ends: np.ndarray, content: memoryview) -> np.ndarray:

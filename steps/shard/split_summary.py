@@ -40,7 +40,7 @@ def parts(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str,
     size = int(split.merged.bytes.sum())
     kept = min(len(split), max(1, int(len(split) * SAMPLE_BYTES * share / size)))
     return {
-        EXAMPLES: _written(unit, plan, EXAMPLES, plan.packing.examples(split)),
+        EXAMPLES: _written(unit, plan, EXAMPLES, map(dict, plan.packing.examples(split))),
         SAMPLE: _copied(plan, train)
         if kept == len(split)
         else _written(unit, plan, SAMPLE, _spread(split, kept)),

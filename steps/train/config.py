@@ -230,11 +230,12 @@ class TrainStepConfig(ScriptSettings):
                 "training_plan: its machines are reserved, and of one type; remove "
                 f"{'spot' if self.spot else 'fallback_instance_types'}, or the plan"
             )
-        if self.spot and self.max_wait_minutes is None:
+        wait = self.max_wait_minutes
+        if self.spot and wait is None:
             raise ValueError("spot needs max_wait_minutes, at least max_runtime_minutes")
-        if self.spot and self.max_wait_minutes < self.max_runtime_minutes:
+        if self.spot and wait is not None and wait < self.max_runtime_minutes:
             raise ValueError(
-                f"max_wait_minutes {self.max_wait_minutes} is less than max_runtime_minutes "
+                f"max_wait_minutes {wait} is less than max_runtime_minutes "
                 f"{self.max_runtime_minutes}; SageMaker refuses that: raise max_wait_minutes"
             )
         if self.spot and self.keep_alive_minutes:

@@ -138,7 +138,8 @@ def _end_at_once(error: LostRankError, failure: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    failure, steps = options.root / "output/failure", []
+    failure = options.root / "output/failure"
+    steps: list[int] = []
     try:
         job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:

@@ -148,5 +148,6 @@ def _networking(context: StepContext) -> Networking:
 
 
 def _stopping_condition(config: TrainStepConfig) -> StoppingCondition:
-    wait = {"max_wait_time_in_seconds": config.max_wait_minutes * 60} if config.spot else {}
-    return StoppingCondition(max_runtime_in_seconds=config.max_runtime_minutes * 60, **wait)
+    wait = config.max_wait_minutes if config.spot else None
+    limits = {"max_wait_time_in_seconds": wait * 60} if wait is not None else {}
+    return StoppingCondition(max_runtime_in_seconds=config.max_runtime_minutes * 60, **limits)

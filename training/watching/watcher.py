@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from training.watching.metric_line import metric_line
 from training.watching.rules import RULES
+from training.watching.rules.cost_beyond_plan import CostBeyondPlan
 from training.watching.watch_rule import Action, Finding, History, Line, Plan, RuleSettings
 from trainyard.common.errors import TrainingError
 
@@ -27,11 +28,17 @@ _FIELDS: dict[str, Any] = {
     for name, rule in RULES.items()
 }
 
-Watching = create_model("Watching", __base__=_Rules, __doc__=_Rules.__doc__, **_FIELDS)
-"""Settings of all rules, one field per rule."""
+if TYPE_CHECKING:
+
+    class Watching(_Rules):  # the fields of the other rules are known only at run time
+        cost_beyond_plan: CostBeyondPlan = CostBeyondPlan()
+
+else:
+    Watching = create_model("Watching", __base__=_Rules, __doc__=_Rules.__doc__, **_FIELDS)
+    """Settings of all rules, one field per rule."""
 
 
-def read_watching(text: str) -> Any:
+def read_watching(text: str) -> Watching:
     """Parse the job's setting ``watch``, JSON; defaults if it is empty.
 
     Raises:

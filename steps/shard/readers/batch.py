@@ -78,7 +78,7 @@ def encoded(column: pa.Array, kind: str) -> pa.Array:
     return column.dictionary_encode() if kind == "category" else column
 
 
-def excerpt(raw: bytes) -> str:
+def excerpt(raw: bytes | bytearray) -> str:
     """Return the beginning of a record, whatever its bytes are."""
     start = raw[: 4 * EXCERPT_CHARACTERS].decode("utf-8", errors="backslashreplace")
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]

@@ -201,8 +201,8 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
     reasons = {}
     if length is not None:
         present = lists.is_valid().to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(present & (widths != length)):
-            reasons[int(row)] = wrong_length(name, int(widths[row]), length)
+        for row in np.flatnonzero(present & (widths != length)).tolist():
+            reasons[row] = wrong_length(name, int(widths[row]), length)
     for at in reversed(np.flatnonzero(~np.isfinite(found)).tolist()):
         row = int(np.searchsorted(ends, at, side="right"))
         place = at - int(ends[row] - widths[row])
@@ -225,7 +225,7 @@ def within(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterato
 
 def _within(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
     reasons: dict[int, str] = {}
-    for name, column in reversed(columns.items()):
+    for name, column in reversed(list(columns.items())):
         array = batch.records[name]
         if column.refuse is not None:
             whys = (None if v is None else column.refuse(v) for v in array.to_pylist())

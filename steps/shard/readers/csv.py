@@ -7,7 +7,6 @@ the beginning of one: a stray quote must not swallow the text up to the next quo
 """
 
 import csv
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,7 +123,7 @@ def _name(path: Path, name: bytes) -> str:
         ) from None
 
 
-def _fields(record: bytes, dialect: Dialect) -> list[bytes]:
+def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
     """Return the fields of one record: Latin-1 gives every byte a character, and back."""
     row = next(csv.reader([record.decode("latin-1")], delimiter=dialect.delimiter))
     return [field.encode("latin-1") for field in row]
@@ -350,7 +349,7 @@ def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], s
 
 def _first_line(raw: bytes) -> bytes:
     """Return the first line with its line end."""
-    return re.match(b"[^\r\n]*(?:\r\n|\r|\n|$)", raw)[0]
+    return next(iter(raw.splitlines(keepends=True)), b"")
 
 
 def _completed(array: pa.Array) -> pa.Array:

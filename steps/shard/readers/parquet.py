@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -151,8 +151,9 @@ def _parts(found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) -> Batch:
-    arrays, reasons = [], {}
-    for name, column in reversed(columns.items()):  # the first declared column that is bad decides
+    arrays: list[pa.Array] = []
+    reasons: dict[int, str] = {}
+    for name, column in reversed(list(columns.items())):  # the first bad one decides
         array, bad = converted(name, found[name], column)
         arrays.insert(0, array)
         reasons |= _missing(name, array, column) | bad
@@ -274,6 +275,7 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
 
     Fractions of a microsecond are cut off, towards the past.
     """
+    unit: Literal["D", "s", "ms", "us", "ns"]
     if pa.types.is_date32(array.type):
         array, unit = array.cast(pa.int32()).cast(pa.int64()), "D"
     elif pa.types.is_date64(array.type):

@@ -21,6 +21,7 @@ COMPRESSED = True  # whether .gz or .zst may follow
 
 COLUMN = "text"
 Parse = Callable[[Block, Mapping[str, "Column"]], Batch | None]
+ParseAll = Callable[[Block, Mapping[str, "Column"]], Batch]
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
@@ -47,7 +48,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 
 
 def read_lines(
-    path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: Parse
+    path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
     """Parse every block by the vectorised way; where that refuses, its pieces, and
     then its lines.
@@ -65,9 +66,9 @@ def read_lines(
 
 
 def _in_pieces(
-    block: Block, size: int, columns: Mapping[str, "Column"], fast: Parse, exact: Parse
+    block: Block, size: int, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Batch:
-    batches = []
+    batches: list[Batch] = []
     for piece in block.pieces(max(size, PIECE_BYTES)):
         batch = fast(piece, columns)
         if batch is None and size > PIECE_BYTES:
