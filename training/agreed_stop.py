@@ -58,7 +58,8 @@ class Agreement:
 
     def __init__(self, store: Store, rank: int, world: int, begun: int) -> None:
         self._store, self._rank, self._world = store, rank, world
-        self._begun, self._held, self._until = begun, False, None
+        self._begun, self._held = begun, False
+        self._until: int | None = None
         self._since = 0.0
         self._changed = threading.Condition()
         self.asked = False

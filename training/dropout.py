@@ -32,6 +32,8 @@ class Dropout(nn.Dropout):
     Outside a training it draws from torch's random state, as ``nn.Dropout``.
     """
 
+    samples: Tensor
+
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
         self.register_buffer("samples", torch.zeros(0, 2, dtype=torch.int32), persistent=False)

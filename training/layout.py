@@ -3,15 +3,19 @@
 No torch here: a recipe is checked without it.
 """
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
 from training.workloads.former_settings import without
 
-Strategy = Literal[tuple(STRATEGIES)]
-Schedule = Literal[tuple(SCHEDULES)]
+if TYPE_CHECKING:
+    Strategy = str  # which there are is known only at run time
+    Schedule = str
+else:
+    Strategy = Literal[tuple(STRATEGIES)]
+    Schedule = Literal[tuple(SCHEDULES)]
 FSDP = (
     "param_dtype",
     "reduce_dtype",

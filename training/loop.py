@@ -4,7 +4,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +68,8 @@ class Loop:
     ) -> None:
         self.config, self.workload, self.strategy = config, workload, strategy
         self.checkpoints, self.report, self._keep = checkpoints, report, keep
-        self._mixture, self._order = mixture, None
+        self._mixture = mixture
+        self._order: Order | None = None
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
         self.preparation = Preparation.of(workload, seed=config.seed, threads=config.loader_threads)
@@ -124,10 +125,10 @@ class Loop:
 
     def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy
-        self._order = order(config, train, self._mixture)
+        self._order = samples = order(config, train, self._mixture)
         return Loader(
             train,
-            self._order,
+            samples,
             global_batch=config.global_batch,
             micro_batch=config.micro_batch,
             rank=strategy.data_rank,
@@ -326,7 +327,7 @@ def _mixed(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrde
 
 def validated(
     config: TrainConfig, validation: Dataset, mixture: Mixture | None = None
-) -> dict[str, Sequence[int] | np.ndarray]:
+) -> Mapping[str, Sequence[int] | np.ndarray]:
     """Return input → global indices of its validation samples; "" for all inputs together.
 
     A mixture takes equally many of each input (fewer if it has fewer), whatever the weights, so

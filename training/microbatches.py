@@ -184,7 +184,7 @@ class Buffers:
 
     def now(self) -> list[Tensor]:
         """Return the current buffer tensors."""
-        return [module._buffers[name] for module, name in self._places]
+        return [module.get_buffer(name) for module, name in self._places]
 
     def put(self, tensors: Sequence[Tensor]) -> None:
         """Replace the buffers' tensors; those that autograd has kept are unchanged."""
@@ -218,7 +218,7 @@ class Buffers:
             world *= group.size()
             if flat is not None:
                 dist.all_reduce(flat, group=group)
-        parts = iter(flat.split([tensor.numel() for tensor in means]) if means else ())
+        parts = iter(() if flat is None else flat.split([tensor.numel() for tensor in means]))
         for kept, made in zip(self._kept, self._made, strict=True):
             if kept.is_floating_point():
                 made = (next(parts) / (self._count * world)).view_as(kept).to(kept.dtype)

@@ -80,11 +80,12 @@ def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
         finite: boolean, 0-dim, on the device; the host waits for it if the weights are on the host.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    optimizer.found_inf = (~finite).float().to(weights[0].device if weights else finite.device)
+    device = weights[0].device if weights else finite.device
+    optimizer.found_inf = (~finite).float().to(device)  # type: ignore[attr-defined]  # not in stubs
     try:
         optimizer.step()
     finally:
-        del optimizer.found_inf
+        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 class Lamb(torch.optim.Optimizer):
@@ -106,19 +107,18 @@ class Lamb(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # nothing calls it with a closure
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, group)
+                    self._update(parameter, parameter.grad, group)
 
-    def _update(self, parameter: Tensor, group: dict) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor, group: dict) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         if not state:
             state["step"] = torch.zeros((), device=parameter.device)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        gradient = parameter.grad
         taken = torch.ones((), dtype=torch.float64, device=parameter.device)
         if (found_inf := getattr(self, "found_inf", None)) is not None:
             taken, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
@@ -136,7 +136,7 @@ class Lamb(torch.optim.Optimizer):
         parameter.sub_(step.mul_((taken * group["lr"] * ratio).to(parameter.dtype)))
 
 
-OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, Any]]] = {
+OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {"fused": True}),
     "lamb": (Lamb, {}),
 }

@@ -32,6 +32,7 @@ from training.command_line import Settings, assigned, explained, run
 from training.config import TrainConfig
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing, read_settings
+from training.workloads.language_model.packing import Packing
 from trainyard.common.errors import TrainingError
 
 JOB = Path(__file__).parents[1] / "steps/train/job.py"
@@ -118,8 +119,9 @@ def main(
     batches = {ranks: global_batch * (ranks if weak else 1) for ranks in worlds}
     points = summarised(lines, batches)
     out.mkdir(parents=True, exist_ok=True)
+    mode = "weak" if weak else "strong"
     result = {
-        "mode": "weak" if weak else "strong",
+        "mode": mode,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
         "cores": len(os.sched_getaffinity(0)),
         "threads_per_rank": threads,
@@ -130,8 +132,8 @@ def main(
         "points": [asdict(point) for point in points],
     }
     (out / "scaling.json").write_text(json.dumps(result, indent=1))
-    draw(points, result["mode"], _places(), out / "scaling.png")
-    console.print(table(points, result["mode"]))
+    draw(points, mode, _places(), out / "scaling.png")
+    console.print(table(points, mode))
     console.print(f"wrote {out / 'scaling.json'} and {out / 'scaling.png'}")
 
 
@@ -182,6 +184,7 @@ def synthetic(folder: Path, workload: str, workload_config: str) -> Path:
             f"tokenizer bytes only, not for {workload}; name a folder with train/ and validation/ "
             "as the shard step writes them"
         )
+    assert isinstance(packing, Packing)  # it is that of the language model
     random = np.random.default_rng(0)
     for split, count in (("train", SYNTHETIC), ("validation", 64)):
         place = folder / split

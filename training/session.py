@@ -135,6 +135,7 @@ def run(
         if strategy.ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
         loop.train(built.data["train"], built.data["validation"])
+        assert checkpoints.lineage is not None  # _loop gave it
         _hand_on(asked, built, strategy, loop, checkpoints.lineage, reports.history)
 
 

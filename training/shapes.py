@@ -87,7 +87,7 @@ def shapes(
     alone = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
     shared = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
     first = alone["none"]
-    units = []
+    units: list[dict[str, Any]] = []
     for number, part in enumerate(first.parts):
         half = shared["none"] and shared["none"].parts[number]
         unit = {
@@ -125,12 +125,12 @@ def _kept(alone: Traced, shared: Traced | None, number: int, tokens: int) -> dic
 
 
 def _trace(workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str) -> Traced:
-    given = {"precision": TYPES[precision], "policy": policy}
+    type_ = TYPES[precision]
     try:
-        return traced(workload, batch, **given)
+        return traced(workload, batch, precision=type_, policy=policy)
     except LOOKS:
         torch.manual_seed(0)
-        return traced(workload, batch, real=True, **given)
+        return traced(workload, batch, real=True, precision=type_, policy=policy)
 
 
 def _halves(

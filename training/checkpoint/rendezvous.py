@@ -113,7 +113,7 @@ class Meeting:
     def offer(self, name: str, content: bytes) -> None:
         """Store something for other ranks to read, unless it exists; call before a round."""
         if not self._store.check([name]):
-            self._store.set(name, content)
+            self._put(name, content)
 
     def offered(self, name: str) -> bytes:
         """Return what a rank offered under ``name`` before a round."""
@@ -129,11 +129,14 @@ class Meeting:
         """Make a waiting thread end soon: a rank is known to be gone."""
         self._given_up = True
 
+    def _put(self, key: str, content: bytes) -> None:
+        self._store.set(key, content)  # type: ignore[arg-type]  # torch's stub lacks bytes
+
     def _said(self, mine: Any) -> str:
         """Publish this rank's part of the next round; return the round's name."""
         self._round += 1
         name = str(self._round)
-        self._store.set(f"{name}/{self.rank}", packed(mine))
+        self._put(f"{name}/{self.rank}", packed(mine))
         if self._store.add(f"{name}/count", 1) == self.world:
             self._store.set(f"{name}/all", "")
         return name
@@ -149,8 +152,8 @@ class Meeting:
         except TrainingError as error:
             done = FAILED + str(error).encode()
         for key, value in answers.items():
-            self._store.set(key, packed(value))
-        self._store.set(f"{name}/done", done)
+            self._put(key, packed(value))
+        self._put(f"{name}/done", done)
         # Everybody has come to this round, and so has heard the answers of the one before.
         for key in [*keys, f"{name}/count", f"{name}/all", *self._heard_by_all]:
             self._store.delete_key(key)

@@ -72,7 +72,7 @@ class Table(BaseModel):
     def renumbered(self, numbers: Mapping[int, int]) -> "Table":
         """Return the same table with other numbers for the files."""
         layouts = [
-            Layout(shape=one.shape, pieces=[(numbers[n], o, s) for n, o, s in one.pieces])
+            Layout(shape=one.shape, pieces=tuple((numbers[n], o, s) for n, o, s in one.pieces))
             for one in self.layouts
         ]
         return Table(layouts=tuple(layouts), tensors=self.tensors)

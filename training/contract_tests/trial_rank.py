@@ -69,7 +69,7 @@ def weights(state: dict[str, torch.Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
-        digest.update(state[name].reshape(-1).contiguous().view(torch.uint8).numpy())
+        digest.update(state[name].reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

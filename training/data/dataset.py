@@ -115,8 +115,7 @@ class Dataset:
         Raises:
             DataError: no manifest, a damaged one, two that disagree, or no samples.
         """
-        named = isinstance(folder, str | Path)
-        where = place(folder, loaded=loaded) if named else folder
+        where = place(folder, loaded=loaded) if isinstance(folder, str | Path) else folder
         self.in_memory = where.in_memory
         manifests = {
             name: parse_manifest(f"{where}/{name}", content)

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from trainyard.common import atomic_file
 
-FORMAT = 4
+FORMAT: Literal[4] = 4
 
 SUFFIX = ".npy"
 """Suffix of a shard's file name."""
@@ -103,10 +103,10 @@ class Shards(Files):
 
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
-        tables = [self, *self.values.values()]
+        tables: list[Files] = [self, *self.values.values()]
         hashes, sizes = [table.sha256 for table in tables], [table.bytes for table in tables]
         numbers = [self.samples, self.source, *sizes]
-        if len({len(column) for column in (self.file, *hashes, *numbers)}) > 1:
+        if len({len(self), *map(len, hashes), *map(len, numbers)}) > 1:
             raise ValueError("the columns are of different lengths")
         if any(column and min(column) < 0 for column in numbers):
             raise ValueError("a number is below 0")

@@ -158,7 +158,7 @@ def _typed(place: str, column: Any, kind: type) -> list:
         raise _Wrong(place, column, "a list")
     if not set(map(type, column)) <= {kind}:
         row = next(row for row, value in enumerate(column) if type(value) is not kind)
-        raise _Wrong(f"{place}[{row}]", column[row], {str: "a string", dict: "an object"}[kind])
+        raise _Wrong(f"{place}[{row}]", column[row], "a string" if kind is str else "an object")
     return column
 
 

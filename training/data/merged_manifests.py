@@ -72,7 +72,8 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
             "was it written by the shard step, and did that step succeed?"
         )
     kinds = {_kind(manifest) for manifest in manifests.values()}
-    if len(kinds) > 1:
+    kind, *others = kinds
+    if others:
         names = ", ".join(manifests)
         raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
     parts = list(manifests.values())
@@ -98,7 +99,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         source=table["source"],
         bytes=table["bytes"],
         sha256=table["sha256"],
-        fingerprint=_fingerprint(*kinds, table["digest"]),
+        fingerprint=_fingerprint(kind, table["digest"]),
         units=sources,
         raw=parts[0].raw,
     )
@@ -248,5 +249,5 @@ def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes
 
 def _fingerprint(kind: str, digests: np.ndarray) -> str:
     digest = hashlib.sha256(kind.encode())
-    digest.update(np.ascontiguousarray(digests))
+    digest.update(np.ascontiguousarray(digests).data)
     return digest.hexdigest()

@@ -53,7 +53,7 @@ def inputs(merged: MergedManifests) -> dict[str, Input]:
     found = {}
     for name in sorted(set(folders)):
         shards = np.flatnonzero(folders == name)
-        digest = hashlib.sha256(np.ascontiguousarray(merged.sha256[shards]))
+        digest = hashlib.sha256(np.ascontiguousarray(merged.sha256[shards]).data)
         found[name] = Input(
             name, digest.hexdigest(), shards, merged.samples[shards], firsts[shards]
         )
@@ -126,7 +126,7 @@ class MixtureOrder(Order):
         positions = np.asarray(positions, np.int64)
         source, place = self._places(positions)
         out = np.empty(len(positions), np.int64)
-        for number in np.flatnonzero(np.bincount(source, minlength=len(self.inputs))):
+        for number in np.flatnonzero(np.bincount(source, minlength=len(self.inputs))).tolist():
             here = np.flatnonzero(source == number)
             own = self._orders[number].at(place[here])
             slots = np.searchsorted(self._ends[number], own, side="right")

@@ -214,7 +214,7 @@ def _begin(dtype: np.dtype) -> bytes:
     writer writes it. A file that begins so need not be parsed, which takes 0.1 ms. The length of
     the header is part of it; with another length (numbers of one digit) the header is parsed.
     """
-    header, *_ = npy([np.empty(0, dtype)])
+    header = bytes(npy([np.empty(0, dtype)])[0])
     return header[: header.index(SHAPE) + len(SHAPE)]
 
 

@@ -8,7 +8,7 @@ threads and batches are, and after a resume; and each epoch sees a sample differ
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -82,7 +82,7 @@ class Preparation:
 
 def split(samples: Samples) -> list[Sample]:
     """Split samples one by one; a variable-width field loses its offsets."""
-    columns: dict[str, Sequence[np.ndarray]] = {}
+    columns: dict[str, Iterable[np.ndarray]] = {}
     for name, values in samples.items():
         if (offsets := samples.get(f"{name}_offsets")) is not None:
             columns[name] = np.split(values, offsets[1:-1])

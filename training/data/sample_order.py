@@ -134,7 +134,7 @@ class Order:
 
     def __init__(self, samples: int, epoch: Callable[[int], Permutation]) -> None:
         self._samples = samples
-        self._epoch = functools.lru_cache(2)(epoch)
+        self._epoch: Callable[[int], Permutation] = functools.lru_cache(2)(epoch)
 
     def at(self, positions: np.ndarray | range) -> np.ndarray:
         """Return global sample indices, int64, at ascending positions."""
@@ -197,6 +197,8 @@ class FewSamples(Order):
 
 class WindowedOrder(Order):
     """The order that ``windowed`` returns."""
+
+    _epoch: Callable[[int], "Windows"]
 
     def shards_from(self, position: int) -> np.ndarray:
         """Return the shards of the window at this position, then those of the next one."""

@@ -41,7 +41,11 @@ def write_dataset(
     shards = writer.close()
     source = Source(name=unit or f"{host}.jsonl", records=writer.samples, samples=writer.samples)
     manifest = Manifest(
-        split=split, fields=fields, workload=workload or {}, sources=[source], shards=shards
+        split=split,
+        fields=dict(fields),
+        workload=dict(workload or {}),
+        sources=[source],
+        shards=shards,
     )
     write_manifest(manifest, folder / f"manifest-{host}.json")
     return manifest
@@ -286,7 +290,7 @@ def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
     np.lib.format.write_array_header_1_0(header, described)
     return [
         header.getvalue(),
-        *(memoryview(array.view(np.uint8)) for array in arrays if len(array)),
+        *(array.view(np.uint8).data for array in arrays if len(array)),
     ]
 
 

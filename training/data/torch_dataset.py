@@ -176,7 +176,7 @@ class ShardDataset(TorchDataset[Sample]):
         """
         sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
         fixed = {"drop_last": True, "collate_fn": collate, "generator": torch.Generator()}
-        return ShardLoader(self, batch_size, sampler=sampler, **fixed | options)
+        return ShardLoader(self, batch_size, sampler=sampler, **{**fixed, **options})
 
     def _here(self) -> tuple[int, Dataset, Order | None]:
         if self._opened[0] != os.getpid():

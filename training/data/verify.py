@@ -33,8 +33,13 @@ def verify(
         for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True)
         for name, size, sha256 in zip(file_names(file, merged), sizes, hashes, strict=True)
     ]
+
+    def check(entry: tuple[str, int, str]) -> str | None:
+        name, size, sha256 = entry
+        return _check(folder / name, size, sha256, advance)
+
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda entry: _check(folder / entry[0], *entry[1:], advance), expected)
+        found = pool.map(check, expected)
         for (name, _, _), reason in zip(expected, found, strict=True):
             if reason:
                 yield Damage(name, reason)

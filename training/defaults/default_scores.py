@@ -43,7 +43,7 @@ def scores(
         yield identity | columns(workload.measure(outputs, batch))
 
 
-def columns(measured: Measured) -> Block:
+def columns(measured: Measured) -> dict[str, np.ndarray]:
     """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); weight 1 if none is given."""
     found = {}
     for name, value in measured.items():
@@ -58,7 +58,7 @@ def rows(
     dataset: Dataset,
     slices: Sequence[str] = (),
     share: Share | None = None,
-) -> Iterator[tuple[Samples, Block]]:
+) -> Iterator[tuple[Samples, dict[str, np.ndarray]]]:
     """Yield (samples, their ``example`` and ``group``); a sample without group is its own.
 
     ``slices``: column for the name of a sample's input, if requested.

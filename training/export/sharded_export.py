@@ -140,7 +140,9 @@ def _at_once(
             type(run.workload).__module__,
         )
     state = gathered(source, plain.values())
-    config, ties, tensors = {}, {}, {}
+    config: dict[str, Any] = {}
+    ties: dict[str, str] = {}
+    tensors: dict[str, Tensor] = {}
     if leads:
         whole, config = run({name: state[there] for name, there in plain.items()})
         tensors, ties = untied(whole)
@@ -218,7 +220,7 @@ def _stream(
     for part, names, mine in zip(order, needed, keepers, strict=True):
         found = {name: next(stream) for name in names}
         if rank in mine:
-            write(part, found)
+            write(part, {name: one for name, one in found.items() if one is not None})
         found.clear()  # before the next is gathered
     writing.end(source.ranks)
 

@@ -17,7 +17,8 @@ ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 class Weights(Protocol):
     """A model's state: every strategy implements it, and so does ``Held``."""
 
-    ranks: Ranks
+    @property
+    def ranks(self) -> Ranks: ...
 
     def looks(self) -> Mapping[str, Tensor]:
         """Return every name in the model's state → a tensor on meta of its type and shape.
@@ -74,7 +75,7 @@ def gathered(
     chosen = [*first] if names is None else [*names]
     wanted = [*dict.fromkeys(first[name] for name in chosen)]
     found = dict(zip(wanted, source.whole((n, keepers) for n in wanted), strict=True))
-    return {n: found[first[n]] for n in chosen} if source.ranks.rank in keepers else {}
+    return {n: whole for n in chosen if (whole := found[first[n]]) is not None}
 
 
 def parameters(source: Weights) -> int:

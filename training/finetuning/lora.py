@@ -67,7 +67,7 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
     chosen = targets(model, workload, adapters.targets)
     config = LoraConfig(
         r=adapters.rank,
-        lora_alpha=adapters.alpha,
+        lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # any number
         lora_dropout=adapters.dropout,
         target_modules=chosen,
     )
@@ -77,7 +77,8 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
     for module in model.modules():
         if isinstance(module, LoraLayer) and adapters.dropout:
             module.lora_dropout[NAME] = Dropout(adapters.dropout)  # by sample, not by micro-batch
-    model.from_base = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
+    base = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
+    model.from_base = base  # type: ignore[assignment]  # torch's modules take any attribute
 
 
 def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list[str]:

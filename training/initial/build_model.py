@@ -196,7 +196,7 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
 
 def describe_costly(known: Mapping[str, Value]) -> str | None:
     """Describe the weights that are not drawn element by element, and cost memory temporarily."""
-    costs = {id(one): (name, one) for name, one in reversed(known.items())}
+    costs = {id(one): (name, one) for name, one in reversed(list(known.items()))}
     whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]
     if not whole:
         return None

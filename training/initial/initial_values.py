@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors import safe_open
@@ -15,7 +15,7 @@ Part = tuple[slice, ...]
 """Range held along each dimension of the whole tensor: contiguous, step 1."""
 
 
-def whole(shape: torch.Size) -> Part:
+def whole(shape: Sequence[int]) -> Part:
     """Return the part that is the whole tensor."""
     return tuple(slice(0, size) for size in shape)
 
@@ -29,13 +29,14 @@ def local_part(tensor: Tensor) -> Part:
     placements = getattr(tensor, "placements", None)
     if placements is None:
         return whole(tensor.shape)
-    mesh = tensor.device_mesh
+    parted: Any = tensor  # a DTensor, whose module takes long to load
+    mesh = parted.device_mesh
     found = held_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
     shape = tuple(one.stop - one.start for one in found)
-    if shape != tuple(tensor.to_local().shape):
+    if shape != tuple(parted.to_local().shape):
         raise TrainingError(
             f"a tensor {tuple(tensor.shape)} with placements {placements} has a part "
-            f"{tuple(tensor.to_local().shape)} on this rank, expected {shape}: it was sharded by "
+            f"{tuple(parted.to_local().shape)} on this rank, expected {shape}: it was sharded by "
             "other means than distribute_tensor and fully_shard; set train.loop.strategy to ddp"
         )
     return found

@@ -35,8 +35,8 @@ TO_META = {
 }
 """Operations that create the tensors of weights; those that create tables (arange) stay real."""
 PRETENDED = {
-    torch.Tensor.is_meta.__get__: False,
-    torch.Tensor.is_cpu.__get__: True,
+    torch.Tensor.is_meta.__get__: False,  # type: ignore[attr-defined]  # a property,
+    torch.Tensor.is_cpu.__get__: True,  # type: ignore[attr-defined]  # for the stubs a value
     torch.Tensor.device.__get__: torch.device("cpu"),
 }
 READS = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
@@ -93,7 +93,7 @@ class Recorder:
         if number == len(self._storages):
             self._storages.append(storage)  # kept, so that no other storage gets its address
         size, stride = tuple(tensor.shape), tensor.stride()
-        return View(number, tensor.dtype, size, stride, tensor.storage_offset())
+        return View(number, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
     def knows(self, tensor: Tensor) -> bool:
         """Return whether the tensor's content was recorded."""

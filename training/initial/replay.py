@@ -40,7 +40,8 @@ class View:
 
     def is_all(self, bytes_: int) -> bool:
         """Return whether the view covers a whole storage of ``bytes_`` bytes in order."""
-        dense, strides = 1, []
+        dense = 1
+        strides: list[int] = []
         for size in reversed(self.size):
             strides.insert(0, dense)
             dense *= size
@@ -135,8 +136,11 @@ def tensors(of: Any) -> Iterator[Tensor]:
 class Recorded(Protocol):
     """Interface of ``training.initial.recorder.Recorder``."""
 
-    seed: int
-    leaves: Mapping[int, tuple[Value, View]]
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def leaves(self) -> Mapping[int, tuple[Value, View]]: ...
 
     def bytes_of(self, storage: int) -> int: ...
 
@@ -160,7 +164,8 @@ def replayed(recorded: Recorded, view: View, steps: Sequence[Step]) -> Tensor:
         if step.func in EMPTY:
             continue
         if step.func in DRAWN:
-            target = (step.writes or step.makes)[0]
+            target = step.writes[0] if step.writes else step.makes[0]
+            assert target is not None  # numbers are drawn into memory of their own
             _draw(recorded, step, target, real(target))
             continue
         for one, result in zip(step.makes, _made(recorded, step, real), strict=True):

@@ -2,8 +2,10 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -105,8 +107,8 @@ class Storages(EachCall):
                 self._see(tensor.untyped_storage(), "gathered" if gathers else None)
 
     def __enter__(self) -> "Storages":
-        self._resize = resize = torch.UntypedStorage.resize_
-        self._shadow = shadow = ShardingPropagator._propagate_tensor_meta_non_cached
+        resize = torch.UntypedStorage.resize_
+        shadow = ShardingPropagator._propagate_tensor_meta_non_cached
 
         def unseen(*schema: Any) -> Any:  # whole tensors: DTensor infers a shape
             self._blind += 1
@@ -115,21 +117,22 @@ class Storages(EachCall):
             finally:
                 self._blind -= 1
 
-        def resized(
-            storage: torch.UntypedStorage, size: int
-        ) -> None:  # as FSDP2 frees and allocates
+        def resized(storage: torch.UntypedStorage, size: int) -> None:  # FSDP2 frees so
             self._end(storage._cdata)
             resize(storage, size)
             self._see(storage, "gathered")
 
-        torch.UntypedStorage.resize_ = resized
-        ShardingPropagator._propagate_tensor_meta_non_cached = unseen
+        self._patches = ExitStack()
+        for where, name, function in (
+            (torch.UntypedStorage, "resize_", resized),
+            (ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
+        ):
+            self._patches.enter_context(patch.object(where, name, function))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        torch.UntypedStorage.resize_ = self._resize
-        ShardingPropagator._propagate_tensor_meta_non_cached = self._shadow
+        self._patches.close()
 
     def call(self, tensors: Iterable[Tensor | None], category: str) -> None:
         """Set the category of the storages of these tensors, for all their lives."""

@@ -213,12 +213,12 @@ class Parts(EachCall):
             if key not in left_out:
                 self.parts[part].kept += size
         for key, weight in self._weights.items():
-            part = self.parts[self._owners.get(key, len(self.parts) - 1)]
+            owner = self.parts[self._owners.get(key, len(self.parts) - 1)]
             held = getattr(weight, "_local_tensor", weight).numel()
             shared = isinstance(weight, DTensor) and any(p.is_shard() for p in weight.placements)
-            part.parameters += held
-            part.trained += held * weight.requires_grad
-            part.replicated += held * (not shared)
+            owner.parameters += held
+            owner.trained += held * weight.requires_grad
+            owner.replicated += held * (not shared)
 
     def _own(self, read: Sequence[Tensor]) -> None:
         for one in read:
@@ -275,7 +275,8 @@ def traced(
     blocks = [*workload.blocks(model)]
     known = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
     adapt_blocks(blocks, TrainConfig.model_validate({**known, "activation_checkpointing": policy}))
-    inputs, beside = workload.inputs(batch), getattr(workload, "beside", lambda _: {})(batch)
+    inputs = workload.inputs(batch)
+    beside: Mapping[str, Tensor] = getattr(workload, "beside", lambda _: {})(batch)
     autocast = torch.autocast("cpu", precision, enabled=precision != torch.float32 and not follows)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     taken = (lambda one: one) if real else fake.from_tensor

@@ -8,6 +8,7 @@ ones.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -49,10 +50,9 @@ def receiving(found: Described) -> Iterator[None]:
             ranks read it, since the same data flow between all stages.
     """
     described, receive = pipeline_parallel.described, pipeline_parallel.Pipeline._receive
-    voted = schedules._PipelineSchedule._warmup_p2p
 
-    def note(*tensors: Any, **trained: bool) -> list[int]:
-        numbers = described(*tensors, **trained)
+    def note(tensors: Sequence[Tensor], *, trained: bool) -> list[int]:
+        numbers = described(tensors, trained=trained)
         if len(found) < 2:
             found.append(numbers)
         return numbers
@@ -62,13 +62,12 @@ def receiving(found: Described) -> Iterator[None]:
             return [Header(found[1])]
         return receive(self, stage, metas)
 
-    pipeline_parallel.described, pipeline_parallel.Pipeline._receive = note, received
-    schedules._PipelineSchedule._warmup_p2p = _vote
-    try:
+    with (
+        patch.object(pipeline_parallel, "described", note),
+        patch.object(pipeline_parallel.Pipeline, "_receive", received),
+        patch.object(schedules._PipelineSchedule, "_warmup_p2p", _vote),
+    ):
         yield
-    finally:
-        pipeline_parallel.described, pipeline_parallel.Pipeline._receive = described, receive
-        schedules._PipelineSchedule._warmup_p2p = voted
 
 
 def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:
@@ -116,7 +115,7 @@ def simulated(
         if config.strategy == "ddp" and config.split == 1:
             # DDP's reducer is not one of torch's operations; its buckets are the gradients, seen as
             # one.
-            strategy.wrap, strategy.accumulating = lambda model: model, nullcontext
+            vars(strategy).update(wrap=lambda model: model, accumulating=nullcontext)
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         run(strategy, config.micro_batches(world), storages, fake)
     return storages.record
@@ -162,8 +161,14 @@ def sample(strategy: Strategy, size: int) -> dict[str, Tensor]:
             "the workload prepares its samples (Workload.prepare), which needs their contents; "
             "simulate one whose samples are trained on as they are stored"
         )
-    fields = workload.packing.fields.items()
-    stored = {n: torch.zeros(size, *f.shape, dtype=getattr(torch, f.dtype)) for n, f in fields}
+    stored = {}
+    for name, field in workload.packing.fields.items():
+        if field.shape is None:
+            raise TrainingError(
+                f"the workload's field {name} is of any width, so its samples have no one shape; "
+                "simulate a workload whose fields have one"
+            )
+        stored[name] = torch.zeros(size, *field.shape, dtype=getattr(torch, field.dtype))
     return dict(strategy.part(stored))
 
 
@@ -175,8 +180,8 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
             take_memory(model)
         return model
 
-    strategy.filled = filled  # no value is written
-    strategy.emulated = False  # float8 multiplies as a GPU does
+    # No value is written; float8 multiplies as a GPU does.
+    vars(strategy).update(filled=filled, emulated=False)
     strategy.prepare(built(strategy.workload.model, strategy.config.seed))
     for micro in getattr(strategy.micro, "_each", {0: strategy.micro}).values():
         micro._unchecked = False  # random numbers cannot be compared
@@ -211,9 +216,9 @@ def take_memory(model: nn.Module) -> None:
                 made[id(one)] = nn.Parameter(_empty(one), requires_grad=one.requires_grad)
             if one is not None and one.is_meta:
                 module._parameters[name] = made[id(one)]
-        for name, one in module._buffers.items():
-            if one is not None and one.is_meta:
-                module._buffers[name] = _empty(one)
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[name] = _empty(buffer)
 
 
 def _empty(tensor: Tensor) -> Tensor:
@@ -274,9 +279,5 @@ def cuda_kernels(moved: Callable[[int], None] = lambda size: None) -> Iterator[N
         moved(2 * x.numel() * x.element_size())
         return FusedRmsNorm.apply(x, shape, weight)
 
-    on_cpu = F.rms_norm
-    F.rms_norm = rms_norm
-    try:
+    with patch.object(F, "rms_norm", rms_norm):
         yield
-    finally:
-        F.rms_norm = on_cpu

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -14,7 +15,7 @@ POINTS = 2000
 """Largest number of moments in a plot."""
 
 
-def table(found: Sequence[Mapping[str, float]], title: str) -> Table:
+def table(found: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return a table in GiB with a row for each simulated rank.
 
     Args:

@@ -115,7 +115,7 @@ def recompute(block: nn.Module, *, selective: bool = False) -> None:
 
     def recomputed(*inputs: Any, **named: Any) -> Any:
         if torch.compiler.is_compiling():  # the second pass is then a part of the graph
-            options = {"context_fn": contexts} if selective else {}
+            options: dict[str, Any] = {"context_fn": contexts} if selective else {}
         else:
             options = {"context_fn": partial(_contexts, again, selective)}
         return checkpoint(forward, *inputs, use_reentrant=False, **options, **named)
@@ -123,7 +123,9 @@ def recompute(block: nn.Module, *, selective: bool = False) -> None:
     block.forward = recomputed
 
 
-def _contexts(again: Again, selective: bool) -> tuple[AbstractContextManager, ...]:
+def _contexts(
+    again: Again, selective: bool
+) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return the contexts of a block's first pass and of its second."""
     first, second = again.contexts()
     if not selective:

@@ -51,4 +51,5 @@ class Ddp(Single):
                 delattr(wrapped, name)
 
     def accumulating(self) -> AbstractContextManager:
+        assert isinstance(self.forward, DistributedDataParallel)  # wrap has made it
         return self.forward.no_sync()

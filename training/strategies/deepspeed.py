@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from training.config import TrainConfig
+from training.microbatches import MicroBatches
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Single
 from training.workloads import Workload
@@ -100,6 +101,7 @@ class DeepSpeed(Single):
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
         scale = self.data_world / units
+        assert isinstance(self.micro, MicroBatches)  # of stages there are none here
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             self.engine.set_gradient_accumulation_boundary(number == len(batches))
@@ -166,6 +168,7 @@ class DeepSpeed(Single):
     def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         if self.config.zero_stage < 3:  # whole on each rank, and may be averaged ones
             return super().gather(name, held, keepers)
+        assert held is not None  # each rank holds a part of every tensor
         whole = _whole(held)
         return whole.detach().cpu() if self.ranks.rank in keepers else None
 
@@ -180,7 +183,7 @@ class DeepSpeed(Single):
         """Return name and parameter of the weights that DeepSpeed has: not the frozen ones."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
-    def _sent(self, name: str, shape: torch.Size, dtype: torch.dtype = torch.float32) -> Tensor:
+    def _sent(self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
         """Return rank 0's tensor of a name, on every rank's device."""
         device = self.ranks.device
         whole = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
@@ -205,8 +208,11 @@ class DeepSpeed(Single):
         if self.config.zero_stage < 3:
             self._zero._lazy_init_hp_params_optimizer_state()
 
-    def _set(self, parameter: nn.Parameter, whole: Tensor, kind: str | None) -> None:
-        """Write this rank's piece of a parameter, or of its moment named ``kind``."""
+    def _set(self, parameter: Any, whole: Tensor, kind: str | None) -> None:
+        """Write this rank's piece of a parameter, or of its moment named ``kind``.
+
+        DeepSpeed has given the parameter attributes that ``nn.Parameter`` lacks.
+        """
         if self.config.zero_stage < 3:
             parameter.set_full_hp_param(whole, kind)
             return

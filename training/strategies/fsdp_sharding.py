@@ -73,6 +73,7 @@ def shard(
         _shard_norms(model, common | {"reshard_after_forward": False})
     fully_shard(model, mp_policy=policy, **common)
     for unit in embeddings(model, workload):
+        assert isinstance(unit, FSDPModule)  # it has become one
         unit.set_unshard_in_backward(False)  # the backward pass of a lookup does not need the table
     _prefetch([model, *units], config)
 
@@ -123,7 +124,7 @@ def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
 
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
     """Shard the norms inside that are in no unit yet as one unit, which computes in float32."""
-    inside = [m for m in _outside_units(module) if isinstance(m, NORMS)]
+    inside: list[nn.Module] = [m for m in _outside_units(module) if isinstance(m, NORMS)]
     if found := [m for m in inside if [*m.parameters(recurse=False)]]:
         fully_shard(found, **options)
 
@@ -135,8 +136,9 @@ def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
             yield from _outside_units(child)
 
 
-def _prefetch(units: Sequence[nn.Module], config: TrainConfig) -> None:
+def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
     """Make each unit request the weights of those that compute after it before they need them."""
+    units = [module for module in modules if isinstance(module, FSDPModule)]  # all of them
     for number, unit in enumerate(units):
         if ahead := config.forward_prefetch:
             unit.set_modules_to_forward_prefetch([*units[number + 1 : number + 1 + ahead]])

@@ -53,11 +53,11 @@ def clip(
 
     The norm is float64, 0-dim; the host reads nothing.
     """
-    gradients = {n: gradient_of(p) for n, p in model.named_parameters() if p.requires_grad}
+    every = {n: gradient_of(p) for n, p in model.named_parameters() if p.requires_grad}
     if pipeline is not None:
-        pipeline.add_up_shared(gradients)
+        pipeline.add_up_shared(every)
     # Frozen and unused weights have none, as with one process.
-    gradients = {n: gradient for n, gradient in gradients.items() if gradient is not None}
+    gradients = {n: gradient for n, gradient in every.items() if gradient is not None}
     counted = gradients
     if pipeline is not None:
         counted = {n: g for n, g in gradients.items() if n not in pipeline.not_counted}
@@ -74,8 +74,9 @@ def clip(
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     """Return the gradient, laid out like the parameter: autograd leaves a DTensor's as it came."""
     gradient = parameter.grad
-    if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
-        gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
+    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+        if gradient.placements != parameter.placements:
+            gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
     return gradient
 
 
@@ -142,7 +143,9 @@ class Mesh(Single):
         shape = (config.pipeline_parallel, data // shards, shards, config.tensor_parallel)
         names = ("pipeline", "replicate", "shard", "tensor")
         self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
-        place, replica, part, slice_ = self.mesh.get_coordinate()
+        coordinate = self.mesh.get_coordinate()
+        assert coordinate is not None  # every rank is in the mesh
+        place, replica, part, slice_ = coordinate
         self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
         if self.contexts > 1:
             self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
@@ -282,11 +285,12 @@ class Mesh(Single):
         others = [keeper for keeper in keepers if keeper not in holders]
         found = None
         if rank in holders:
+            assert held is not None
             whole = full(held.detach())
             if rank in keepers or (others and rank == holders[0]):
                 found = whole.cpu().contiguous()
             del whole
-        if rank == holders[0]:
+        if found is not None and rank == holders[0]:
             for other in others:
                 dist.send(found, other)
         elif rank in others:

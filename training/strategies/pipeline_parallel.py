@@ -153,7 +153,7 @@ class Pipeline:
             mine = [parameters[name] for name in names]
             if not mine[0].requires_grad:
                 continue
-            found = [gradients[name] for name in names if gradients[name] is not None]
+            found = [one for name in names if (one := gradients[name]) is not None]
             total = found[0] if found else torch.zeros_like(mine[0])  # used by other stages only
             for other in found[1:]:
                 total += other
@@ -265,7 +265,7 @@ class Pipeline:
         made, trained = self._strategy.workload.inputs(batch), False
         beside = self._strategy.beside(batch)
         for stage, part in self.parts.items():
-            given = made
+            given: Sequence[Tensor] = made
             if stage > 0 and stage - 1 not in self.parts:
                 if learn:
                     header = self._receive(stage, [torch.empty(HEADER, dtype=torch.int64)])[0]

@@ -154,7 +154,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def connect(timeout_seconds: int, *, serve: bool = False) -> dist.Store:
+def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
     """Open a separate connection to the job's store, which torchrun's agent or rank 0 serves."""
     return dist.TCPStore(
         os.environ["MASTER_ADDR"],

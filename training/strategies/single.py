@@ -12,7 +12,8 @@ from training import optimizers
 from training.config import TrainConfig
 from training.initial.build_model import describe_costly, values
 from training.initial.fill_memory import fill
-from training.microbatches import MicroBatches, by_batch
+from training.initial.initial_values import Value
+from training.microbatches import MicroBatches, OfStages, by_batch
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
@@ -48,7 +49,11 @@ class Single:
     data_rank, data_world, scores = 0, 1, True
     reads = False
     model: nn.Module
+    forward: nn.Module
+    micro: MicroBatches | OfStages
     optimizer: torch.optim.Optimizer
+    initial: dict[str, Value] | None
+    from_base: frozenset[str]
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         self.config, self.workload, self.ranks = config, workload, ranks
@@ -139,7 +144,8 @@ class Single:
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
         """Return groups that span the data-parallel ranks, one after the other."""
-        return [dist.group.WORLD] if self.data_world > 1 else []
+        world = dist.group.WORLD
+        return [world] if world is not None and self.data_world > 1 else []
 
     @property
     def averaged(self) -> int:
@@ -171,6 +177,7 @@ class Single:
         """
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
         scale = self.factor(units)
+        assert isinstance(self.micro, MicroBatches)  # of stages there are none here
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             with nullcontext() if number == len(batches) else self.accumulating():
@@ -261,7 +268,7 @@ class Single:
         The names do not depend on the strategy; loading writes into the tensors.
         """
         parameters = self.model.named_parameters()
-        names = {parameter: self.saved_name(name) for name, parameter in parameters}
+        names: dict[Tensor, str] = {p: self.saved_name(name) for name, p in parameters}
         state = {
             f"model.{self.saved_name(name)}": tensor
             for name, tensor in self.model.state_dict().items()
@@ -310,7 +317,10 @@ class Single:
 
     def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         """Return the whole of a tensor that this rank holds; None on ranks that do not keep it."""
-        return held.detach().cpu() if self.ranks.rank in keepers else None
+        if self.ranks.rank not in keepers:
+            return None
+        assert held is not None  # each rank holds every tensor
+        return held.detach().cpu()
 
 
 # Tied names are one weight: saved once, under the first of its names in the whole model.

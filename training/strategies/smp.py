@@ -10,7 +10,7 @@ so a workload's own model goes to FSDP as it is.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -23,12 +23,15 @@ from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
 WRAPPED = "_fsdp_wrapped_module."  # FSDP's prefix in the names of a wrapped block's parameters
 
 
 class Smp(Single):
     """FSDP as extended by SMP; every rank is data-parallel."""
+
+    forward: "FullyShardedDataParallel"
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
@@ -77,8 +80,9 @@ class Smp(Single):
         from torch.distributed.checkpoint import state_dict
 
         options = self._whole()
-        model = state_dict.get_model_state_dict(self.forward, options=options)
-        optimizer = state_dict.get_optimizer_state_dict(
+        # Whole states are of tensors alone; torch's types allow more.
+        model: dict[str, Any] = state_dict.get_model_state_dict(self.forward, options=options)
+        optimizer: dict[str, Any] = state_dict.get_optimizer_state_dict(
             self.forward, self.optimizer, options=options
         )
         self._handed_out = model, optimizer
@@ -108,7 +112,7 @@ class Smp(Single):
     def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
         from torch.distributed.checkpoint import state_dict
 
-        state = state_dict.get_model_state_dict(self.forward, options=self._whole())
+        state: dict[str, Any] = state_dict.get_model_state_dict(self.forward, options=self._whole())
         for name, keepers in wanted:
             yield state[name] if self.ranks.rank in keepers else None
 

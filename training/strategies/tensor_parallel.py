@@ -35,8 +35,9 @@ def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor)
     A workload's ``loss`` gets them as they are if it declares support
     (``loss_parallel``), otherwise whole.
     """
-    parted = isinstance(outputs, DTensor)
-    found = loss(outputs.full_tensor() if parted and not _takes_parts(workload) else outputs)
+    if isinstance(outputs, DTensor) and not _takes_parts(workload):
+        outputs = outputs.full_tensor()
+    found = loss(outputs)
     return found.full_tensor() if isinstance(found, DTensor) else found
 
 

@@ -308,4 +308,5 @@ def peak_memory(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) / 1e6
     # Not getrusage: after an exec it still holds the peak of the process that forked.
     status = Path("/proc/self/status").read_text()
-    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024 / 1e6
+    [kilobytes] = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(kilobytes) * 1024 / 1e6

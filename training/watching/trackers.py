@@ -232,9 +232,9 @@ class MLflow:
 
         try:
             self._client = MlflowClient(tracking_uri=self._uri)
-            self._run = self._running() if step else None
-            if self._run is None:
-                self._run = self._new()
+            running = self._running() if step else None
+            self._run: str = running or self._new()
+            if running is None:
                 for line in history:
                     self.log(line)
             self._client.update_run(self._run, status="RUNNING")

@@ -58,11 +58,13 @@ class Watch:
         self.step: Callable[[], int] = lambda: 0
         self._attempt = Attempt.read()
         self._done, self._ending = threading.Event(), threading.Event()
-        self._store = notes() if dist.is_initialized() else None
+        self._watches = dist.is_initialized()
+        if self._watches:
+            self._store = notes()
         self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watch":
-        if self._store is not None:
+        if self._watches:
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", "null")
             self._say()
             self._thread.start()
@@ -75,7 +77,7 @@ class Watch:
         Raises:
             LostRankError: it ended because of another rank, which the message names.
         """
-        if self._store is None:
+        if not self._watches:
             return
         self._ending.set()
         try:
@@ -93,7 +95,7 @@ class Watch:
 
     def previous(self) -> str:
         """Return why the ranks were restarted; empty for the first start, or without torchrun."""
-        if self._store is None or not self._attempt.number:
+        if not self._watches or not self._attempt.number:
             return ""
         before = self._attempt.number - 1
         ends = self._read("end", before)
@@ -175,7 +177,9 @@ class Watch:
 
     def _keep_store(self) -> None:
         """Wait until every other rank has reported its end, or has been silent for some beats."""
-        begun, said, spoke = time.monotonic(), {}, {}
+        begun = time.monotonic()
+        said: dict[int, float] = {}
+        spoke: dict[int, float] = {}
         while (now := time.monotonic()) - begun < KEPT * BEAT:
             beats = self._beats()
             spoke = {r: spoke[r] if said.get(r) == at else now for r, at in beats.items()}
@@ -229,7 +233,7 @@ class Watch:
             return
         lost = LostRankError(message + self._dump())
         self._tell(lost)
-        faulthandler.dump_traceback(file=sys.__stderr__)
+        faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self._end(lost)
 
     # reports of the other ranks

@@ -68,6 +68,9 @@ class Packing(Protocol):
     """
     assets: Path | None
     """Folder with further files (a tokenizer.json, or what ``fit`` learned)."""
+    config: Any
+    """Settings that it was created with. Optional: only ``simple.Simple`` and
+    ``WorkloadSpec.base_differences`` need it."""
 
     def __init__(self, config: BaseModel, assets: Path | None) -> None: ...
 

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from training.data.manifest import Samples
     from training.scores import Block, Metrics
     from training.workloads import Packing
+    from training.workloads import Workload as Complete
 
     Batch = Mapping[str, Tensor]
+else:
+    Complete = object  # a workload lacks the optional members that it does not define
 
 
 class NoSettings(BaseModel):
@@ -50,7 +53,7 @@ class NoSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Simple:
+class Simple(Complete):
     """See ``training.workloads.Workload``; the unit is the sample."""
 
     columns: Mapping[str, Column] = {}

@@ -35,12 +35,12 @@ class Packing:
 
     def __init__(self, config: ImageConfig, assets: Path | None) -> None:
         self.config, self.assets = config, assets
-        self.identity = (config.image,)
+        self.identity: tuple[str, ...] = (config.image,)
         self.columns: Mapping[str, Column] = {
             config.image: Column("bytes", refuse=refuse),
             config.label: Column("category"),
         }
-        self.fields = {
+        self.fields: Mapping[str, Field] = {
             "image": Field(dtype="uint8", shape=None),
             "label": Field(dtype="int64"),
         }

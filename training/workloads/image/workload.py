@@ -198,7 +198,7 @@ class Workload(Simple):
         return test.folders(passage.sources)
 
 
-def columns(logits: np.ndarray, targets: np.ndarray) -> Block:
+def columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     """Return columns from logits (n, classes): −ln p(class) in nats, and whether it is
     likeliest.
     """

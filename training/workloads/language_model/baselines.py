@@ -83,6 +83,6 @@ def evaluate(
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:
     """Return samples from the dataset's front: at least one, at most ``limit`` tokens."""
-    [width] = dataset.fields["tokens"].shape
+    [width] = dataset.fields["tokens"].shape or ()
     count = min(len(dataset), max(1, limit // width))
     return dataset.read(np.arange(count))["tokens"]

@@ -118,7 +118,7 @@ def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_theta": theta, "rope_scaling": None if kind == "default" else chosen}
 
 
-def _bias(family: str, description: Mapping[str, Any]) -> str:
+def _bias(family: object, description: Mapping[str, Any]) -> str:
     if family == "qwen2":  # always has biases, of these three (transformers: modeling_qwen2.py)
         return "qkv"
     return "all" if description.get("attention_bias") else "none"

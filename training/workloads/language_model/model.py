@@ -119,8 +119,8 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.dim, rows, bias=bias != "none")
         self.out = nn.Linear(config.heads * self.head_width, config.dim, bias=bias == "all")
         if config.qk_norm:
-            self.q_norm = nn.RMSNorm(self.head_width, config.norm_eps)
-            self.k_norm = nn.RMSNorm(self.head_width, config.norm_eps)
+            self.q_norm: nn.Module = nn.RMSNorm(self.head_width, config.norm_eps)
+            self.k_norm: nn.Module = nn.RMSNorm(self.head_width, config.norm_eps)
         else:
             self.q_norm = self.k_norm = nn.Identity()
         self.sharing: Sharing | None = None  # ranks that have parts of each sequence
@@ -178,6 +178,9 @@ class Transformer(nn.Module):
     With ``documents`` nothing attends across documents, and positions restart in each.
     """
 
+    cos: Tensor
+    sin: Tensor
+
     def __init__(
         self,
         config: "LanguageModelConfig",
@@ -195,7 +198,7 @@ class Transformer(nn.Module):
         self.norm = nn.RMSNorm(config.dim, config.norm_eps)
         tied = config.tie_embeddings
         self.unembedding = None if tied else nn.Linear(config.dim, vocabulary, bias=False)
-        self.head = F.linear
+        self.head: Callable[..., Tensor] = F.linear
         cos, sin = rotary_angles(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -35,14 +35,15 @@ class Packing:
         self.config, self.assets = config, assets
         self._files: dict[str, bytes] = {}
         if config.tokenizer == "bytes":
-            self.tokenizer = ByteTokenizer()
+            self.tokenizer: ByteTokenizer | FileTokenizer = ByteTokenizer()
         else:
             path = (assets or Path()) / "tokenizer.json"
             self.tokenizer = FileTokenizer(path)
             self._files["tokenizer.json"] = path.read_bytes()
         self.width = config.context_length + 1
-        self.dtype = "uint16" if self.tokenizer.size <= 2**16 else "uint32"
-        self.fields = {"tokens": Field(dtype=self.dtype, shape=(self.width,))}
+        small = self.tokenizer.size <= 2**16
+        self.dtype: Literal["uint16", "uint32"] = "uint16" if small else "uint32"
+        fields = {"tokens": Field(dtype=self.dtype, shape=(self.width,))}
         self.completions = config.records == "completions"
         self.info: dict[str, Any] = {
             "tokenizer": config.tokenizer,
@@ -52,10 +53,11 @@ class Packing:
 
         if self.completions:
             self.columns, self.identity = completions.COLUMNS, tuple(completions.COLUMNS)
-            self.fields[completions.COUNTED] = Field(dtype="uint8", shape=(config.context_length,))
+            fields[completions.COUNTED] = Field(dtype="uint8", shape=(config.context_length,))
             self.info["records"] = config.records
             if config.attend == "document":  # samples hold several records
                 self.info["attend"] = config.attend
+        self.fields: Mapping[str, Field] = fields
 
     def files(self) -> Mapping[str, bytes]:
         """Return tokenizer.json, if there is one."""

@@ -61,6 +61,7 @@ def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
     if model.last and stream != whole:
         parallelize_module(model, mesh, {"norm": SequenceParallel()})
     for block in model.blocks.values():
+        assert isinstance(block, Block)
         _split_block(block, mesh, stream)
     model.head = vocabulary_parallel(stream)
 
@@ -95,17 +96,19 @@ def _before_gathering(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]
     return (narrowed(inputs[0]),)
 
 
-def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], DTensor]:
+def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], Tensor]:
     """Return a head whose logits (batch, t, vocabulary) stay sharded over the vocabulary.
 
     ``stream`` is the placement of the head's input.
     """
 
-    def head(x: Tensor, weight: DTensor) -> DTensor:
+    def head(x: Tensor, weight: DTensor) -> Tensor:
         mesh = weight.device_mesh
         if not isinstance(x, DTensor):
             x = DTensor.from_local(x, mesh, [stream], run_check=False)
-        return narrowed(x).redistribute(placements=[Replicate()]) @ weight.T
+        narrow = narrowed(x)
+        assert isinstance(narrow, DTensor)  # as x is
+        return narrow.redistribute(placements=[Replicate()]) @ weight.T
 
     return head
 
@@ -121,6 +124,7 @@ def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModel
     sharing = Sharing.over(mesh, config.context_length)
     model.sharing = sharing
     for block in model.blocks.values():
+        assert isinstance(block, Block)
         block.attention.sharing = sharing
     return sharing.mine
 

@@ -184,7 +184,7 @@ class _Cutter:
         return np.frombuffer(b"".join(names), "<i8")[kept], sums[:-1][kept]
 
     def _take(self, tokens: np.ndarray) -> None:
-        self._digest.update(tokens)
+        self._digest.update(tokens.data)
         self._length += len(tokens)
 
 

@@ -117,8 +117,9 @@ class Workload:
         return list(model.blocks.values()) if isinstance(model, Transformer) else []
 
     def embeddings(self, model: nn.Module) -> Sequence[nn.Module]:
-        untied = isinstance(model, Transformer) and not self.config.tie_embeddings
-        return [model.embedding] if untied and model.first else []
+        if self.config.tie_embeddings or not isinstance(model, Transformer) or not model.first:
+            return []
+        return [model.embedding]
 
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel  # takes 0.7 s: only if needed
@@ -140,7 +141,7 @@ class Workload:
 
         return parallel.stage(self._own(model, "stage", "pipeline_parallel"), index, count)
 
-    def _own(self, model: nn.Module, method: str, setting: str = "") -> nn.Module:
+    def _own(self, model: nn.Module, method: str, setting: str = "") -> Transformer:
         """Return the shipped model, which is all that this room can split.
 
         Raises:

@@ -62,7 +62,9 @@ class Values:
     hashes: dict[str | None, int] = field(default_factory=dict)
     """Value → its hash in the samples."""
 
-    def add(self, values: Iterable[str | None], hashes: Iterable[int], counts: Iterable[int]):
+    def add(
+        self, values: Iterable[str | None], hashes: Iterable[int], counts: Iterable[int]
+    ) -> None:
         for value, code, count in zip(values, hashes, counts, strict=True):
             self.counts[value] = self.counts.get(value, 0) + count
             self.hashes[value] = code

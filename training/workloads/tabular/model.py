@@ -22,6 +22,9 @@ def inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
 class Encoder(nn.Module):
     """Turns stored samples into ids of category values, and normalised numbers."""
 
+    means: Tensor
+    scales: Tensor
+
     def __init__(self, features: Features, clip: float) -> None:
         super().__init__()
         self.clip = clip
@@ -59,6 +62,8 @@ class Encoder(nn.Module):
 
 class Classifier(nn.Module):
     """Maps categories (n, categories) int64 and numbers (n, numbers) float32 to logits (n,)."""
+
+    starts: Tensor
 
     def __init__(self, config: TabularConfig, features: Features) -> None:
         super().__init__()

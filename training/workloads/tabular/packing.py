@@ -31,25 +31,26 @@ class Packing:
     unless the recipe names the columns that decide (``shard.unique``).
     """
 
-    identity = ()
+    identity: tuple[str, ...] = ()
 
     def __init__(self, config: TabularConfig, assets: Path | None) -> None:
         self.config, self.assets = config, assets
-        self.columns: dict[str, Column] = {
+        columns = {
             **{name: Column("category", required=False) for name in config.categories},
             **{name: Column("number", required=False, limit=TOO_LARGE) for name in config.numbers},
             config.label: Column("number"),
         }
         if config.group is not None:  # may be a category, too
-            self.columns[config.group] = Column("category")
+            columns[config.group] = Column("category")
+        self.columns: Mapping[str, Column] = columns
         fields = {
             "categories": Field(dtype="int64", shape=(len(config.categories),)),
             "numbers": Field(dtype="float32", shape=(len(config.numbers),)),
             "label": Field(dtype="uint8"),
         }
-        self.fields = {name: field for name, field in fields.items() if field.shape != (0,)}
         if config.group is not None:
-            self.fields["group"] = Field(dtype="int64")
+            fields["group"] = Field(dtype="int64")
+        self.fields: Mapping[str, Field] = {n: f for n, f in fields.items() if f.shape != (0,)}
         self._codes = Codes()
         self._groups = Codes(places) if config.group_ordered else self._codes
         self.info: dict[str, Any] = {
@@ -120,7 +121,7 @@ class RowPacker:
 
     def flush(self) -> Samples:
         """Return no samples."""
-        return {name: np.empty((0, *f.shape), f.dtype) for name, f in self._fields.items()}
+        return {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in self._fields.items()}
 
     def statistics(self) -> dict[str, Any]:
         """Return each number's count, mean and M2; each category's values, hashes and counts."""

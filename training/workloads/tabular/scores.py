@@ -12,7 +12,7 @@ _HALF = (np.float32(0.5).view(np.uint32) >> np.uint32(_SHIFT)).item()
 WAITING = 1 << 18  # rows that are counted at once
 
 
-def columns(logits: np.ndarray, labels: np.ndarray) -> Block:
+def columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """Return the columns for a model's logits, all of the shape (rows,).
 
     log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: at p = 0.5.

@@ -55,6 +55,8 @@ EVALUATION_BATCH = 8192  # samples
 class Workload(Simple):
     """See ``training.workloads.Workload``; the unit is the row."""
 
+    packing: Packing
+
     def __init__(self, packing: Packing) -> None:
         super().__init__(packing)
         path = packing.assets / FILE if packing.assets else None
@@ -122,7 +124,7 @@ class Workload(Simple):
 
     def _rows(
         self, dataset: Dataset, by_input: Sequence[str] = (), share: Share | None = None
-    ) -> Iterator[tuple[Samples, Block]]:
+    ) -> Iterator[tuple[Samples, dict[str, np.ndarray]]]:
         """Yield (samples, their ``example`` and ``group``); a row without group is its own.
 
         ``by_input``: slices whose value is the row's input.
@@ -139,9 +141,9 @@ class Workload(Simple):
         """Return a function from samples to the values of a category column as strings."""
         index, known = self.config.categories.index(column), self.features.categories[column]
         hashes = np.array([*known.hashes, MISSING], np.int64)
-        words = ["missing" if value is None else value for value in known.values]
+        values = ["missing" if value is None else value for value in known.values]
         order = np.argsort(hashes, kind="stable")
-        hashes, words = hashes[order], np.array([*words, "missing"], object)[order]
+        hashes, words = hashes[order], np.array([*values, "missing"], object)[order]
 
         def names(samples: Samples) -> np.ndarray:
             found = samples["categories"][:, index]
