@@ -1,4 +1,6 @@
-"""A canary with a bad model, and one with a good one: python -m benchmarks.canary [--json FILE]
+"""A canary with a bad model, and one with a good one.
+
+python -m benchmarks.canary [--json FILE]
 
 An endpoint of the embedded AWS serves a model while clients ask without a pause. UpdateEndpoint
 first puts a model beside it that answers every request with an error, as a canary with an alarm:

@@ -1,4 +1,6 @@
-"""Upsert one commit from many fresh clones: python -m benchmarks.clones [--clones 10] [--json FILE]
+"""Upsert one commit from many fresh clones.
+
+python -m benchmarks.clones [--clones 10] [--json FILE]
 
 Each clone has another path, HOME, hash seed, time zone and file mode, and comes at another time;
 all of them upsert to one AWS. One definition is demanded, byte for byte: the first clone creates
@@ -55,10 +57,12 @@ def main(
 ) -> None:
     """Exit status 1 unless all definitions are one and only the steps concerned change."""
     console = Console(width=None if sys.stdout.isatty() else 120)
-    with tempfile.TemporaryDirectory(prefix="clones-") as folder:
-        with serve(state=Path(folder) / "aws") as endpoint:
-            upserts = [upsert(Path(folder), number, endpoint) for number in range(clones)]
-            changed = {file: carriers(Path(folder) / "clone-0", file) for file in CHANGES}
+    with (
+        tempfile.TemporaryDirectory(prefix="clones-") as folder,
+        serve(state=Path(folder) / "aws") as endpoint,
+    ):
+        upserts = [upsert(Path(folder), number, endpoint) for number in range(clones)]
+        changed = {file: carriers(Path(folder) / "clone-0", file) for file in CHANGES}
     good = one_definition(upserts) and changed == CHANGES
     _print(console, upserts, changed)
     if json:

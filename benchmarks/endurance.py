@@ -1,4 +1,6 @@
-"""A thousand executions on one emulator: python -m benchmarks.endurance [--json FILE]
+"""A thousand executions on one emulator.
+
+python -m benchmarks.endurance [--json FILE]
 
 An execution is two processing jobs, one after the other, and a registered package: the smallest
 that a pipeline of this project does. Between the stages nothing runs, and the emulator's process

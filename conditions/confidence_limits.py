@@ -184,7 +184,7 @@ def bend(tail: float, effective: float) -> float:
 def tails(*samples: Floats) -> tuple[float, float]:
     """Return the lengths of the tails below and above: the largest τ₃ to either side, or 0."""
     found = [l_skewness(sample) for sample in samples]
-    return max(0.0, -min(found)), max(0.0, max(found))
+    return max(0.0, -min(found)), max(0.0, *found)
 
 
 def l_skewness(values: Floats) -> float:

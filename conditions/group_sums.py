@@ -75,7 +75,7 @@ class Reliability:
             (self.predicted, probability),
             (self.positive, label),
         ):
-            sums += np.bincount(cells, weights, sums.size).reshape(sums.shape)
+            sums[...] += np.bincount(cells, weights, sums.size).reshape(sums.shape)
 
     def error(self, confidence: float) -> tuple[float, float]:
         """Return the expected calibration error, and its one-sided upper limit."""

@@ -208,7 +208,7 @@ def _limits(
             side.append(without_ties)
     if error < np.inf:
         for side, found in zip(sides, sized(residual, weight, effective), strict=True):
-            side += [found] if found else []
+            side.extend([found] if found else ())
     below, above = ((*side, *_waves(moved, error, in_order)) for side in sides)
     return below, above
 

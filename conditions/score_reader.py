@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as parquet
+from pyarrow import parquet
 
 from conditions.gate_check import Direction
 from conditions.group_sums import Batch, GroupSums, Wanted, in_order

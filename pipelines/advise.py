@@ -1,6 +1,6 @@
-"""Advise machines and a layout for a recipe's training, and write the recipe that adopts them.
+r"""Advise machines and a layout for a recipe's training, and write the recipe that adopts them.
 
-python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \\
+python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \
     --max-nodes 16 --deadline 10d [--apply recipes/advised.yaml]
 python -m pipelines.advise --calibrate EXECUTION|all     # learn from the times of past trainings
 python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model

@@ -1,6 +1,6 @@
-"""Export the train step as a Kubernetes manifest, checked offline against its kind's schema.
+r"""Export the train step as a Kubernetes manifest, checked offline against its kind's schema.
 
-python -m pipelines.export --recipe recipes/prod.yaml --to trainjob --claim fsx --efa 4 \\
+python -m pipelines.export --recipe recipes/prod.yaml --to trainjob --claim fsx --efa 4 \
     --channel train=s3://bucket/…/shard/train --channel validation=s3://bucket/…/shard/validation
 python -m pipelines.export --recipe R --to hyperpod --claim fsx … --out job.yaml
 """

@@ -1,9 +1,9 @@
-"""Least-privilege policies, derived from a definition; and what a given policy lacks or exceeds.
+r"""Least-privilege policies, derived from a definition; and what a given policy lacks or exceeds.
 
 python -m pipelines.permissions --recipe recipes/prod.yaml --role job
 python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml
 python -m pipelines.permissions --recipe recipes/prod.yaml --check infra/roles.yaml
-python -m pipelines.permissions --definition pipeline.json --name demo --region us-east-1 \\
+python -m pipelines.permissions --definition pipeline.json --name demo --region us-east-1 \
     --pipeline-role arn:aws:iam::111122223333:role/demo --role pipeline
 """
 

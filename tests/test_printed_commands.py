@@ -47,7 +47,8 @@ def refused(words: list[str]) -> str | None:
     match words[: words.index(">")] if ">" in words else words:
         case ["make", *rest]:
             options = ("-n", "-o", ".venv/run", "-o", ".venv/installed")
-            done = subprocess.run(["make", *options, *rest], cwd=CHECKOUT, capture_output=True)
+            command = ["make", *options, *rest]
+            done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, check=False)
             return done.stderr.decode() or None
         case ["source", path]:
             made = f"-m venv {path.removesuffix('/bin/activate')}\n"

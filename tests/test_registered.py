@@ -315,9 +315,9 @@ def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered)
 
 
 def test_a_package_that_does_not_verify_is_not_approved(registered):
-    with metadata_set(loss="0.1")(registered):
-        with pytest.raises(GateError, match="not approved: metrics does not match its record"):
-            approve(registered.arn)
+    message = "not approved: metrics does not match its record"
+    with metadata_set(loss="0.1")(registered), pytest.raises(GateError, match=message):
+        approve(registered.arn)
     assert registered.package["ModelApprovalStatus"] == "PendingManualApproval"
 
 

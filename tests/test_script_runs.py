@@ -58,7 +58,7 @@ def client(emulator):
         test = "".join(lines).encode()
         s3.put_object(Bucket=BUCKET, Key="data/test/test.csv", Body=test)
         s3.put_object(Bucket=BUCKET, Key="data/train/a.csv", Body=b"1,1\n")
-        yield lambda service: boto3.client(service)
+        yield boto3.client
 
 
 @pytest.fixture(scope="module")

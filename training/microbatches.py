@@ -221,10 +221,12 @@ class Buffers:
         parts = iter(() if flat is None else flat.split([tensor.numel() for tensor in means]))
         for kept, made in zip(self._kept, self._made, strict=True):
             if kept.is_floating_point():
-                made = (next(parts) / (self._count * world)).view_as(kept).to(kept.dtype)
-            for group in groups if not kept.is_floating_point() else ():
-                dist.broadcast(made, dist.get_global_rank(group, 0), group=group)
-            kept.copy_(torch.where(finite, made, kept))
+                new = (next(parts) / (self._count * world)).view_as(kept).to(kept.dtype)
+            else:
+                new = made
+                for group in groups:
+                    dist.broadcast(new, dist.get_global_rank(group, 0), group=group)
+            kept.copy_(torch.where(finite, new, kept))
 
     @torch.no_grad()
     def _take(self) -> None:
@@ -238,7 +240,7 @@ class Buffers:
             return
         for total, tensor in zip(self._made, now, strict=True):
             if total.is_floating_point():
-                total += tensor
+                total.add_(tensor)
 
 
 class Again:

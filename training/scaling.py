@@ -224,6 +224,7 @@ def measured(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        check=False,
     )
     if done.returncode:
         failure = root / "output/failure"

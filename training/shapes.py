@@ -1,6 +1,6 @@
-"""The shapes that memory and time estimates need: JSON for ``trainyard advise --shapes``.
+r"""The shapes that memory and time estimates need: JSON for ``trainyard advise --shapes``.
 
-python -m training.shapes --workload my_package.my_workload --workload-config '{…}' \\
+python -m training.shapes --workload my_package.my_workload --workload-config '{…}' \
     [--data train/] [--samples 8] > shapes.json
 
 The model is traced without numbers, on one rank and on two that share its products, under each

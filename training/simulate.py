@@ -1,6 +1,6 @@
-"""Computes how much memory a training takes on GPUs that are not here.
+r"""Computes how much memory a training takes on GPUs that are not here.
 
-python -m training.simulate --world 64 --workload-config '{"layers": 32, …}' --set strategy=fsdp \\
+python -m training.simulate --world 64 --workload-config '{"layers": 32, …}' --set strategy=fsdp \
     --set micro_batch=1 [--plot memory.png] [--json]
 
 Runs two steps of the strategy's own code on tensors without contents, in a process group of the

@@ -1,7 +1,7 @@
-"""Regular expressions of MetricDefinitions, from untrusted sources: each gets a time limit.
+r"""Regular expressions of MetricDefinitions, from untrusted sources: each gets a time limit.
 
 ``re`` has no time limit: one expression such as ``(a|aa)+$`` over one line blocks the reader of the
-log for ever. ``regex`` has one, accepts what ``re`` does and of AWS's dialect also ``\\p{L}`` and
+log for ever. ``regex`` has one, accepts what ``re`` does and of AWS's dialect also ``\p{L}`` and
 ``(?<name>…)``, and reads ``.*loss=(…).*`` over a long line without going through it at each place.
 """
 

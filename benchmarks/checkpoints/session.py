@@ -122,7 +122,10 @@ def _done(act: Act, ranks: Any) -> dict[str, Any]:
 
 def _save(contender: Any, step: int, tensors: Any) -> dict[str, float]:
     waits: list = []
-    return measured(lambda: waits.append(contender.save(step, tensors)), lambda: waits[0]())
+    return measured(
+        lambda: waits.append(contender.save(step, tensors)),
+        lambda: waits[0](),  # noqa: PLW0108 - it is there only after the first
+    )
 
 
 def _metadata(folder: Path) -> int:

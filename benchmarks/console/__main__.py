@@ -1,4 +1,6 @@
-"""Measure the console: python -m benchmarks.console [--json FILE] [--only listing,following,…]
+"""Measure the console.
+
+python -m benchmarks.console [--json FILE] [--only listing,following,…]
 
 Emulator and console run in processes of their own, as people start them; what is asked for comes
 over HTTP.

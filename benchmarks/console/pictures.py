@@ -1,4 +1,6 @@
-"""Make the pictures of the console in our documents: python -m benchmarks.console.pictures
+"""Make the pictures of the console in our documents.
+
+python -m benchmarks.console.pictures
 
 The main job on the laptop's recipe really runs, twice with other parameters and then as it is;
 the pictures are of the list of these runs, and of the last one while it trains.
@@ -41,24 +43,26 @@ def main(
     scratch: Annotated[Path | None, typer.Option(help="Work there, and leave it.")] = None,
 ) -> None:
     """Write console_runs.png and console_run.png."""
-    with tempfile.TemporaryDirectory(prefix="benchmarks-pictures-") as temporary:
-        with emulator(scratch or Path(temporary)) as (_, env):
-            _pipeline(env, "corpus")
-            _pipeline(env, "upsert")
-            for given in EARLIER:
-                named = [f"--parameter={name}={value}" for name, value in given.items()]
-                _pipeline(env, "start", *named, "--wait", may_fail=True)
-            with _running(env), console(env) as (_, visitor), _browser() as page:
-                page.goto(visitor.address)
-                page.locator("td.Executing").first.wait_for()
-                page.locator("tbody a.name").first.click()
-                page.locator("#node-Train .Executing").first.wait_for(timeout=PATIENCE * 1000)
-                page.wait_for_timeout(TRAINS * 1000)
-                _save(page, folder / "console_run.png")
-                page.goto(f"{visitor.root}/runs")
-                page.locator("td.Executing").first.wait_for()
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmarks-pictures-") as temporary,
+        emulator(scratch or Path(temporary)) as (_, env),
+    ):
+        _pipeline(env, "corpus")
+        _pipeline(env, "upsert")
+        for given in EARLIER:
+            named = [f"--parameter={name}={value}" for name, value in given.items()]
+            _pipeline(env, "start", *named, "--wait", may_fail=True)
+        with _running(env), console(env) as (_, visitor), _browser() as page:
+            page.goto(visitor.address)
+            page.locator("td.Executing").first.wait_for()
+            page.locator("tbody a.name").first.click()
+            page.locator("#node-Train .Executing").first.wait_for(timeout=PATIENCE * 1000)
+            page.wait_for_timeout(TRAINS * 1000)
+            _save(page, folder / "console_run.png")
+            page.goto(f"{visitor.root}/runs")
+            page.locator("td.Executing").first.wait_for()
 
-                _save(page, folder / "console_runs.png")
+            _save(page, folder / "console_runs.png")
 
 
 def _pipeline(env: Mapping[str, str], verb: str, *more: str, may_fail: bool = False) -> None:

@@ -1,4 +1,7 @@
-"""Does the gate keep its word? python -m benchmarks.gate [--json FILE] [--plot FILE] [--pairs N]"""
+"""Does the gate keep its word?
+
+python -m benchmarks.gate [--json FILE] [--plot FILE] [--pairs N]
+"""
 
 import sys
 from collections.abc import Callable

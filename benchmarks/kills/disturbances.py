@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -31,10 +32,8 @@ def kill_all(job: Job, moment: "Moment") -> str:
     """SIGKILL of the job and its workers at once, as when a container is stopped."""
     process = job.start()
     moment.wait(job, process)
-    try:
+    with suppress(ProcessLookupError):  # it had ended before the moment came
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # it had ended before the moment came
-        pass
     process.wait(TIMEOUT)
     return ""
 
@@ -61,10 +60,8 @@ def kill_worker(job: Job, moment: "Moment") -> str:
     if not found:  # before the first, or after the last of them
         return kill_running(process)
     victim = moment.source.choice(found)
-    try:
+    with suppress(psutil.NoSuchProcess):
         victim.kill()
-    except psutil.NoSuchProcess:
-        pass
     status = process.wait(TIMEOUT)
     said = "a worker process died" in job.log()
     # A worker that had nothing left to do may die unnoticed.
@@ -137,10 +134,8 @@ class Moment:
     def wait(self, job: Job, process: subprocess.Popen) -> None:
         """Until the moment has come, or the job has ended before it."""
         if self.source.random() < 0.4:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(self.source.uniform(0, self._seconds))
-            except subprocess.TimeoutExpired:
-                pass
             return
         there = len(job.files())
         first = max(there, self._files - 10) if self.source.random() < 0.25 else there

@@ -1,4 +1,6 @@
-"""Run moto's own tests against the emulator: python -m benchmarks.moto_tests CHECKOUT [--service S]
+"""Run moto's own tests against the emulator.
+
+python -m benchmarks.moto_tests CHECKOUT [--service S]
 
 CHECKOUT is a checkout of github.com/getmoto/moto, best at the tag of the moto that is installed;
 its tests need freezegun, too. Each test has a fresh emulator over HTTP in the place of mock_aws. A

@@ -1,4 +1,6 @@
-"""Measure how fast one knows: python -m benchmarks.plan [--json FILE] [--rounds N]
+"""Measure how fast one knows.
+
+python -m benchmarks.plan [--json FILE] [--rounds N]
 
 In each round every command runs once, in a process of its own, and who begins changes. A figure is
 the processor time of the whole process, beginning to end, over that of a process that imports the
@@ -46,9 +48,11 @@ def main(
 ) -> None:
     """Compare validate and plan with the import of the SDK; exit 1 when one is too slow."""
     console = Console(width=None if sys.stdout.isatty() else 120)
-    with tempfile.TemporaryDirectory(prefix="benchmarks-plan-") as folder:
-        with emulator(Path(folder)) as environment:
-            section = measure(commands(Path(folder)), environment, rounds, console)
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmarks-plan-") as folder,
+        emulator(Path(folder)) as environment,
+    ):
+        section = measure(commands(Path(folder)), environment, rounds, console)
     show(section, console)
     show_targets(section.targets, console)
     if json:

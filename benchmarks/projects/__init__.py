@@ -1,1 +1,4 @@
-"""Projects that others wrote, to a registered package: python -m benchmarks.projects"""
+"""Projects that others wrote, to a registered package.
+
+python -m benchmarks.projects
+"""

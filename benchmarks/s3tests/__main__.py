@@ -1,4 +1,6 @@
-"""Run Ceph's S3 tests against the emulator: python -m benchmarks.s3tests CHECKOUT
+"""Run Ceph's S3 tests against the emulator.
+
+python -m benchmarks.s3tests CHECKOUT
 
 CHECKOUT is a checkout of github.com/ceph/s3-tests. Its tests run in an environment of their own,
 against a fresh emulator. Those of the core groups are chosen by the rule of ``choose``; a test is

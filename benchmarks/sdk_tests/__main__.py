@@ -1,4 +1,6 @@
-"""Run AWS's own tests of its SDK: python -m benchmarks.sdk_tests CHECKOUT [--only PATTERN]
+"""Run AWS's own tests of its SDK.
+
+python -m benchmarks.sdk_tests CHECKOUT [--only PATTERN]
 
 CHECKOUT is a checkout of github.com/aws/sagemaker-python-sdk, at a tag 2.257.x or of version 3. Its
 tests of pipelines, and of version 3 its notebooks, run as they are, but for what

@@ -1,4 +1,6 @@
-"""One test against a fresh emulator: python -m benchmarks.sdk_tests.trial SPECIFICATION.json
+"""One test against a fresh emulator.
+
+python -m benchmarks.sdk_tests.trial SPECIFICATION.json
 
 In a process of its own, because moto's part of an emulator belongs to the process. Writes what
 came to the file that the specification names.
@@ -40,14 +42,14 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
     folder = Path(specification["folder"])
     os.environ["TRAINYARD_EMULATOR_IMAGES"] = IMAGES
     begun = time.monotonic()
-    with serve(folder / "aws", python=Path(specification["python"])) as endpoint:
-        with applied(endpoint.env):
-            _prepare(specification)
-            watch = Watch(endpoint)
-            with _idle(watch, folder / "idle"):
-                status, output = _test(specification, endpoint, folder)
-                _settle(watch)
-            evidence = watch.collect()
+    python = Path(specification["python"])
+    with serve(folder / "aws", python=python) as endpoint, applied(endpoint.env):
+        _prepare(specification)
+        watch = Watch(endpoint)
+        with _idle(watch, folder / "idle"):
+            status, output = _test(specification, endpoint, folder)
+            _settle(watch)
+        evidence = watch.collect()
     return {
         "test": specification["test"],
         "passed": status == 0,

@@ -1,4 +1,7 @@
-"""Measure the data path: python -m benchmarks.shards [--json FILE] [--only read,…] [--quick]"""
+"""Measure the data path.
+
+python -m benchmarks.shards [--json FILE] [--only read,…] [--quick]
+"""
 
 import dataclasses
 import sys

@@ -113,8 +113,7 @@ def _schema() -> Any:
 
 
 def _batches(path: str) -> Any:
-    import pyarrow.csv as csv
-    import pyarrow.parquet as parquet
+    from pyarrow import csv, parquet
 
     schema = _schema()
     if path.endswith(".csv"):

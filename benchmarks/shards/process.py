@@ -28,7 +28,7 @@ class Process:
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [entry.python, "-m", "benchmarks.shards.worker", entry.module],
             stdin=subprocess.PIPE,

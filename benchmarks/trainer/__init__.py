@@ -1,1 +1,4 @@
-"""Others' loops on our shards: losses, interruptions, cost: python -m benchmarks.trainer"""
+"""Others' loops on our shards: losses, interruptions, cost.
+
+python -m benchmarks.trainer
+"""

@@ -1,1 +1,4 @@
-"""The training loop beside a hand-written one and the frameworks: python -m benchmarks.training"""
+"""The training loop beside a hand-written one and the frameworks.
+
+python -m benchmarks.training
+"""

@@ -1,4 +1,7 @@
-"""Measure the training loop: python -m benchmarks.training [--json FILE] [--quick]"""
+"""Measure the training loop.
+
+python -m benchmarks.training [--json FILE] [--quick]
+"""
 
 import sys
 import tempfile

@@ -37,7 +37,7 @@ def prepare(setting: Setting, folder: Path) -> Setting:
 def _rates(setting: Setting) -> tuple[float, ...]:
     from training.optimizers import learning_rate
 
-    assert WARMUP < setting.steps, f"more than {WARMUP} steps, please: the first ones warm up"
+    assert setting.steps > WARMUP, f"more than {WARMUP} steps, please: the first ones warm up"
     config = TrainConfig(**hyperparameters(setting, 1))
     assert config.learning_rate == PEAK
     return tuple(learning_rate(config, step) for step in range(setting.steps))

@@ -1,4 +1,6 @@
-"""The hyperparameter search where the optimum is known: python -m benchmarks.tuning
+"""The hyperparameter search where the optimum is known.
+
+python -m benchmarks.tuning
 
 The strategies alone on 12 tables against optuna alone; what Hyperband and early stopping spare on
 made-up curves; with --jobs three tunings of 20 trials as real jobs. Regret is 0 at a table's

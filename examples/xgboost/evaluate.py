@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as parquet
 import xgboost as xgb
+from pyarrow import parquet
 from shards import Features, Split
 
 

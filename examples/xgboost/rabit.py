@@ -44,7 +44,8 @@ Told = dict[str, str | int]
 
 
 def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, Told]:
-    key = f"rabit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"  # the store outlives a restart
+    # The store outlives a restart.
+    key = f"rabit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     tracker = None
     if rank == 0:
         tracker = _started(world, socket.gethostbyname(os.environ["MASTER_ADDR"]), 0)

@@ -79,8 +79,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
     for name, value in above.items():
         there = merged.get(name)
         if isinstance(there, dict) and isinstance(value, dict):
-            value = _over(there, value)
-        merged[name] = value
+            merged[name] = _over(there, value)
+        else:
+            merged[name] = value
     return merged
 
 

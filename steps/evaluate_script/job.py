@@ -1,6 +1,6 @@
-"""Score the trained model and the champion by a script of the user's own.
+r"""Score the trained model and the champion by a script of the user's own.
 
-python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \\
+python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \
     --channels test [--champion ARN] [--slices NAME …] [--arguments JSON …] [--leaks examples …]
 
 The script runs once for each model (``steps.evaluate_script.script_process``), and the rows

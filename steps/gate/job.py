@@ -1,7 +1,7 @@
-"""Turn the evaluation into a verdict; a rejection is a result, so it exits with 0 too.
+r"""Turn the evaluation into a verdict; a rejection is a result, so it exits with 0 too.
 
-python steps/gate/job.py --primary_metric bits_per_byte --direction lower \\
-    --threshold max_bits_per_byte 2.6 [--below_baseline bigram --baseline_margin 0.1] \\
+python steps/gate/job.py --primary_metric bits_per_byte --direction lower \
+    --threshold max_bits_per_byte 2.6 [--below_baseline bigram --baseline_margin 0.1] \
     [--non_inferiority bits_per_byte lower 0.01 --champion arn:aws:sagemaker:…] [...]
 
 Every demand is an argument, and all evidence is in the inputs ``evaluation`` and ``scores``.

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -238,10 +238,8 @@ class _Worker:
     def give(self, task: Task | None) -> None:
         """Send a task, or None to say that there are no more."""
         self.task = task
-        try:
+        with suppress(OSError):  # it is dead: reading from the pipe will say so
             self.pipe.send(task)
-        except OSError:
-            pass  # it is dead: reading from the pipe will say so
 
     def hear(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
         """Handle one message: progress; a task done, after which the worker gets the next of those

@@ -1,6 +1,6 @@
-"""Train on the shards; started by torchrun or mpirun, once per rank.
+r"""Train on the shards; started by torchrun or mpirun, once per rank.
 
-torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \\
+torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \
     --max_steps 300 --global_batch 32 --micro_batch 8 --learning_rate 0.003
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as parquet
+from pyarrow import parquet
 
 CHAMPION = "arn:aws:sagemaker:us-east-1:123456789012:model-package/demo/7"
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as parquet
 import pytest
+from pyarrow import parquet
 
 from tests.conftest import CHECKOUT, clean_environment
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table

@@ -43,6 +43,7 @@ def mpirun(root: Path, **settings) -> str:
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        check=False,
         text=True,
         timeout=120,
     )

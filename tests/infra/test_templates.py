@@ -201,7 +201,7 @@ def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_
     arn = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:"
     reads = {"Test": ["Source"], "Plan": ["Source"], "Upsert": ["Source", "Plan"]}
     policies = {"Test": [], "Plan": ["PlanPolicy"], "Upsert": ["CiPolicy"]}
-    for stage in reads:
+    for stage, inputs in reads.items():
         project = projects[f"{stage}Project"]
         assert project["ServiceRole"] == {"Fn::GetAtt": [f"{stage}Role", "Arn"]}
         role = roles[f"{stage}Role"]
@@ -221,7 +221,7 @@ def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_
             "kms:Decrypt", "codeconnections:UseConnection",
         }  # fmt: skip
         assert may["logs:PutLogEvents"] == [f"{arn}${{{stage}Logs}}:log-stream:*"]
-        below = [f"${{StageBucket.Arn}}/*/{name}/*" for name in reads[stage]]
+        below = [f"${{StageBucket.Arn}}/*/{name}/*" for name in inputs]
         assert may["s3:GetObject"] == below
         if written:
             assert may["s3:PutObject"] == ["${StageBucket.Arn}/*/Plan/*"]

@@ -277,7 +277,7 @@ def test_a_step_cache_key_does_not_hold_the_execution():
 def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monkeypatch):
     import shutil
 
-    import pipelines.definition as definition
+    from pipelines import definition
 
     copy = tmp_path / "checkout"
     shutil.copytree(definition.CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))

@@ -163,7 +163,7 @@ def test_a_lock_is_one_persons_until_its_time_is_up(aws):
 
 
 def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
-    """botocore tries again, and S3 refuses, since the first attempt had created the object."""
+    """S3 refuses botocore's second attempt, since the first one had created the object."""
     s3, _ = aws
     mine = upsert_lock.Lock(s3, PLACE, NAME, 60)
     mine.take()

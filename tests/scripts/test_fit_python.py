@@ -21,7 +21,8 @@ def chosen(folder: Path, pythons: dict[str, str], *named: str) -> subprocess.Com
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
     command = ["/bin/sh", SCRIPT, *named]
-    return subprocess.run(command, env={"PATH": str(folder)}, capture_output=True, text=True)
+    environment = {"PATH": str(folder)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,8 @@ def test_where_none_is_fit_it_says_how_to_get_one(tmp_path: Path, pythons, named
 
 
 def test_this_python_is_fit_and_the_least_version_is_the_project_s():
-    done = subprocess.run(["/bin/sh", SCRIPT, sys.executable], capture_output=True, text=True)
+    command = ["/bin/sh", SCRIPT, sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == sys.executable
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     [least] = re.findall(r"version_info < \((\d+), (\d+)\)", SCRIPT.read_text())

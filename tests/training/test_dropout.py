@@ -15,7 +15,7 @@ from training.dropout import Dropout, name_places, sample_keys
 
 
 def kept(first: int, count: int, *, p=0.5, seed=0, width=64, module=None) -> torch.Tensor:
-    """Return boolean (count, width): elements kept of the samples at positions ``first`` …"""
+    """Return boolean (count, width): elements kept of the samples from position ``first`` on."""
     module = module or Dropout(p)
     module.samples = sample_keys(seed, first, count)
     return module(torch.ones(count, width)) != 0

@@ -35,7 +35,7 @@ READERS = {
     "clipping that complains": lambda x: torch.nn.utils.clip_grad_norm_(
         [parameter_of(x)], 1.0, error_if_nonfinite=True
     ),
-    "in the backward pass": lambda x: read_in_backward(x),
+    "in the backward pass": lambda x: read_in_backward(x),  # noqa: PLW0108 - defined below
 }
 OTHERS = {
     "sums": lambda x: (x * 2).sum().sqrt(),

@@ -151,8 +151,9 @@ def test_settings_that_exclude_each_other(fields, expected):
 
 
 def test_the_worked_example_of_the_sagemaker_documentation():
-    """ "SageMaker's Distributed Model Parallel", Introduction: 2-way data × 4-way model parallel on
-    8 GPUs, a global batch of 64 images, 640 in the dataset; and 5,000 samples in batches of 500.
+    """From "SageMaker's Distributed Model Parallel", Introduction: 2-way data × 4-way model
+    parallel on 8 GPUs, a global batch of 64 images, 640 in the dataset; and 5,000 samples in
+    batches of 500.
     """
     config = from_arguments(pipeline_parallel="4", global_batch="64", micro_batch="8")
     replicas = config.data_parallel(world=8)

@@ -64,9 +64,9 @@ def log(aws: Cloud, job: str) -> str:
 def rank_of(aws: Cloud, job: str, rank: int) -> psutil.Process:
     for process in aws.family(job, 2):
         words = process.cmdline()
-        if "-u" in words and any(word.endswith("steps/train/job.py") for word in words):
-            if process.environ().get("RANK") == str(rank):
-                return process
+        ours = "-u" in words and any(word.endswith("steps/train/job.py") for word in words)
+        if ours and process.environ().get("RANK") == str(rank):
+            return process
     raise AssertionError(f"no rank {rank}")
 
 

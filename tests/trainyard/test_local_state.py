@@ -101,9 +101,9 @@ def test_where_aws_is_configured_it_is_left_alone(here: Path, monkeypatch, varia
 
 
 def test_a_state_that_another_emulator_has_is_named(left: Path, here: Path):
-    with serve(STATE), pytest.raises(ServiceError, match="in use by another emulator"):
-        with served():
-            pytest.fail("it was served twice")
+    message = "in use by another emulator"
+    with serve(STATE), pytest.raises(ServiceError, match=message), served():
+        pytest.fail("it was served twice")
 
 
 def test_without_a_state_nothing_is_made(here: Path, tmp_path: Path, monkeypatch):

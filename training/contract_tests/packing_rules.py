@@ -63,6 +63,7 @@ def light(trial: Trial) -> Iterator[Fault]:
         env=environment(0),
         capture_output=True,
         text=True,
+        check=False,
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines()

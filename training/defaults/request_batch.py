@@ -122,4 +122,4 @@ class _Looked(dict[str, Tensor]):
         return [(name, self[name]) for name in self]
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 - this is get

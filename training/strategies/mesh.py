@@ -74,9 +74,12 @@ def clip(
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     """Return the gradient, laid out like the parameter: autograd leaves a DTensor's as it came."""
     gradient = parameter.grad
-    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
-        if gradient.placements != parameter.placements:
-            gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
+    if (
+        isinstance(gradient, DTensor)
+        and isinstance(parameter, DTensor)
+        and gradient.placements != parameter.placements
+    ):
+        gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
     return gradient
 
 

@@ -190,9 +190,11 @@ def is_lost_peer(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, dist.DistError):
             return True
-        if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
-            if "gloo" in str(error).lower() or "pair closure" in str(error):
-                return True
+        lost = "gloo" in str(error).lower() or "pair closure" in str(error)
+        if lost and (
+            isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException"
+        ):
+            return True
         error = error.__cause__
     return False
 

@@ -1,7 +1,7 @@
-"""Derive least-privilege policies; show what a given policy lacks or exceeds.
+r"""Derive least-privilege policies; show what a given policy lacks or exceeds.
 
 trainyard permissions definition.json --role job
-trainyard permissions definition.json --name demo --region us-east-1 \\
+trainyard permissions definition.json --name demo --region us-east-1 \
     --pipeline-role arn:aws:iam::111122223333:role/demo --template > roles.yaml
 trainyard permissions --pipeline NAME --check roles.yaml
 

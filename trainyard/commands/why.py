@@ -45,10 +45,7 @@ def main(
     ] = False,
 ) -> None:
     """Say why an execution failed: its first cause, the lines that show it, what to do."""
-    if text is not None:
-        causes = [diagnose(of_text(_read(text)))]
-    else:
-        causes = _causes(execution, pipeline)
+    causes = _causes(execution, pipeline) if text is None else [diagnose(of_text(_read(text)))]
     for cause in causes:
         if as_json:
             print(json.dumps(asdict(cause)))

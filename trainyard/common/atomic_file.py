@@ -27,7 +27,7 @@ class Draft:
         self.path = path
         self.temporary = path.with_name(f".{path.name[:LONGEST]}.{secrets.token_hex(4)}.tmp")
         descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        self.file: BinaryIO = open(descriptor, "wb")
+        self.file: BinaryIO = open(descriptor, "wb")  # noqa: SIM115 - finish closes it
 
     def finish(self, *, durable: bool = True) -> None:
         """Give the file its name; another thread than the writer's may do so.

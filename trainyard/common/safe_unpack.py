@@ -39,6 +39,11 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
         else:
             raise tarfile.ExtractError(f"{member.name}: is a device or a pipe, not a file")
     _check_end(tar)
+    _link(folder, links, files)
+
+
+def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
+    """Make the links, each when what it leads to is there; ``files``: those that are."""
     while ready := {name: found for name in links if (found := _found(links, name, files))}:
         for name, found in ready.items():
             for source, target in found.items():

@@ -205,7 +205,7 @@ def _same(
 
 def _commands(request: Request) -> set[str]:
     """Return the headers that say what to do, and therefore must be signed."""
-    names = {name.lower() for name in request.headers.keys()}
+    names = {name.lower() for name, _ in request.headers}
     return {name for name in names if name.startswith("x-amz-")} - {_PAYLOAD}
 
 
@@ -214,9 +214,9 @@ def _check_payload(request: Request, signed: list[str], *, s3: bool, presigned: 
     claimed = request.headers.get(_PAYLOAD, "")
     if s3 and not presigned and (not claimed or _PAYLOAD not in signed):
         raise Refused("malformed", f"the header {_PAYLOAD} is required, and must be signed")
-    if not s3 and _DIGEST.fullmatch(claimed):
-        if hashlib.sha256(request.get_data()).hexdigest() != claimed:
-            raise _wrong()
+    checked = not s3 and _DIGEST.fullmatch(claimed)
+    if checked and hashlib.sha256(request.get_data()).hexdigest() != claimed:
+        raise _wrong()
 
 
 def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:

@@ -122,7 +122,7 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _made(subject: Subject) -> Iterator[Statement]:
-    """Iterate over statements for all but jobs of a single kind: tuning jobs, models, …"""
+    """Iterate over statements for all but jobs of a single kind: tuning jobs, models and so on."""
     for type_, several in MADE.items():
         steps = [step for step in subject.values.steps if step.type == type_]
         for sid, resource, actions in several:

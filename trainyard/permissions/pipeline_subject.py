@@ -48,7 +48,7 @@ class Subject:
 
     @property
     def partition(self) -> str:
-        """Partition: ``aws``, ``aws-cn``, …"""
+        """Partition: ``aws``, ``aws-cn`` and so on."""
         return role_parts(self.role)[0]
 
     @property

@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names that a notebook offers after ``runs.``"""
+    """Return the names that a notebook offers after ``runs.`` is typed."""
     return sorted({*globals(), *FRAMES})

@@ -99,9 +99,9 @@ def service_shape(name: str, service: str = "sagemaker") -> Shape:
 
 @functools.cache
 def pattern(text: str) -> re.Pattern[str] | None:
-    """Return a model's pattern, for ``fullmatch``; None if Python cannot express it.
+    r"""Return a model's pattern, for ``fullmatch``; None if Python cannot express it.
 
-    Java writes ``\\p{L}`` for a letter; Python has no such class, so it is widened to ``\\w``.
+    Java writes ``\p{L}`` for a letter; Python has no such class, so it is widened to ``\w``.
     """
     for java, python in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
         text = text.replace(java, python)

@@ -1,4 +1,7 @@
-"""Random digits of MNIST's form for folders that lack theirs: python digits.py FOLDER..."""
+"""Random digits of MNIST's form for folders that lack theirs.
+
+python digits.py FOLDER...
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Run a notebook's code cells, one after the other, as Jupyter would: python notebook.py FILE"""
+"""Run a notebook's code cells, one after the other, as Jupyter would.
+
+python notebook.py FILE
+"""
 
 import json
 import os

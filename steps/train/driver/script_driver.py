@@ -279,8 +279,8 @@ def processes(config: dict[str, Any]) -> int:
     nodes = int(os.environ["SM_HOST_COUNT"])
     if config["launcher"] in ("none", "own"):
         return nodes
-    accelerators = int(os.environ.get("SM_NUM_GPUS", 0)) or int(os.environ.get("SM_NUM_NEURONS", 0))
-    count = config["process_count_per_node"] or accelerators or 1
+    gpus, neurons = (int(os.environ.get(f"SM_NUM_{kind}", "0")) for kind in ("GPUS", "NEURONS"))
+    count = config["process_count_per_node"] or gpus or neurons or 1
     return count if config["launcher"] == "mpi" else nodes * count
 
 

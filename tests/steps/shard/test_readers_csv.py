@@ -158,9 +158,9 @@ def test_a_stray_quote_costs_its_line_and_not_all_up_to_the_next(tmp_path: Path,
 
 def test_an_open_quote_that_swallows_too_much_is_an_error(tmp_path: Path):
     path = write(tmp_path, "a.csv", 'text,z\na,1\n"b,1\n' + "c,2\n" * 100)
-    with limits(chunk=20, piece=10, record=100):
-        with pytest.raises(DataError, match=r"a\.csv: record 2 has a quote that is never closed"):
-            read_all(path)
+    message = r"a\.csv: record 2 has a quote that is never closed"
+    with limits(chunk=20, piece=10, record=100), pytest.raises(DataError, match=message):
+        read_all(path)
 
 
 HEADERS = {

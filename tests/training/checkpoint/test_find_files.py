@@ -79,7 +79,7 @@ CASES = {
     "the marker": (lambda mine: (mine / "complete.json").unlink(), 2, None),
     "a part of the marker": (lambda mine: (mine / "complete.json").write_text("{"), 2, None),
     "the newest": (
-        lambda mine: shutil.rmtree(mine),
+        shutil.rmtree,
         1,
         rf"{SHARDS[1]}\.safetensors is missing",
     ),

@@ -128,7 +128,7 @@ def test_what_is_of_another_type_is_refused_and_named(path: str, wrong):
     changed = whole()
     outer, key = at(changed, path)
     outer[key] = wrong
-    with pytest.raises(DataError, match=rf"^folder/manifest-x.json: {path.split('.')[0]}"):
+    with pytest.raises(DataError, match=rf"^folder/manifest-x.json: {path.partition('.')[0]}"):
         read(changed)
 
 
@@ -137,7 +137,7 @@ def test_a_key_that_is_missing_is_named(path: str):
     changed = whole()
     outer, key = at(changed, path)
     del outer[key]
-    with pytest.raises(DataError, match=rf"^folder/manifest-x.json: {path.split('.')[0]}"):
+    with pytest.raises(DataError, match=rf"^folder/manifest-x.json: {path.partition('.')[0]}"):
         read(changed)
 
 

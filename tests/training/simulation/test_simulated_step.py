@@ -9,6 +9,7 @@ import pytest
 from tests.training import worlds
 from tests.training.torches import since
 from training.config import TrainConfig
+from training.data.manifest import Field
 from training.simulate import configured, simulate
 from training.simulation.allocations import peak, timeline
 from training.simulation.simulated_step import simulated
@@ -72,11 +73,21 @@ def count_really(given: list[str], environment: dict[str, str], root: Path, rank
 
     os.environ.update(environment)
     storages = Storages()
-    with (root / f"rank-{rank}.log").open("w") as log, contextlib.redirect_stderr(log):
-        with strategies.started(config(2, **FSDP), workload()) as strategy:
-            run(strategy, 2, storages, contextlib.nullcontext())
+    with (
+        (root / f"rank-{rank}.log").open("w") as log,
+        contextlib.redirect_stderr(log),
+        strategies.started(config(2, **FSDP), workload()) as strategy,
+    ):
+        run(strategy, 2, storages, contextlib.nullcontext())
     found = peak(timeline(storages.record)).bytes
     (root / f"peak-{rank}").write_text("".join(f"{n} {size}\n" for n, size in found.items()))
+
+
+def test_samples_of_any_width_are_refused():
+    ragged = workload()
+    ragged.packing.fields = {"tokens": Field(dtype="uint8", shape=None)}
+    with pytest.raises(TrainingError, match="field tokens is of any width"):
+        simulated(config(1, strategy="single"), ragged, 0, 1)
 
 
 def test_what_touches_memory_itself_is_refused():

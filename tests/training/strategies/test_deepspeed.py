@@ -34,9 +34,9 @@ def test_the_configuration_that_deepspeed_is_given():
 
 def test_without_a_launcher_it_says_so():
     config = TrainConfig(strategy="deepspeed", precision="float32", **GIVEN)
-    with pytest.raises(TrainingError, match="start the job with torchrun or mpirun"):
-        with started(config, None):
-            pass
+    message = "start the job with torchrun or mpirun"
+    with pytest.raises(TrainingError, match=message), started(config, None):
+        pass
 
 
 STAGES = {1: 0, 2: 2, 3: 2}

@@ -32,8 +32,8 @@ def scalar(value: float) -> torch.Tensor:
 
 def test_the_scale_is_that_of_gradscaler(monkeypatch):
     usual = torch.amp.GradScaler("cpu")
-    assert loss_scale.INITIAL == usual._init_scale
-    assert loss_scale.INTERVAL == usual.get_growth_interval()
+    assert usual._init_scale == loss_scale.INITIAL
+    assert usual.get_growth_interval() == loss_scale.INTERVAL
     theirs, ours = torch.amp.GradScaler("cpu", growth_interval=20), LossScale(ALONE.device)
     monkeypatch.setattr(loss_scale, "INTERVAL", 20)
     weight = nn.Parameter(torch.zeros(1))

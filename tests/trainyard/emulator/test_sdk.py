@@ -153,7 +153,13 @@ def built(aws: Cloud, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         (work / name).write_text(text)
     command = [sys.executable, "build.py", ROLE, IMAGE]
     done = subprocess.run(
-        command, cwd=work, env=environment(aws, work), capture_output=True, text=True, timeout=250
+        command,
+        cwd=work,
+        env=environment(aws, work),
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
@@ -183,7 +189,12 @@ def test_the_aws_cli_sees_the_same(aws: Cloud, built: list[str], tmp_path: Path)
     def cli(*arguments: str) -> dict:
         command = [sys.executable, "-m", "awscli", "sagemaker", *arguments, "--output", "json"]
         done = subprocess.run(
-            command, env=environment(aws, tmp_path), capture_output=True, text=True, timeout=250
+            command,
+            env=environment(aws, tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -90,8 +90,8 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
     pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
     for name, text in own or pip or signals or found:
-        text = _advised(text, hint)
-        return text if len(logs) == 1 else f"{text} ({name})"
+        advised = _advised(text, hint)
+        return advised if len(logs) == 1 else f"{advised} ({name})"
     said = (line for line in logs.get(first, ()) if not _is_native(line))
     lines = [line.strip() for line in said if not _NOISE.match(line)]
     return " | ".join(lines[-TAIL:])

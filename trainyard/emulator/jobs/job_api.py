@@ -63,7 +63,7 @@ class Jobs:
 
     def describe(self, kind: str, name: str) -> dict:
         job = self._live.get(name)
-        if job and job.KIND == kind:
+        if job and kind == job.KIND:
             return job.describe()
         path = self._path(name)
         if path.exists() and (document := read_json(path))["kind"] == kind:
@@ -111,7 +111,7 @@ class Jobs:
 
     def _summaries(self, kind: str) -> list[dict]:
         with self._lock:
-            live = [job for job in self._live.values() if job.KIND == kind]
+            live = [job for job in self._live.values() if kind == job.KIND]
             ended = list(self._ended[kind].values())
         return [*ended, *(_summary(kind, job.describe()) for job in live)]
 

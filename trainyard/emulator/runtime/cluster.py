@@ -154,7 +154,7 @@ class Cluster:
         }
 
     def _read(self, node: str, descriptor: int) -> None:
-        """Pass on the node's log line by line; a progress bar's ``\\r`` also ends a line."""
+        r"""Pass on the node's log line by line; a progress bar's ``\r`` also ends a line."""
         with open(descriptor, encoding="utf-8", errors="replace", newline=None) as file:
             for line in file:
                 self._on_line(node, line.rstrip("\n"))
@@ -222,10 +222,9 @@ class Cluster:
             self._kill_at = min(self._kill_at, kill_at)
 
     def _tell(self, word: str) -> None:
-        try:  # unbuffered: close() must not try to write a failed word again
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the event is on its way
+            # Unbuffered: close() must not try to write a failed word again.
             os.write(self._commands.fileno(), f"{word}\n".encode())
-        except BrokenPipeError:
-            pass  # it has ended: the event is on its way
 
     def _lost(self, errors: str) -> None:
         """Raise EmulatorError: the supervisor was killed, or crashed, before its nodes had

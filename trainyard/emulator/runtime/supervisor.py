@@ -68,10 +68,8 @@ class Tree:
     def signal(self, number: int) -> None:
         self._look()
         for process in self._known:
-            try:
+            with contextlib.suppress(self._psutil.NoSuchProcess):  # ended meanwhile
                 process.send_signal(number)
-            except self._psutil.NoSuchProcess:
-                pass  # ended meanwhile
 
 
 def main() -> None:
@@ -148,7 +146,8 @@ def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
 def wait_for_the_way_out() -> None:
     """Wait for the default route, which the emulator's tool creates when it has the sockets."""
     end = time.monotonic() + WAY_OUT
-    while not any(line.split()[1] == "00000000" for line in open("/proc/net/route")):
+    routes = Path("/proc/net/route")
+    while not any(line.split()[1] == "00000000" for line in routes.read_text().splitlines()):
         if time.monotonic() > end:
             raise OSError("the way to the internet did not come up, see the job's internet.log")
         time.sleep(0.01)
@@ -211,10 +210,8 @@ def finish(everyone: Everyone | Tree) -> None:
 
 
 def say(**event: object) -> None:
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the emulator is gone: stdin will end
         print(json.dumps(event), flush=True)
-    except BrokenPipeError:
-        pass  # the emulator is gone: end of file on stdin follows
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class LogStore:
             path.unlink(missing_ok=True)
 
     def settings(self, group: str) -> dict[str, Any]:
-        """Return the group's settings: retentionInDays, tags, …"""
+        """Return the group's settings: retentionInDays, tags and so on."""
         self._need_group(group)
         path = self._folder(group) / _SETTINGS
         return read_json(path) if path.exists() else {}

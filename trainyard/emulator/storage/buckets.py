@@ -205,7 +205,7 @@ def _location(wanted: Element | None, region: str) -> str:
             message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
             raise ApiError("NotImplemented", message, 501)
     place = (wanted.findtext("LocationConstraint") if wanted is not None else None) or ""
-    if region != "us-east-1" and place != region:
+    if region not in ("us-east-1", place):
         message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
         message += " specific endpoint this request was sent to."
         raise ApiError("IllegalLocationConstraintException", message)

@@ -64,7 +64,8 @@ class _Poly:
         lanes = len(chunk) // _LANE
         if lanes > 1:
             head = chunk[: lanes * _LANE]
-            for found in self._lanes(head, lanes):
+            for lane in self._lanes(head, lanes):
+                found = lane
                 for k, table in enumerate(self.lane):
                     found ^= table[state >> 8 * k & 0xFF]
                 state = found

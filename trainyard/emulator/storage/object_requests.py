@@ -321,15 +321,15 @@ def _need_change(request: Request, itself: bool) -> None:
     """Refuse a copy onto itself that changes nothing (CopyObject's documentation)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
-    changed = changing & {name.lower() for name in request.headers.keys()} - {COPY}
-    if itself and not changed and "?versionId=" not in request.headers[COPY]:
-        if _directive(request, "metadata") == "COPY":
-            message = (
-                "This copy request is illegal because it is trying to copy an object to itself "
-                "without changing the object's metadata, storage class, website redirect location "
-                "or encryption attributes."
-            )
-            raise ApiError("InvalidRequest", message)
+    changed = changing & {name.lower() for name, _ in request.headers} - {COPY}
+    same = itself and not changed and "?versionId=" not in request.headers[COPY]
+    if same and _directive(request, "metadata") == "COPY":
+        message = (
+            "This copy request is illegal because it is trying to copy an object to itself without "
+            "changing the object's metadata, storage class, website redirect location or "
+            "encryption attributes."
+        )
+        raise ApiError("InvalidRequest", message)
 
 
 def _plain(headers: dict[str, str]) -> dict[str, str]:

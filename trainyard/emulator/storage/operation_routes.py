@@ -86,7 +86,7 @@ def _asked(found: Operation, request: Request) -> Iterator[str]:
         if name not in static and name not in _SIGNING and not name.startswith("X-Amz-"):
             yield name
     reads = request.method in ("GET", "HEAD")
-    for header in request.headers.keys():
+    for header, _ in request.headers:
         name = header.lower()
         special = name.startswith("x-amz-") or (name in _CONDITIONS and not reads)
         if special and name not in _ALWAYS:

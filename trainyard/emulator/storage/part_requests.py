@@ -188,7 +188,7 @@ def _kind(algorithm: str, asked: str | None) -> str:
 
 def _need_algorithm(upload: Upload, request: Request) -> None:
     """Raise ``InvalidRequest`` if a part has another kind of checksum than the upload."""
-    sent = [k.lower() for k in request.headers.keys() if k.lower().startswith(PREFIX)]
+    sent = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
     sent += [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
     if upload.algorithm and sent and PREFIX + upload.algorithm not in sent:
         message = (

@@ -217,6 +217,11 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
             chain.close(signature)
         if size and stream.read(2) != b"\r\n":
             raise _incomplete("a chunk is not followed by CRLF")
+    _read_trailers(stream, claims, chain)
+
+
+def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> None:
+    """Add the checksums that the trailers claim to ``claims``; check the trailers' signature."""
     for line in _trailers(stream):
         name, _, value = line.partition(":")
         if name.lower().startswith(PREFIX):

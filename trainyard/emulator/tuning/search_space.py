@@ -94,7 +94,7 @@ def _numeric(item: Mapping[str, Any], whole: bool) -> Numeric:
     low, high = float(item["MinValue"]), float(item["MaxValue"])
     scaling = item.get("ScalingType", "Auto")
     if scaling == "Auto":
-        scaling = "Logarithmic" if 0 < low and high / low >= ORDERS else "Linear"
+        scaling = "Logarithmic" if low > 0 and high / low >= ORDERS else "Linear"
     return Numeric(item["Name"], low, high, scaling, whole)
 
 

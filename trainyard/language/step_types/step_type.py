@@ -64,7 +64,7 @@ class StepType:
     request: str | None = None
     """Request of botocore's model whose members its Arguments are."""
 
-    arguments: Body = field(default_factory=lambda: structure())
+    arguments: Body = field(default_factory=structure)
     """Shape of its Arguments if they are not a request."""
 
     describe: str | None = None

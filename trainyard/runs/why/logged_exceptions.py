@@ -215,11 +215,14 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
             _enter(reading, place)
         elif reading.is_inside and text.startswith("    "):
             reading.code = reading.code or text
-        elif reading.is_inside and (end := _RAISED.match(text.strip())):
-            if not reading.is_piece or _EXCEPTIONAL.search(end["kind"]):
-                if not _WRAPPED.match(end["message"] or ""):
-                    yield _completed(_ended(number, each, end, reading), lines)
-                reading.is_inside, reading.joined, reading.is_piece = False, None, False
+        elif (
+            reading.is_inside
+            and (end := _RAISED.match(text.strip()))
+            and (not reading.is_piece or _EXCEPTIONAL.search(end["kind"]))
+        ):
+            if not _WRAPPED.match(end["message"] or ""):
+                yield _completed(_ended(number, each, end, reading), lines)
+            reading.is_inside, reading.joined, reading.is_piece = False, None, False
         reading.last = text
 
 

@@ -12,8 +12,8 @@ GUIDE = "developer guide, model-access-training-data"
 def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over path, input mode and data source of each channel."""
     usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
-    for index, channel in job.items("InputDataConfig"):
-        channel = job.document.value(channel)
+    for index, item in job.items("InputDataConfig"):
+        channel = job.document.value(item)
         source = channel.get("DataSource")
         mode = channel.get("InputMode") or usual
         yield f"InputDataConfig[{index}]", str(mode), source if isinstance(source, dict) else {}

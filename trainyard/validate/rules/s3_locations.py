@@ -213,6 +213,6 @@ def key_for_volume_only(job: Job) -> Iterator[Violation]:
         "processing": "ProcessingOutputConfig",
         "transform": "TransformOutput",
     }[job.kind]
-    if job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None:
-        if not job.raw(f"{output}.KmsKeyId"):
-            yield job.at(output, "the volume has a key, the output has none")
+    keyed = job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None
+    if keyed and not job.raw(f"{output}.KmsKeyId"):
+        yield job.at(output, "the volume has a key, the output has none")

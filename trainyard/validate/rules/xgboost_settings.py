@@ -61,9 +61,10 @@ def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
         if name not in known:
             problem = f"XGBoost has no hyperparameter {name!r}"
             yield job.at(where, problem, f"take it out; {nearest(name, known)}")
-        elif (text := known_text(value)) is not None:
-            if said := hyperparameters.fault(name, text, _version(job)):
-                yield job.at(where, said)
+        elif (text := known_text(value)) is not None and (
+            said := hyperparameters.fault(name, text, _version(job))
+        ):
+            yield job.at(where, said)
 
 
 @rule(

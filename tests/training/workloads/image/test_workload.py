@@ -226,7 +226,7 @@ def test_a_training_resumed_in_mid_epoch_is_bitwise_the_undisturbed_one(splits, 
     settings = {"workload": "image", "workload_config": json.dumps(CONFIG), "micro_batch": 4}
     whole = train(tmp_path / "whole", **settings)
     stopped = train(tmp_path / "stopped", **settings)
-    assert 0 < 5 * 8 % len(Dataset(splits / "train")), "step 5 must lie within an epoch"
+    assert 5 * 8 % len(Dataset(splits / "train")) > 0, "step 5 must lie within an epoch"
     [newest] = stopped.glob("checkpoints/*/step-00000010")
     next(newest.glob("*.safetensors")).write_bytes(b"torn")
     train(stopped, **settings | {"loader_threads": 3})

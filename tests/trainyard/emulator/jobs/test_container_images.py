@@ -52,7 +52,7 @@ def test_scripts_of_scikit_learn_import_what_awss_examples_do() -> None:
     )
     environment = {**os.environ, **own_packages(image, {})}
     command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.stdout == "[1.0, 2.5] text/csv; charset=utf-8\n", ended.stderr
     assert "framework.env.TrainingEnv is not provided outside AWS's image" in ended.stderr
     assert (

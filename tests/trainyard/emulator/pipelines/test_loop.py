@@ -128,7 +128,7 @@ def test_a_stop_ends_a_loop(aws: Cloud, tmp_path: Path) -> None:
     aws.log_file.write_text("")
     aws.create("stopped", [loop([1, 2], [work(aws, "Long", ITEM, end=str(end))], most=1)])
     arn = aws.start("stopped", ParallelismConfiguration={"MaxParallelExecutionSteps": 1})
-    until(lambda: aws.log_file.read_text())
+    until(aws.log_file.read_text)
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
     end.touch()
     assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"

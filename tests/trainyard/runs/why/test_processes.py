@@ -19,7 +19,12 @@ def failed(*command: str | Path) -> Cause:
     """The diagnosis of what the command, which fails, writes to stderr."""
     environment = clean_environment() | {"NO_PROXY": "*", "PIP_CONFIG_FILE": os.devnull}
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        check=False,
     )
     assert done.returncode != 0
     return diagnose(of_text(done.stderr))

@@ -71,7 +71,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)-")
 
 def repository(image: str) -> str:
     """Return the part of ``image`` between the last slash and the tag or digest."""
-    return image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":")[0]
+    return image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":", maxsplit=1)[0]
 
 
 def is_xgboost(image: str) -> bool:

@@ -126,11 +126,11 @@ class Cron:
         start = datetime.fromtimestamp(after, self.zone)
         day = start.date()
         for _ in range(_HORIZON):
-            if day.year in self.years and day.month in self.months:
-                if day.day in self._days(day.year, day.month):
-                    for time in self._times(day):
-                        if time > after:
-                            return time
+            in_month = day.year in self.years and day.month in self.months
+            if in_month and day.day in self._days(day.year, day.month):
+                for time in self._times(day):
+                    if time > after:
+                        return time
             day += timedelta(days=1)
         return None
 

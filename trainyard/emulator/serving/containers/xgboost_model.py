@@ -41,7 +41,7 @@ RECORDS = "application/x-recordio-protobuf"
 ACCEPTED = [JSON, LINES, RECORDS, "text/csv"]
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """Content types of forms, which flask removes from the body before the server reads it."""
-LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", 6 << 20))
+LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", str(6 << 20)))
 """Most bytes of a body."""
 
 
