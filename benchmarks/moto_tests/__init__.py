@@ -1,4 +1,4 @@
 """moto's own tests against the emulator, over HTTP.
 
-python -m benchmarks.moto_tests CHECKOUT.
+python -m benchmarks.moto_tests CHECKOUT
 """

@@ -79,7 +79,7 @@ def _swapped(parameter: Tensor, content: Tensor) -> Tensor:
     if content is parameter:
         return parameter
     new = nn.Parameter(content, requires_grad=parameter.requires_grad)
-    new.__class__ = type(parameter)  # type: ignore[assignment]  # a subclass of Parameter
+    new.__class__ = parameter.__class__  # type: ignore[assignment]  # a Parameter's, or DTensor's
     new.__dict__.update(parameter.__dict__)
     if weakref.getweakrefs(parameter):  # nn.LSTM holds such references, which setattr renews
         return new
