@@ -5,7 +5,7 @@ import json
 import boto3
 import pipeline
 
-from trainyard.pytest_plugin import Endpoint
+from trainyard.emulator.server import Endpoint
 
 
 def test_it_counts(sagemaker_endpoint: Endpoint) -> None:
