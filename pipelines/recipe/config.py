@@ -4,7 +4,7 @@ Nothing here reads files or knows AWS: ``pipelines.recipe.read_recipe`` reads,
 ``pipelines.definition`` builds.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -20,18 +20,13 @@ from steps.train.config import TrainStepConfig
 from training.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.errors import nearest
-from trainyard.language.retries import LIMITS, WORDS
+from trainyard.language.retries import LIMITS, Cause
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
     *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
 )
 """Pipeline parameters of a recipe that does not list any."""
-
-if TYPE_CHECKING:
-    Cause = str  # which words there are is known only at run time
-else:
-    Cause = Literal[*WORDS]
 
 
 class PipelineConfig(Section):
