@@ -50,14 +50,13 @@ class KeepPosition(TrainerCallback):
                 checkpoint was saved without this callback.
         """
         self._check(args)
-        kept: Any = state.stateful_callbacks  # by now a dict, which its annotation does not say
-        if state.global_step and KEY not in kept:
+        if state.global_step and KEY not in state.stateful_callbacks:
             raise TrainingError(
                 f"the checkpoint of step {state.global_step} does not say where in the data it "
                 "was: it was saved without KeepPosition; start afresh, or set "
                 "ignore_data_skip=False and leave KeepPosition out"
             )
-        self.train.load_state_dict(kept.get(KEY, {"position": 0}))
+        self.train.load_state_dict(state.stateful_callbacks.get(KEY, {"position": 0}))
         # A resumed training begins one pass more than one that was never interrupted: a pass must
         # draw none of the random numbers that Trainer restores, or the next dropout is another.
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
@@ -68,8 +67,7 @@ class KeepPosition(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         self.train.advance(global_batch(args))
-        kept: Any = state.stateful_callbacks
-        kept[KEY] = self.train.state_dict()
+        state.stateful_callbacks[KEY] = self.train.state_dict()
 
     def _check(self, args: TrainingArguments) -> None:
         wanted = {"train_sampling_strategy": "sequential", "ignore_data_skip": True}
