@@ -20,7 +20,7 @@ from steps.train.config import TrainStepConfig
 from training.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.errors import nearest
-from trainyard.language.retries import LIMITS, WORDS
+from trainyard.language.retries import LIMITS, Cause
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),

@@ -7,6 +7,7 @@ Emr.RESOURCE_LIMIT too: neither the guide nor the SDK does, and an EMR step take
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 GUIDE = "developer guide, pipelines-retry-policy"
 
@@ -57,6 +58,11 @@ CAUSES = {
 
 WORDS = {cause.word: cause for cause in CAUSES.values()}
 """A recipe's word → the cause."""
+
+if TYPE_CHECKING:
+    Cause = str  # which words there are is known only at run time
+else:
+    Cause = Literal[*WORDS]
 
 LIMITS = {
     "IntervalSeconds": (1, 43_200),
