@@ -11,7 +11,7 @@ from benchmarks.definitions.service import Service
 from benchmarks.definitions.trial import run
 from trainyard.emulator.server import serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sweep
 
 
 def test_random_definitions_end_as_their_steps_say(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from benchmarks import endurance
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sweep
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from benchmarks.foresight.fitting import SPREADS, START, cases, errors, fit
 from benchmarks.foresight.holding_out import GROUPS, held_out, inside, reach, score, shared
 from trainyard.foresight import step_time
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sweep
 
 OF = cases(published.read(published.TIMES))
 

@@ -8,7 +8,7 @@ from benchmarks.tuning.stopping import EPOCHS, RULES, emission, units
 from benchmarks.tuning.tables import Table
 from trainyard.emulator.tuning.search_space import Categorical, Numeric
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sweep
 
 COLUMNS = (("a", "b"), tuple(range(10)))
 SPACE = (Categorical("c", ("a", "b")), Numeric("n", 0, 9, "Linear", whole=True))

@@ -14,7 +14,7 @@ from tests.conftest import CHECKOUT, clean_environment
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from tests.training.worlds import free_port
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.sweep
 
 PROJECT = CHECKOUT / "examples/xgboost"
 GROUPED = SETTINGS | {"group": "day", "group_ordered": True}

@@ -119,6 +119,7 @@ def test_the_artifact_and_the_latency_are_evidence(inputs, tmp_path):
     assert latency["threads"] == 1 and latency["rounds"] >= 1 and latency["busy"] in (True, False)
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(Waited.now() is None, reason="the kernel does not count the waiting")
 def test_a_latency_that_neighbours_disturb_says_so(inputs, monkeypatch):
     monkeypatch.setattr(latency_module, "REQUESTS", 400)  # longer than a turn on a core

@@ -208,6 +208,7 @@ def test_the_aws_cli_sees_the_same(aws: Cloud, built: list[str], tmp_path: Path)
     assert described["TrainingJobStatus"] == "Completed"
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_rank_that_raises_is_named_and_the_gate_says_why(aws: Cloud, built: list[str]) -> None:
     """Two executions at once: their torchruns use the same port in different namespaces."""
