@@ -4,7 +4,7 @@ Nothing here reads files or knows AWS: ``pipelines.recipe.read_recipe`` reads,
 ``pipelines.definition`` builds.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -27,11 +27,6 @@ OVERRIDABLE = (
     *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
 )
 """Pipeline parameters of a recipe that does not list any."""
-
-if TYPE_CHECKING:
-    Cause = str  # which words there are is known only at run time
-else:
-    Cause = Literal[*WORDS]
 
 
 class PipelineConfig(Section):
