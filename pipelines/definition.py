@@ -301,7 +301,7 @@ class Compilation:
             "gate": recipe.gate.packages,
             "evaluate_script": SCRIPTS_JOB,
         }
-        return self.session.add(step_code(CHECKOUT, step, self.source, packages[step]))
+        return self.session.add(step_code(CHECKOUT, step, self.source, packages.get(step, ())))
 
     def _volume_key(self, instance_type: str) -> str | None:
         """Return the KMS key of the volume; None for local disks, which the instance's hardware

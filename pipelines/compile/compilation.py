@@ -18,9 +18,9 @@ from trainyard.common.errors import DefinitionError
 from trainyard.plan.deployed_pipeline import State
 
 JOBS = "steps/requirements.txt"
-"""Requirements that the jobs import, except the steps in ALONE."""
-ALONE = ("gate", "evaluate_script")
-"""Steps that import no workload, and install only the packages listed for each."""
+"""Requirements of the jobs of WITH_WORKLOAD."""
+WITH_WORKLOAD = ("shard", "train", "evaluate")
+"""Steps that import the workload; others install only the packages listed for each."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def step_code(
         raise DefinitionError(f"workload.source: {source} is not a folder; it must hold a package")
     wanted = [*packages]
     try:
-        if step in ALONE:
-            source = None
-        else:
+        if step in WITH_WORKLOAD:
             wanted = [*_lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]
+        else:
+            source = None
         files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
         files |= {n: path.read_bytes() for n, path in shipped_files.for_step(checkout, step)}
         if wanted:
