@@ -18,10 +18,11 @@ os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
 os.environ.setdefault("AWS_DEFAULT_REGION", os.environ.get("AWS_REGION", "us-east-1"))
 
 # The SDK logs at every step how it compiles; nothing of that concerns the recipe. Its own
-# basicConfig(INFO) does nothing once the root logger has a handler.
-logging.basicConfig(level=logging.ERROR)
-for handler in logging.getLogger().handlers:
-    handler.setLevel(logging.ERROR)
+# basicConfig(INFO) does nothing once the root logger has a handler. Somebody else's stays as it is.
+if not logging.getLogger().handlers:
+    _handler = logging.StreamHandler()
+    _handler.setLevel(logging.ERROR)
+    logging.basicConfig(level=logging.ERROR, handlers=[_handler])
 warnings.filterwarnings("ignore", message="Running within a PipelineSession")
 
 # Its import creates about a million objects, and all of them stay: collecting garbage among them
