@@ -219,7 +219,7 @@ def test_a_rate_without_a_start_fires_at_once_and_then_by_its_rate(aws: Cloud, b
 def test_a_schedule_starts_a_pipeline_with_its_parameters(aws: Cloud, bus: Bus) -> None:
     arn = aws.create("timed", failing(), Parameters=[{"Name": "P", "Type": "String"}])
     given = {"PipelineParameterList": [{"Name": "P", "Value": "by the clock"}]}
-    schedule(bus.scheduler, "soon", in_seconds(1), arn, SageMakerPipelineParameters=given)
+    schedule(bus.scheduler, "soon", in_seconds(3), arn, SageMakerPipelineParameters=given)
     found = until(
         lambda: aws.sm.list_pipeline_executions(PipelineName="timed")["PipelineExecutionSummaries"]
     )
