@@ -47,6 +47,8 @@ class Beside:
         self._readings: OrderedDict[Hashable, _Reading] = OrderedDict()
         self._threads = ThreadPoolExecutor(4, "beside")
         self._lock = threading.Lock()
+        self.finished = 0
+        """Number of readings that have ended."""
 
     def get(
         self, key: Hashable, version: Hashable, read: Callable[[], Result], until: Result
@@ -64,6 +66,7 @@ class Beside:
             if known is None or known.version != version:
                 last = _result(known, until)
                 known = _Reading(version, self._threads.submit(read), last)
+                known.future.add_done_callback(self._count)
                 self._readings[key] = known
                 while len(self._readings) > READINGS:
                     self._readings.popitem(last=False)
@@ -71,6 +74,9 @@ class Beside:
         if self.patient or known.future.done():
             return cast(Result, known.future.result())
         return cast(Result, known.last)
+
+    def _count(self, future: Future[Any]) -> None:
+        self.finished += 1
 
     def stamp(self, *keys: Hashable) -> Hashable:
         """Return a value that changes when one of these readings ends, or gets another version."""

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from flask import current_app
 
+from trainyard.console.outcomes import Judge, no_judge
 from trainyard.console.panels import METRICS, Panels
 
 Described = Mapping[str, Any]
@@ -32,6 +33,8 @@ class Application:
     owners: Sequence[Owner] = ()
     panels: Panels = (METRICS,)
     """Panels about its runs on the pages."""
+    judge: Judge = no_judge
+    """Returns the outcome of its own runs, for the list."""
 
 
 NONE = Application()

@@ -10,7 +10,6 @@ from unicodedata import east_asian_width
 import graphlay
 
 from trainyard.console.step_flow import Edge, Flow, Node, ends_last
-from trainyard.runs.step_table import duration
 
 HEIGHT = 44
 """Height of a box."""
@@ -257,5 +256,6 @@ def _tick(origin: datetime, at: float, rank: int, widest: float) -> Tick:
     absolute = when.strftime("%H:%M:%S" if widest < 3600 else "%H:%M")
     if widest > 86400:
         absolute = when.strftime("%m-%d %H:%M")
-    relative = "0" if at == 0 else f"{at:g} s" if at < 60 else duration(at).removesuffix(" 00 s")
-    return Tick(at=at, relative=relative.removesuffix(" 00 min"), absolute=absolute, rank=rank)
+    minutes, seconds = divmod(round(at), 60)
+    relative = f"{minutes // 60}:{minutes % 60:02d} h" if at >= 3600 else f"{minutes}:{seconds:02d}"
+    return Tick(at=at, relative=relative, absolute=absolute, rank=rank)

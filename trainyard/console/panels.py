@@ -35,11 +35,19 @@ class Panel:
     steps: tuple[str, ...] = ()
     """Names of the steps whose pages also have the panel."""
 
+    in_file: bool = False
+    """True if only the report has the panel, since pages have curves that the browser draws."""
+
     packages: bool = False
     """True if the page of the model package that the run registered also has the panel."""
 
 
 Panels = Sequence[Panel]
+
+
+def of_run(panels: Panels, *, in_file: bool) -> list[Panel]:
+    """Return the panels on a run's page, or in the report."""
+    return [panel for panel in panels if in_file or not panel.in_file]
 
 
 def of_step(panels: Panels, step: str) -> list[Panel]:

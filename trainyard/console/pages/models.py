@@ -28,6 +28,8 @@ from trainyard.console.model_groups import (
     place_of,
     versions,
 )
+from trainyard.console.outcomes import importance
+from trainyard.console.pages.charts import Line, chart
 from trainyard.console.panels import of_packages, read_panels
 
 page = Blueprint("models", __name__)
@@ -73,9 +75,11 @@ def group(group: str) -> live_pages.Fragments:
     packages = all_described(here, everyone[_first() : _first() + AT_ONCE])
     measured = all_metrics(here, packages)
     names = _compared(measured)
+    numbers = [place_of(one["ModelPackageArn"])[1] for one in packages]
     chosen = request.args.get("metric", "")
     metric = chosen if chosen in names else next(iter(names), "")
     now = champion(here, group)
+    best = place_of(now.arn)[1] if now.arn else ""
     values = {
         "group": group,
         "metric": metric,
@@ -85,6 +89,7 @@ def group(group: str) -> live_pages.Fragments:
     }
     return {
         "head": render_template("models/group-head.html.j2", **values, count=len(everyone)),
+        "chart": _chart(metric, dict(zip(numbers, measured, strict=True)), best),
         "versions": render_template(
             "models/versions.html.j2",
             **values,
@@ -93,6 +98,19 @@ def group(group: str) -> live_pages.Fragments:
             decided=decided,
         ),
     }
+
+
+def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) -> str:
+    """Draw a metric over the versions; ``best``: the champion's version, which is marked."""
+    known = [
+        (int(n), one[metric]) for n, one in measured.items() if n.isdecimal() and metric in one
+    ]
+    if len(known) < 2:
+        return ""
+    known.sort()
+    lines = [Line(metric, *zip(*known, strict=True))]
+    lines += [Line("champion", [n], [value], marks=True) for n, value in known if str(n) == best]
+    return chart("versions-chart", f"{metric} by version", lines, x="version")
 
 
 def _version_stamp(group: str, version: str) -> Hashable:
@@ -157,16 +175,16 @@ def _group_of(here: Account, group: str) -> Any:
 
 
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return names of metrics, first those that differ among the versions, that are not parts of a
-    larger thing, such as a matrix or a deviation, and that most versions have.
+    """Return names of metrics, first those that differ among the versions, the most important
+    first, and of these those that most versions have.
     """
     counts: dict[str, list[float]] = {}
     for one in measured:
         for name, value in one.items():
             counts.setdefault(name, []).append(value)
 
-    def order(name: str) -> tuple[bool, int, int]:
-        return len(set(counts[name])) < 2, name.count("."), -len(counts[name])
+    def order(name: str) -> tuple[bool, tuple[int, bool, int], int]:
+        return len(set(counts[name])) < 2, importance(name), -len(counts[name])
 
     return sorted(counts, key=order)
 

@@ -17,11 +17,11 @@ from trainyard.console.logs.log_streams import chosen, streams
 from trainyard.console.logs.log_tail import polled
 from trainyard.console.metric_curves import read
 from trainyard.console.model_groups import place_of
-from trainyard.console.pages.charts import Curve, training_charts
+from trainyard.console.pages.charts import Curve, Line, chart, training_charts
 from trainyard.console.panels import of_step, read_panels
 from trainyard.console.step.shown_step import Shown
 from trainyard.console.step.step_arguments import RunValues, public, resolved, tables
-from trainyard.console.step.step_attempts import attempts, places, trials
+from trainyard.console.step.step_attempts import Trials, attempts, places, trials
 from trainyard.language.evaluation import told_by
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import all_of
@@ -149,7 +149,30 @@ def _attempts(shown: Shown) -> Mapping[str, Any]:
 
 def _trials(shown: Shown) -> Mapping[str, Any]:
     is_tuning = shown.made is not None and shown.made.kind == "TuningJob"
-    return {"trials": trials(shown.here, shown.made.name) if shown.made and is_tuning else None}
+    found = trials(shown.here, shown.made.name) if shown.made and is_tuning else None
+    return {"trials": found, "plot": _plot(found) if found else ""}
+
+
+def _plot(found: Trials) -> Markup | str:
+    """Draw the objective of every trial in the order of their start, with the best one marked."""
+    known = [
+        (job["CreationTime"], metric["Value"], metric.get("MetricName", "objective"))
+        for job in found.jobs
+        if (metric := job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get("Value")
+        is not None
+        and "CreationTime" in job
+    ]
+    if len(known) < 2:
+        return ""
+    best, name = known[0][1], known[0][2]
+    values = [value for _, value, _ in sorted(known)]
+    numbers = range(1, len(values) + 1)
+    at = values.index(best) + 1
+    lines = [
+        Line(name, numbers, values, marks=True),
+        Line(f"best: trial {at}", [at], [best], marks=True),
+    ]
+    return chart("trials-chart", f"{name} of each trial", lines, x="trial")
 
 
 def _time(shown: Shown) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot
+from trainyard.console.execution_index import run_title
 from trainyard.language.parameters import values
 from trainyard.language.step_types import STEP_TYPES, StepType
 from trainyard.language.steps import Step as Declared
@@ -150,6 +151,14 @@ class Shown:
     def arn(self) -> str:
         """ARN of the execution."""
         return self.execution.arn
+
+    @property
+    def title(self) -> str:
+        """Name that people gave the run, or pipeline and time."""
+        known = self.snapshot.described
+        name = known.get("PipelineExecutionDisplayName", "")
+        pipeline, execution = self.address["pipeline"], self.address["execution"]
+        return run_title(pipeline, name, known.get("CreationTime"), execution)
 
     @cached_property
     def step(self) -> Step | None:
