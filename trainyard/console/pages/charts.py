@@ -91,6 +91,9 @@ def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
     """Return a figure of known points. ``key``: its id on the page; ``x``: the axis across."""
     words = []
     for one in lines[:DESCRIBED]:
+        if len(one.x) == 1:
+            words.append(f"{one.label}: {number(float(one.y[0]))} at {x} {number(float(one.x[0]))}")
+            continue
         places = [place for place, value in enumerate(one.y) if math.isfinite(value)]
         low = min(places, key=one.y.__getitem__, default=None)
         high = max(places, key=one.y.__getitem__, default=None)

@@ -102,9 +102,8 @@ def group(group: str) -> live_pages.Fragments:
 
 def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) -> str:
     """Draw a metric over the versions; ``best``: the champion's version, which is marked."""
-    known = [
-        (int(n), one[metric]) for n, one in measured.items() if n.isdecimal() and metric in one
-    ]
+    having = {n: one[metric] for n, one in measured.items() if metric in one}
+    known = [(int(number), value) for number, value in having.items() if number.isdecimal()]
     if len(known) < 2:
         return ""
     known.sort()
@@ -176,7 +175,7 @@ def _group_of(here: Account, group: str) -> Any:
 
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
     """Return names of metrics, first those that differ among the versions, the most important
-    first, and of these those that most versions have.
+    first, and of these those that most versions have. Of several with the same values, one.
     """
     counts: dict[str, list[float]] = {}
     for one in measured:
@@ -186,7 +185,8 @@ def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
     def order(name: str) -> tuple[bool, tuple[int, bool, int], int]:
         return len(set(counts[name])) < 2, importance(name), -len(counts[name])
 
-    return sorted(counts, key=order)
+    alike = {tuple(counts[name]): name for name in sorted(counts, key=order, reverse=True)}
+    return sorted(alike.values(), key=order)
 
 
 def _first() -> int:

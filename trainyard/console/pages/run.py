@@ -17,8 +17,8 @@ page = Blueprint("run", __name__)
 PARTS = ("head", "why", "panels", "graph", "timeline", "steps", "about")
 """Fragments of the page, each with a template of that name."""
 
-TRAININGS, PLOTS = 4, 2
-"""Most trainings whose curves are drawn, and most plots of each: losses first."""
+TRAININGS = 4
+"""Most trainings whose first plot, the loss, is drawn."""
 
 
 def _stamp(pipeline: str, execution: str) -> Hashable:
@@ -33,11 +33,8 @@ def _stamp(pipeline: str, execution: str) -> Hashable:
 def _trainings(here: Account, pipeline: str, execution: str) -> list[tuple[str, str]]:
     """Return (title, job) of the first steps that train."""
     steps = here.snapshot(pipeline, execution).steps
-    found = [(step.title, step.job[1]) for step in steps if step.job]
-    kinds = [step.job[0] for step in steps if step.job]
-    return [one for one, kind in zip(found, kinds, strict=True) if kind == "TrainingJob"][
-        :TRAININGS
-    ]
+    jobs = [(step.title, *step.job) for step in steps if step.job]
+    return [(title, job) for title, kind, job in jobs if kind == "TrainingJob"][:TRAININGS]
 
 
 @live_pages.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
@@ -57,7 +54,7 @@ def _curves(here: Account, pipeline: str, execution: str) -> str:
     """Draw the losses of the run's trainings."""
     try:
         drawn = [
-            (title, training_charts(here, job, PLOTS)[0])
+            (title, training_charts(here, job, 1)[0])
             for title, job in _trainings(here, pipeline, execution)
         ]
     except ServiceError as error:

@@ -4,6 +4,7 @@
 
 const DASHES = [[], [7, 4], [2, 4], [9, 4, 2, 4], [14, 5], [4, 4], [9, 4, 2, 4, 2, 4]];
 const HEIGHT = 230;
+const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((n) => n * 10 ** power)); // between ticks
 const charts = new Map(); // element of the plot → its chart
 const look = { log: false, mean: 1 };
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
@@ -73,6 +74,7 @@ function draw(chart) {
   const [ink, grid] = [colour("--quiet").trim(), colour("--line").trim()];
   const axis = { stroke: ink, font: "12px system-ui", grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
   const values = (_, splits) => splits.map((value) => (value == null ? "" : short(value)));
+  const steps = lines.every((line) => line.x.every(Number.isInteger)) ? { incrs: WHOLE } : {};
   const data = uPlot.join(lines.map((line) => { const [at, y] = ordered(line); return [at, heights(y, line)]; }));
   plot?.destroy();
   chart.plot = new uPlot(
@@ -81,7 +83,7 @@ function draw(chart) {
       height: HEIGHT,
       scales: { x: { time: false }, y: { distr: look.log ? 3 : 1 } },
       series: [{ label: x, value: (_, value) => short(value) }, ...lines.map(series)],
-      axes: [{ ...axis, values, size: 34 }, { ...axis, values, size: 62 }],
+      axes: [{ ...axis, ...steps, values, size: 34 }, { ...axis, values, size: 62 }],
       cursor: { sync: { key: x }, drag: { x: true, y: false } },
       hooks: { draw: [(one) => drawLost(one, lines)] },
     },
