@@ -15,8 +15,8 @@ from pipelines.run_report.run_documents import (
 )
 from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
 from pipelines.run_report.training_pace import read_pace
+from trainyard.console.app_hooks import Panel, templates
 from trainyard.console.outcomes import Outcome
-from trainyard.console.panels import Panel, templates
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.training_speed import figure
 

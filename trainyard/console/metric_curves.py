@@ -17,8 +17,8 @@ from typing import Any
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
-from trainyard.console.logs.log_lines import fetch
-from trainyard.console.logs.log_streams import Stream, of_job
+from trainyard.console.log_lines import fetch
+from trainyard.console.log_streams import Stream, of_job
 from trainyard.runs.execution import LOG_GROUPS
 from trainyard.runs.metric_lines import Definition, Found, definitions, found, given_up
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch

@@ -12,7 +12,7 @@ from trainyard.console.account_cache import Snapshot
 from trainyard.console.execution_index import run_title
 from trainyard.console.graph import Graph, Timeline, graph, timeline
 from trainyard.console.model_groups import place_of
-from trainyard.console.run_costs import Cost, cost, costs
+from trainyard.console.outcomes import Cost, cost, costs
 from trainyard.console.step_flow import WORDS, Flow, Node, flow, links
 from trainyard.plan.prices import Prices
 from trainyard.runs.execution import CHECKS, Step

@@ -12,7 +12,7 @@ from trainyard.aws_clients import error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account, Snapshot
 from trainyard.console.execution_index import run_title
-from trainyard.console.step.shown_step import defined
+from trainyard.console.shown_step import defined
 from trainyard.console.template_filters import figure
 from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import steps_of

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from trainyard.common.errors import ServiceError
 from trainyard.console import frozen_page
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.panels import METRICS, Panel, read_panels
+from trainyard.console.app_hooks import METRICS, Panel, read_panels
 from trainyard.console.run_overview import Known, overview
 from trainyard.runs.execution import Step
 from trainyard.runs.run_display import metrics_table

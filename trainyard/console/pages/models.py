@@ -9,7 +9,7 @@ from flask import Blueprint, render_template, request
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
-from trainyard.console.app_hooks import application
+from trainyard.console.app_hooks import application, of_packages, read_panels
 from trainyard.console.model_groups import (
     AT_ONCE,
     THREADS,
@@ -30,7 +30,6 @@ from trainyard.console.model_groups import (
 )
 from trainyard.console.outcomes import importance
 from trainyard.console.pages.charts import Line, chart
-from trainyard.console.panels import of_packages, read_panels
 
 page = Blueprint("models", __name__)
 
@@ -107,7 +106,7 @@ def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) 
     if len(known) < 2:
         return ""
     known.sort()
-    lines = [Line(metric, *zip(*known, strict=True))]
+    lines = [Line(metric, [number for number, _ in known], [value for _, value in known])]
     lines += [Line("champion", [n], [value], marks=True) for n, value in known if str(n) == best]
     return chart("versions-chart", f"{metric} by version", lines, x="version")
 

@@ -11,17 +11,14 @@ from werkzeug.exceptions import NotFound
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
-from trainyard.console.app_hooks import application
-from trainyard.console.logs.log_html import last_lines
-from trainyard.console.logs.log_streams import chosen, streams
-from trainyard.console.logs.log_tail import polled
+from trainyard.console.app_hooks import application, of_step, read_panels
+from trainyard.console.log_streams import chosen, polled, streams
 from trainyard.console.metric_curves import read
 from trainyard.console.model_groups import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
-from trainyard.console.panels import of_step, read_panels
-from trainyard.console.step.shown_step import Shown
-from trainyard.console.step.step_arguments import RunValues, public, resolved, tables
-from trainyard.console.step.step_attempts import Trials, attempts, places, trials
+from trainyard.console.pages.log import last_lines
+from trainyard.console.shown_step import RunValues, Shown, public, resolved, tables
+from trainyard.console.step_attempts import Trials, attempts, places, trials
 from trainyard.language.evaluation import told_by
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import all_of

@@ -13,7 +13,7 @@ from typing import Any
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.logs.log_streams import Stream
+from trainyard.console.log_streams import Stream
 from trainyard.console.template_filters import plain
 from trainyard.runs.execution import event_id
 
