@@ -12,17 +12,8 @@ from markupsafe import Markup
 
 from trainyard.console import live_pages, log_lines
 from trainyard.console.account_cache import Account, account
-from trainyard.console.log_lines import Line
-from trainyard.console.log_streams import (
-    KEPT,
-    Stream,
-    chosen,
-    labels,
-    polled,
-    streams,
-    tail,
-    tuning_of,
-)
+from trainyard.console.log_lines import KEPT, Line, polled, tail
+from trainyard.console.log_streams import Stream, chosen, labels, streams, tuning_of
 from trainyard.runs.execution import Step
 
 FEW = 12

@@ -12,7 +12,8 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
 from trainyard.console.app_hooks import application, of_step, read_panels
-from trainyard.console.log_streams import chosen, polled, streams
+from trainyard.console.log_lines import polled
+from trainyard.console.log_streams import chosen, streams
 from trainyard.console.metric_curves import read
 from trainyard.console.model_groups import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
