@@ -65,7 +65,7 @@ def main(
                     page.locator(".plot canvas").wait_for(timeout=PATIENCE * 1000)
                     page.wait_for_timeout(TRAINS * 1000)
                     _save(page, folder / "console_run.png")
-                    page.locator("#head .Succeeded").first.wait_for(timeout=PATIENCE * 1000)
+                    page.locator(".stands .Succeeded").first.wait_for(timeout=PATIENCE * 1000)
                 page.goto(f"{visitor.root}/runs")
                 page.locator("td.pass").nth(1).wait_for()
                 _save(page, folder / "console_runs.png", height=LIST)

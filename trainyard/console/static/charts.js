@@ -15,12 +15,17 @@ function short(value) {
   return value && (size >= 1e7 || size < 1e-4) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(6));
 }
 
-// The points of a line by ascending x; of several at one x, the newest.
+// The points of a line by ascending x. Where x goes back, as after a restart, the newest value at an x counts;
+// neighbours at one x, as of one moment, stand side by side.
 function ordered({ x, y }) {
-  if (x.every((at, i) => !i || x[i - 1] < at)) return [x, y];
-  const known = new Map(x.map((at, i) => [at, y[i]]));
-  const sorted = [...known.keys()].sort((a, b) => a - b);
-  return [sorted, sorted.map((at) => known.get(at))];
+  if (x.some((at, i) => i && x[i - 1] > at)) {
+    const known = new Map(x.map((at, i) => [at, y[i]]));
+    const sorted = [...known.keys()].sort((a, b) => a - b);
+    return [sorted, sorted.map((at) => known.get(at))];
+  }
+  const aside = (x.at(-1) - x[0] || 1) * 1e-9;
+  let last = -Infinity;
+  return [x.map((at) => (last = at > last ? at : last + aside)), y];
 }
 
 // Numbers as drawn: NaN and infinity, which arrive as texts, are gaps.
