@@ -42,10 +42,10 @@ class Beside:
     ``patient``: wait for each reading, for a page in a file, which cannot be updated later.
     """
 
-    def __init__(self, *, patient: bool = False) -> None:
+    def __init__(self, threads: int, *, patient: bool = False) -> None:
         self.patient = patient
         self._readings: OrderedDict[Hashable, _Reading] = OrderedDict()
-        self._threads = ThreadPoolExecutor(4, "beside")
+        self._threads = ThreadPoolExecutor(threads, "beside")
         self._lock = threading.Lock()
         self.finished = 0
         """Number of readings that have ended."""
@@ -74,6 +74,10 @@ class Beside:
         if self.patient or known.future.done():
             return cast(Result, known.future.result())
         return cast(Result, known.last)
+
+    def close(self) -> None:
+        """Drop the readings that have not begun; further ones fail."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _count(self, future: Future[Any]) -> None:
         self.finished += 1
@@ -150,7 +154,9 @@ class Account:
         self, region: str | None = None, *, may_write: bool = False, patient: bool = False
     ) -> None:
         self.region, self.may_write = region, may_write
-        self.beside = Beside(patient=patient)
+        self.beside = Beside(4, patient=patient)
+        self.outcomes = Beside(2, patient=patient)
+        """Outcomes of listed runs: so many that other readings must not wait for them."""
         self.ended = threading.Event()
         """Set when the console ends: readings in the background stop."""
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))

@@ -135,6 +135,8 @@ def serving(
         server.server_close()
         thread.join()
         app.extensions["trainyard-hub"].close()
+        account.beside.close()
+        account.outcomes.close()
 
 
 def _prepare(app: Flask, account: Account) -> None:

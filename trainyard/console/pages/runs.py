@@ -35,7 +35,7 @@ def _remember(setup: BlueprintSetupState) -> None:
 
 def _stamp() -> Hashable:
     index().look()
-    return index().version, account().beside.finished
+    return index().version, account().outcomes.finished
 
 
 @live_pages.page(page, "/runs", template="runs.html.j2", stamp=_stamp)
@@ -59,7 +59,7 @@ def _outcome(arn: str, run: Run) -> Outcome:
         return Outcome()
     here, judge = account(), application().judge
     read = partial(outcome, here, run.pipeline, run.id, judge)
-    return here.beside.get(("outcome", arn), (run.status, run.changed), read, Outcome())
+    return here.outcomes.get(("outcome", arn), (run.status, run.changed), read, Outcome())
 
 
 def address(**changes: str | int) -> str:
