@@ -11,7 +11,7 @@ from pipelines.approve import approve
 from pipelines.registry.champion import NOBODY, approved, compared_with
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.run_overrides import overrides
-from pipelines.run_report.run_panels import PANELS
+from pipelines.run_report.run_panels import PANELS, judge
 from pipelines.start import start
 from trainyard.aws_clients import client
 from trainyard.commands.console import PortOption, RegionOption, WriteOption, serve
@@ -25,7 +25,7 @@ from trainyard.terminal import run
 @served()
 def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption = False) -> None:
     """Show all pipelines, runs and models in the browser, with our panels; until Ctrl-C."""
-    serve(port, region, write, Application(owners=OWNERS, panels=PANELS))
+    serve(port, region, write, APPLICATION)
 
 
 # ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:
@@ -106,6 +106,8 @@ OWNERS = (
     Owner(action="again", owns=_is_our_pipeline, says=_says_of_start, do=_start),
 )
 """Actions that ``python -m pipelines.console`` adds to the console."""
+
+APPLICATION = Application(owners=OWNERS, panels=PANELS, judge=judge)
 
 
 if __name__ == "__main__":

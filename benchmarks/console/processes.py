@@ -54,19 +54,19 @@ def emulator(state: Path) -> Iterator[tuple[Started, dict[str, str]]]:
 
 
 @contextlib.contextmanager
-def console(env: Mapping[str, str]) -> Iterator[tuple[Started, "Visitor"]]:
-    """``trainyard console`` in that environment, and somebody who has its key."""
+def console(env: Mapping[str, str], module: str = "") -> Iterator[tuple[Started, "Visitor"]]:
+    """``trainyard console``, or another module, in that environment, and somebody with its key."""
     began = time.monotonic()
-    with _serving(["console"], env) as (process, output):
+    with _serving(["console"], env, module) as (process, output):
         address = next(line.split()[-1] for line in output if "console on " in line)
         yield Started(process, time.monotonic() - began), Visitor(address)
 
 
 @contextlib.contextmanager
 def _serving(
-    arguments: list[str], env: Mapping[str, str]
+    arguments: list[str], env: Mapping[str, str], module: str = ""
 ) -> Iterator[tuple[psutil.Process, Iterator[str]]]:
-    command = [sys.executable, "-m", "trainyard", *arguments]
+    command = [sys.executable, "-m", *([module] if module else ["trainyard", *arguments])]
     process = subprocess.Popen(
         command,
         cwd=CHECKOUT,

@@ -18,14 +18,18 @@ PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 
 def read_gate(execution: Execution, steps: Steps) -> Gate | None:
     """Return gate.json; None where the run has none."""
-    return execution.output_json(steps["Gate"], "gate", "gate.json") if "Gate" in steps else None
+    if "Gate" not in steps:
+        return None
+    found: Any = execution.output_json(steps["Gate"], "gate", "gate.json")
+    return found
 
 
 def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
     """Return evaluation.json; None where the run has none."""
     if "Evaluate" not in steps:
         return None
-    return execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+    found: Any = execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+    return found
 
 
 def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:

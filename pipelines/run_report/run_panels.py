@@ -15,13 +15,31 @@ from pipelines.run_report.run_documents import (
 )
 from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
 from pipelines.run_report.training_pace import read_pace
-from trainyard.console.panels import Panel, templates
+from trainyard.console.app_hooks import Panel, templates
+from trainyard.console.outcomes import Outcome
+from trainyard.runs.execution import Execution, Step
 from trainyard.runs.training_speed import figure
 
 Known = Mapping[str, Any]
 TEMPLATES = templates(
     Path(__file__).parent, demanded=demanded, measured=measured, against=against, figure=figure
 )
+
+
+def judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
+    """Return the gate's verdict, with the first metric that it judges beside the champion's."""
+    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
+        return None
+    if (gate := read_gate(execution, steps)) is None:
+        return None
+    values = gate.get("metrics") or {}
+    metric = next((one["metric"] for one in gate["checks"] if one["metric"] in values), "")
+    return Outcome(
+        metric=metric,
+        value=values.get(metric),
+        champion=(gate.get("champion_metrics") or {}).get(metric),
+        verdict=gate["verdict"],
+    )
 
 
 def _gate(known: Known) -> str:
@@ -55,6 +73,7 @@ def _filled(name: str, **known: Any) -> str:
 
 
 PANELS = (
+    Panel(reads={"training": read_training, "metrics": read_metrics}, html=_training, in_file=True),
     Panel(
         reads={"gate": read_gate, "evaluation": read_evaluation},
         html=_gate,
@@ -63,11 +82,6 @@ PANELS = (
     ),
     Panel(
         reads={"evaluation": read_evaluation}, html=_evaluation, steps=("Evaluate",), packages=True
-    ),
-    Panel(
-        reads={"training": read_training, "metrics": read_metrics},
-        html=_training,
-        steps=("Train",),
     ),
     Panel(reads={"pace": read_pace}, html=_pace, steps=("Train",)),
 )

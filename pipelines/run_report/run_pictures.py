@@ -16,7 +16,10 @@ from conditions.gate_documents import Gate
 from pipelines.run_report.run_documents import entry
 from steps.evaluate.evaluation_document import Evaluation
 
-MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
+MODEL, OTHER, GOOD, BAD = "#2563eb", "#7c8ba1", "#16a34a", "#dc2626"
+INK, EDGE, GRID, PAPER = "#0f172b", "#64748c", "#e2e8f1", "#fffffe"
+"""Colours of texts, axes, grid lines, and the paper; on a dark page each gives way to another."""
+DARK = {INK: "#e6ebf3", EDGE: "#a3b0c4", GRID: "#33415a", PAPER: "#0f172a", MODEL: "#7aa9ff"}
 
 
 def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
@@ -26,7 +29,7 @@ def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
 
 def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
     """Return the SVG of a figure of ``size`` inches, without the XML prologue, which HTML does not
-    allow.
+    allow. It follows a dark page.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -34,7 +37,14 @@ def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    svg = svg[svg.index("<svg") :]
+    rules = []
+    for number, (light, dark) in enumerate(DARK.items()):
+        svg = svg.replace(light, f"var(--c{number})")
+        rules.append((f"--c{number}:{light};", f"--c{number}:{dark};"))
+    lights, darks = map("".join, zip(*rules, strict=True))
+    style = f":root{{{lights}}}@media(prefers-color-scheme:dark){{:root{{{darks}}}}}"
+    return svg.replace("<defs>", f"<style>{style}</style><defs>", 1)
 
 
 INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
@@ -124,7 +134,7 @@ def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> N
             (0, 7),
             textcoords="offset points",
             ha="center",
-            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},  # readable across a line
+            bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.5},  # readable across a line
         )
     axes.set_yticks(range(len(values)), list(values))
     axes.set_ylim(len(values) - 0.5, -0.7)
@@ -198,7 +208,9 @@ def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
 
 
 def _label(check: dict[str, Any]) -> str:
-    name = entry(check["kind"]).label.format(metric=check["metric"].replace("_", " "))
+    known = entry(check["kind"])
+    label = known.label if known else "{metric}"
+    name = label.format(metric=check["metric"].replace("_", " "))
     sign = "≤" if check["direction"] == "lower" else "≥"
     return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"
 
@@ -221,6 +233,8 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
 
     ends = sorted(end for end in map(times, (check["low"], check["high"])) if end is not None)
     value = times(check["value"])
+    if value is None:
+        return None
     return {
         "value": value,
         "low": min([value, *ends]),
@@ -330,8 +344,17 @@ STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#64748b",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": EDGE,
+    "ytick.color": EDGE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.edgecolor": EDGE,
     "axes.grid": True,
-    "grid.color": "#e2e8f0",
+    "grid.color": GRID,
     "axes.axisbelow": True,
 }

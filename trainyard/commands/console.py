@@ -15,8 +15,7 @@ import typer
 
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
-from trainyard.console.security import key_of_emulator
-from trainyard.console.web_server import serving
+from trainyard.console.web_server import key_of_emulator, serving
 from trainyard.local_state import served
 from trainyard.terminal import console
 

@@ -42,11 +42,13 @@ class Beside:
     ``patient``: wait for each reading, for a page in a file, which cannot be updated later.
     """
 
-    def __init__(self, *, patient: bool = False) -> None:
+    def __init__(self, threads: int, *, patient: bool = False) -> None:
         self.patient = patient
         self._readings: OrderedDict[Hashable, _Reading] = OrderedDict()
-        self._threads = ThreadPoolExecutor(4, "beside")
+        self._threads = ThreadPoolExecutor(threads, "beside")
         self._lock = threading.Lock()
+        self.finished = 0
+        """Number of readings that have ended."""
 
     def get(
         self, key: Hashable, version: Hashable, read: Callable[[], Result], until: Result
@@ -64,6 +66,7 @@ class Beside:
             if known is None or known.version != version:
                 last = _result(known, until)
                 known = _Reading(version, self._threads.submit(read), last)
+                known.future.add_done_callback(self._count)
                 self._readings[key] = known
                 while len(self._readings) > READINGS:
                     self._readings.popitem(last=False)
@@ -71,6 +74,13 @@ class Beside:
         if self.patient or known.future.done():
             return cast(Result, known.future.result())
         return cast(Result, known.last)
+
+    def close(self) -> None:
+        """Drop the readings that have not begun; further ones fail."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _count(self, future: Future[Any]) -> None:
+        self.finished += 1
 
     def stamp(self, *keys: Hashable) -> Hashable:
         """Return a value that changes when one of these readings ends, or gets another version."""
@@ -110,7 +120,7 @@ class Snapshot:
 
     @property
     def status(self) -> str:
-        """Status of the execution: ``Executing``, ``Succeeded``, …"""
+        """Status of the execution, such as ``Executing``."""
         return str(self.described.get("PipelineExecutionStatus", "Unknown"))
 
     @property
@@ -144,7 +154,9 @@ class Account:
         self, region: str | None = None, *, may_write: bool = False, patient: bool = False
     ) -> None:
         self.region, self.may_write = region, may_write
-        self.beside = Beside(patient=patient)
+        self.beside = Beside(4, patient=patient)
+        self.outcomes = Beside(2, patient=patient)
+        """Outcomes of listed runs: so many that other readings must not wait for them."""
         self.ended = threading.Event()
         """Set when the console ends: readings in the background stop."""
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))

@@ -1,12 +1,116 @@
-"""The console's extension points for an application built on Trainyard."""
+"""Extension points for an application: panels on the pages and in the report, actions, outcomes.
 
-from collections.abc import Callable, Mapping, Sequence
+A panel names what it reads of a run, and makes HTML of it. ``METRICS`` is on every page whose
+application has no panels of its own.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from flask import current_app
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from markupsafe import Markup
 
-from trainyard.console.panels import METRICS, Panels
+from trainyard.console.outcomes import Judge, no_judge
+from trainyard.console.template_filters import FILTERS
+from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_display import training_metrics
+
+Reader = Callable[[Execution, Mapping[str, Step]], Any]
+"""(execution, its steps by name) → data for a panel; None if the run has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A part of a run's page, and of related pages."""
+
+    reads: Mapping[str, Reader]
+    """Name → function that reads it. Panels with the same name share the data."""
+
+    html: Callable[[Mapping[str, Any]], str]
+    """Data by name → HTML of the panel, empty if there is nothing to show. It must be escaped, and
+    have no script and no ``style``, which the console forbids."""
+
+    steps: tuple[str, ...] = ()
+    """Names of the steps whose pages also have the panel."""
+
+    in_file: bool = False
+    """True if only the report has the panel, since pages have curves that the browser draws."""
+
+    packages: bool = False
+    """True if the page of the model package that the run registered also has the panel."""
+
+
+Panels = Sequence[Panel]
+
+
+def of_run(panels: Panels, *, in_file: bool) -> list[Panel]:
+    """Return the panels on a run's page, or in the report."""
+    return [panel for panel in panels if in_file or not panel.in_file]
+
+
+def of_step(panels: Panels, step: str) -> list[Panel]:
+    """Return the panels on that step's page."""
+    return [panel for panel in panels if step in panel.steps]
+
+
+def of_packages(panels: Panels) -> list[Panel]:
+    """Return the panels on the page of a package that a run registered."""
+    return [panel for panel in panels if panel.packages]
+
+
+def read_panels(
+    panels: Iterable[Panel], execution: Execution, steps: Mapping[str, Step]
+) -> tuple[Markup, ...]:
+    """Return the HTML of each panel of a run.
+
+    Raises:
+        ServiceError: AWS refused or cannot be reached.
+    """
+    panels = tuple(panels)
+    readers = {name: read for panel in panels for name, read in panel.reads.items()}
+    known = {name: read(execution, steps) for name, read in readers.items()}
+    return tuple(Markup(panel.html(known)) for panel in panels)  # the panel has escaped it
+
+
+def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
+    """Return an environment for the templates of ``folder``; inserted values are escaped.
+
+    It has the console's filters, and ``image(description)``.
+    """
+    found = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {**FILTERS, "image": image, **filters}
+    return found
+
+
+def image(svg: str | None, description: str) -> Markup:
+    """Return a picture drawn elsewhere, e.g. by matplotlib; empty without one.
+
+    Inside an ``img`` its styles are not the page's, which allows only its own style sheet.
+    """
+    if not svg:
+        return Markup()
+    data = base64.b64encode(svg.encode()).decode()
+    return Markup('<img class="picture" alt="{}" src="data:image/svg+xml;base64,{}">').format(
+        description, data
+    )
+
+
+def _metrics(known: Mapping[str, Any]) -> str:
+    page = templates(Path(__file__).with_name("templates")).get_template("metrics.html.j2")
+    return page.render(known) if known["metrics"] else ""
+
+
+METRICS = Panel(reads={"metrics": training_metrics}, html=_metrics)
+
 
 Described = Mapping[str, Any]
 """AWS's description of the thing that an action is about, such as DescribeModelPackage's answer."""
@@ -32,6 +136,8 @@ class Application:
     owners: Sequence[Owner] = ()
     panels: Panels = (METRICS,)
     """Panels about its runs on the pages."""
+    judge: Judge = no_judge
+    """Returns the outcome of its own runs, for the list."""
 
 
 NONE = Application()

@@ -7,6 +7,7 @@ every few seconds they are asked for new executions, and for running ones.
 """
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,11 @@ class Run:
     """Names of the execution's parameters."""
     values: tuple[str, ...]
     """Values of the parameters, one for each of ``names``."""
+
+    @property
+    def title(self) -> str:
+        """Name that people gave it, or pipeline and time."""
+        return run_title(self.pipeline, self.name, self.began, self.id)
 
     @property
     def key(self) -> str:
@@ -81,6 +87,17 @@ class Run:
             for field in self.__slots__
             if field != "changed"
         )
+
+
+_UNNAMED = re.compile(r"execution-\d{13}")
+"""Display name that SageMaker gives where people give none."""
+
+
+def run_title(pipeline: str, name: str, started: datetime | None, execution: str) -> str:
+    """Return the name that people gave a run; else its pipeline and the time of its start."""
+    if name and name != execution and not _UNNAMED.fullmatch(name):
+        return name
+    return f"{pipeline} {started.astimezone():%d %b %H:%M}" if started else execution
 
 
 def recorded(pipeline: str, found: Mapping[str, Any]) -> Run:

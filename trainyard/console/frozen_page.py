@@ -10,10 +10,9 @@ from markupsafe import Markup
 
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
-from trainyard.console import run_reading
 from trainyard.console.account_cache import Account
-from trainyard.console.pages.run import fragments
-from trainyard.console.panels import METRICS, Panels
+from trainyard.console.app_hooks import METRICS, Panels, of_run
+from trainyard.console.pages.run import fragments, read_run
 from trainyard.console.run_overview import Overview, place
 from trainyard.console.web_server import create
 from trainyard.runs.run_summary import LOG_TAIL, last_words
@@ -48,7 +47,7 @@ def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> st
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
     one = account.known_execution(arn, **where)
-    run = run_reading.read(account, **where, panels=panels)
+    run = read_run(account, **where, panels=of_run(panels, in_file=True))
     logs = {
         step.title: {h: last_words(lines) for h, lines in one.last_lines(step, LOG_TAIL).items()}
         for step in run.snapshot.steps
@@ -60,7 +59,7 @@ def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> st
 def render(run: Overview, logs: Logs, account: Account) -> str:
     """Return the run as one HTML document."""
     app = create(account, "")
-    style = (files(__package__) / "static/console.css").read_text(encoding="utf-8")
+    style = (files("trainyard.console") / "static/console.css").read_text(encoding="utf-8")
     with app.test_request_context():
         found = fragments(run)
         html = render_template(

@@ -1,35 +1,37 @@
-"""The graph of an execution's steps as drawn: boxes and curves, in pixels.
-
-Layers follow the longest path. A line has a bend in each layer that it passes. The order within a
-layer follows the mean of the neighbours' positions, so that few lines cross.
-"""
+"""The graph of an execution's steps, and their timeline, as drawn: boxes and lines, in pixels."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
-from statistics import fmean
+from functools import lru_cache
 from unicodedata import east_asian_width
 
+import graphlay
+
 from trainyard.console.step_flow import Edge, Flow, Node, ends_last
-from trainyard.runs.step_table import duration
 
-LONGEST = 20
-"""Most characters of a title in a box."""
+HEIGHT = 44
+"""Height of a box."""
 
-BOX_WIDTH, BOX_HEIGHT = 184, 44
-ACROSS, DOWN = BOX_WIDTH + 20, BOX_HEIGHT + 34
-BEND = 24
-"""Width in pixels of a line that passes a layer."""
+NARROWEST, WIDEST = 150, 320
+"""Widths of boxes; the style sheet ends a longer title with an ellipsis."""
+
+LETTER, SMALL, BESIDE = 7.6, 6.2, 44
+"""Width of a letter of a title, of one of the line below it, and of everything beside them."""
+
+TIME, BELOW = 14, 9
+"""Letters of that line for the time, and for ``cached`` or ``reused``."""
 
 MARGIN = 8
-SWEEPS = 6
+OPTIONS = {
+    "direction": "topbottom",
+    "spacing": {"layer_gap": 34.0, "node_gap": 20.0, "dummy_gap": 16.0},
+    "routing": {"style": "diagonal", "port_sides": "facing_only"},
+}
+"""What differs from graphlay's preset ``layered``."""
 
 Place = tuple[float, float]
-Bend = tuple[str, str, int]
-"""Bend of the line between two nodes, in a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +41,8 @@ class Box:
     node: Node
     x: float
     y: float
+    width: float
     critical: bool
-
-    @property
-    def title(self) -> str:
-        """Title, shortened to the room in the box."""
-        return shortened(self.node.title, LONGEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,138 +72,63 @@ def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[st
     """Return the picture; None without steps. ``critical``: the edges along the ``path``."""
     if not flow.nodes:
         return None
-    rows, ways = layers(flow.nodes, [(edge.source, edge.target) for edge in flow.edges])
-    middles = placed(rows)
+    sizes = tuple((name, _width(node)) for name, node in flow.nodes.items())
+    edges = tuple((edge.source, edge.target) for edge in flow.edges)
+    spots, ways, (width, height) = placed(sizes, edges)
     boxes = [
-        Box(
-            node=node,
-            x=middles[name][0] - BOX_WIDTH / 2,
-            y=middles[name][1] - BOX_HEIGHT / 2,
-            critical=name in path,
-        )
-        for name, node in flow.nodes.items()
+        Box(node=node, x=x - wide / 2, y=y - HEIGHT / 2, width=wide, critical=name in path)
+        for (name, wide), (x, y), node in zip(sizes, spots, flow.nodes.values(), strict=True)
     ]
     lines = []
-    for edge in flow.edges:
-        points = [middles[each] for each in ways[edge.source, edge.target]]
+    for edge, points in zip(flow.edges, ways, strict=True):
         (x1, y1), (x2, y2) = points[0], points[1]
         lines.append(
             Line(
                 edge=edge,
-                path=_curve(points),
-                x=round(x1 + (x2 - x1) * 0.4, 1),
-                y=round((y1 + y2) / 2, 1),
+                path="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points),
+                x=round((x1 + x2) / 2, 1),
+                y=round((y1 + y2) / 2 + 4, 1),
                 critical=(edge.source, edge.target) in critical,
                 taken=flow.nodes[edge.target].status != "NotTaken",
             )
         )
-    return Graph(
-        width=max(x for x, _ in middles.values()) + BOX_WIDTH / 2 + MARGIN,
-        height=len(rows) * DOWN - (DOWN - BOX_HEIGHT) + 2 * MARGIN,
-        boxes=boxes,
-        lines=lines,
-    )
+    return Graph(width=width, height=height, boxes=boxes, lines=lines)
 
 
-Rows = list[list[str | Bend]]
-Ways = Mapping[tuple[str, str], Sequence[str | Bend]]
+def _width(node: Node) -> float:
+    columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in node.title)
+    below = len(node.type) + BELOW * bool(node.step and (node.step.cached or node.step.reused))
+    return min(WIDEST, max(NARROWEST, BESIDE + LETTER * columns, BESIDE + SMALL * (TIME + below)))
 
 
-def layers(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> tuple[Rows, Ways]:
-    """Return the nodes and bends of each layer, from left to right, and the course of each edge.
+@lru_cache(maxsize=64)
+def placed(
+    sizes: tuple[tuple[str, float], ...], edges: tuple[tuple[str, str], ...]
+) -> tuple[list[Place], list[list[Place]], Place]:
+    """Return the centre of each box, the points of each edge, and the picture's lower right corner.
 
-    An edge that closes a cycle, which definitions of SageMaker do not have, is ignored for the
-    order.
+    ``sizes``: (name, width) of each box. The layout is kept: a page is drawn at every change.
     """
-    layer = _depths(nodes, edges)
-    rows: Rows = [[] for _ in range(max(layer.values()) + 1)]
-    for name, depth in layer.items():
-        rows[depth].append(name)
-    ways: dict[tuple[str, str], list[str | Bend]] = {}
+    asked = graphlay.Graph()
+    for name, width in sizes:
+        asked.node(name, width=width, height=HEIGHT)
     for source, target in edges:
-        step = 1 if layer[source] <= layer[target] else -1
-        inner = range(layer[source] + step, layer[target], step)
-        bends: list[str | Bend] = [(source, target, depth) for depth in inner]
-        if (source, target) not in ways:
-            for depth, bend in zip(inner, bends, strict=True):
-                rows[depth].append(bend)
-        ways[source, target] = [source, *bends, target]
-    near: dict[str | Bend, list[str | Bend]] = {}
-    for way in ways.values():
-        for one, other in pairwise(way):
-            near.setdefault(one, []).append(other)
-            near.setdefault(other, []).append(one)
-    for _ in range(SWEEPS):
-        at = {name: place / len(row) for row in rows for place, name in enumerate(row)}
-        for row in rows:
-            row.sort(key=lambda name: fmean(at[each] for each in near.get(name, [name])))
-    return rows, ways
+        asked.edge(source, target)
+    found = graphlay.layout(asked, options=OPTIONS)
+    ways = [[(point["x"], point["y"]) for point in edge["points"]] for edge in found.edges]
+    spots = [(node["center"]["x"], node["center"]["y"]) for node in found.nodes]
+    halves = [width / 2 for _, width in sizes]
+    every = [place for way in ways for place in way]
+    boxes = [(x - half, x + half) for (x, _), half in zip(spots, halves, strict=True)]
+    left = min([start for start, _ in boxes] + [x for x, _ in every])
+    right = max([end for _, end in boxes] + [x for x, _ in every])
+    top, bottom = min(y for _, y in spots) - HEIGHT / 2, max(y for _, y in spots) + HEIGHT / 2
 
+    def moved(place: Place) -> Place:
+        return place[0] - left + MARGIN, place[1] - top + MARGIN
 
-def _depths(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Return the layer of each node: below all nodes that it waits for."""
-    before: dict[str, list[str]] = {name: [] for name in nodes}
-    for source, target in edges:
-        before[target].append(source)
-    try:
-        order = [*TopologicalSorter(before).static_order()]
-    except CycleError:
-        order = [*before]
-    found: dict[str, int] = {}
-    for name in order:
-        found[name] = 1 + max((found.get(each, -1) for each in before[name]), default=-1)
-    return found
-
-
-def placed(rows: Rows) -> dict[str | Bend, Place]:
-    """Return the centre of each node and bend; each layer is centred in the picture."""
-    widths = [sum(_width(name) for name in row) for row in rows]
-    found: dict[str | Bend, Place] = {}
-    for depth, row in enumerate(rows):
-        x = MARGIN + (max(widths) - widths[depth]) / 2
-        for name in row:
-            width = _width(name)
-            found[name] = (
-                x + (width - (ACROSS - BOX_WIDTH) * isinstance(name, str)) / 2,
-                (MARGIN + BOX_HEIGHT / 2 + depth * DOWN),
-            )
-            x += width
-    return found
-
-
-def _width(name: str | Bend) -> float:
-    return ACROSS if isinstance(name, str) else BEND
-
-
-def _curve(points: Sequence[Place]) -> str:
-    """Return a path from the foot of the first box, straight beside the passed boxes, to the
-    last.
-    """
-    (x, y), *bends, (end, bottom) = points
-    y += BOX_HEIGHT / 2
-    found = f"M{x:.1f} {y:.1f}"
-    for a, b in (*bends, (end, bottom)):
-        top = b - BOX_HEIGHT / 2
-        middle = (y + top) / 2
-        found += f" C{x:.1f} {middle:.1f} {a:.1f} {middle:.1f} {a:.1f} {top:.1f}"
-        x, y = a, b + BOX_HEIGHT / 2
-        if (a, b) != (end, bottom):
-            found += f" L{x:.1f} {y:.1f}"
-    return found
-
-
-def shortened(text: str, longest: int) -> str:
-    """Return ``text``, or its beginning with an ellipsis, and the end of a name without spaces,
-    since generated names differ there.
-
-    ``longest``: characters; East Asian ones count as two.
-    """
-    columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
-    if columns <= longest:
-        return text
-    room = longest * len(text) // columns - 1
-    first = room if " " in text else room * 2 // 3
-    return f"{text[:first]}…{text[len(text) - room + first :]}"
+    ends = right - left + 2 * MARGIN, bottom - top + 2 * MARGIN
+    return [moved(one) for one in spots], [[moved(one) for one in way] for way in ways], ends
 
 
 NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -333,5 +256,6 @@ def _tick(origin: datetime, at: float, rank: int, widest: float) -> Tick:
     absolute = when.strftime("%H:%M:%S" if widest < 3600 else "%H:%M")
     if widest > 86400:
         absolute = when.strftime("%m-%d %H:%M")
-    relative = "0" if at == 0 else f"{at:g} s" if at < 60 else duration(at).removesuffix(" 00 s")
-    return Tick(at=at, relative=relative.removesuffix(" 00 min"), absolute=absolute, rank=rank)
+    minutes, seconds = divmod(round(at), 60)
+    relative = f"{minutes // 60}:{minutes % 60:02d} h" if at >= 3600 else f"{minutes}:{seconds:02d}"
+    return Tick(at=at, relative=relative, absolute=absolute, rank=rank)

@@ -9,16 +9,16 @@ DescribeTrainingJob keeps.
 import math
 import threading
 import time
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
-from trainyard.console.logs.log_lines import fetch
-from trainyard.console.logs.log_streams import Stream, of_job
+from trainyard.console.log_lines import fetch
+from trainyard.console.log_streams import Stream, of_job
 from trainyard.runs.execution import LOG_GROUPS
 from trainyard.runs.metric_lines import Definition, Found, definitions, found, given_up
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
@@ -35,84 +35,41 @@ RANKS = 64
 ENDED = ("Completed", "Failed", "Stopped")
 
 
-STRETCHES = 500
-"""Most stretches of equal length in a curve; even, since pairs are joined."""
-
-Numbered = tuple[int, Sample]
-"""A sample after its place in the log, from 0."""
+def _doubles() -> "array[float]":
+    return array("d")
 
 
 @dataclass(slots=True)
 class Samples:
-    """The curve of one metric, in at most 4 × ``STRETCHES`` samples.
+    """The values of one metric, in the order of the log: 24 bytes each."""
 
-    Each stretch keeps its first, lowest, highest and first non-finite sample. When all stretches
-    are full, neighbours are joined, so a stretch has the same length wherever it lies.
-    """
-
-    stretches: list[list[Numbered]] = field(default_factory=list)
-    length: int = 1
-    """Samples of the log in each stretch; the last may have fewer so far."""
-    lowest: Sample | None = None
-    """The lowest finite sample, the first of equals."""
-    highest: Sample | None = None
-    newest: Numbered | None = None
-    count: int = 0
+    at: "array[float]" = field(default_factory=_doubles)
+    """Time of each value (ms since 1970)."""
+    steps: "array[float]" = field(default_factory=_doubles)
+    """Counter of each value; NaN if its line has none."""
+    values: "array[float]" = field(default_factory=_doubles)
+    lowest: int | None = None
+    """Place of the lowest finite value, the first of equals."""
+    highest: int | None = None
+    is_counted: bool = True
+    """True if every value has a counter."""
 
     @property
-    def first(self) -> Sample | None:
-        """The log's first sample."""
-        return self.stretches[0][0][1] if self.count else None
-
-    @property
-    def last(self) -> Sample | None:
-        """The log's newest sample."""
-        return self.newest[1] if self.newest else None
-
-    @property
-    def all(self) -> list[Sample]:
-        """The samples to draw, in the order of the log; the newest is the last."""
-        return [one for _, one in self.numbered]
-
-    @property
-    def numbered(self) -> list[Numbered]:
-        """The samples to draw, each after its place in the log."""
-        kept = list(chain.from_iterable(self.stretches))
-        if self.newest and kept[-1][0] < self.newest[0]:
-            kept.append(self.newest)
-        return kept
+    def count(self) -> int:
+        """Number of values."""
+        return len(self.values)
 
     def add(self, one: Sample) -> None:
-        """Take in the next sample of the log."""
-        self.newest = (self.count, one)
-        if self.count % self.length:
-            self.stretches[-1] = list(_kept([*self.stretches[-1], self.newest]))
-        else:
-            self.stretches = [*self._joined(), [self.newest]]
-        self.count += 1
+        """Take in the next value of the log."""
+        self.at.append(one.at)
+        self.steps.append(math.nan if one.step is None else one.step)
+        self.is_counted = self.is_counted and math.isfinite(self.steps[-1])
+        self.values.append(one.value)
         if math.isfinite(one.value):
-            if self.lowest is None or one.value < self.lowest.value:
-                self.lowest = one
-            if self.highest is None or one.value > self.highest.value:
-                self.highest = one
-
-    def _joined(self) -> list[list[Numbered]]:
-        """Join neighbours when all stretches are full."""
-        if len(self.stretches) < STRETCHES:
-            return self.stretches
-        self.length *= 2
-        pairs = zip(self.stretches[::2], self.stretches[1::2], strict=True)
-        return [list(_kept([*a, *b])) for a, b in pairs]
-
-
-def _kept(part: list[Numbered]) -> Iterator[Numbered]:
-    """Yield the first, lowest, highest and first non-finite sample, in the order of the log."""
-    finite = [i for i, (_, one) in enumerate(part) if math.isfinite(one.value)]
-    kept = {0, *[i for i in range(len(part)) if i not in finite][:1]}
-    if finite:
-        kept.add(min(finite, key=lambda i: part[i][1].value))
-        kept.add(max(finite, key=lambda i: part[i][1].value))
-    yield from (part[i] for i in sorted(kept))
+            if self.lowest is None or one.value < self.values[self.lowest]:
+                self.lowest = self.count - 1
+            if self.highest is None or one.value > self.values[self.highest]:
+                self.highest = self.count - 1
 
 
 @dataclass(slots=True)
@@ -133,6 +90,11 @@ class Metrics:
     """Messages about metrics whose expressions took too long."""
     version: int = 0
     """Number that changes when there are more values."""
+
+    @property
+    def begin(self) -> float:
+        """Time of the job's first value (ms since 1970); 0 without values."""
+        return min((some.at[0] for some in list(self.samples.values()) if some.count), default=0.0)
 
     def add(self, at: float, one: Found) -> None:
         """Add the values found in a line."""

@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 from markupsafe import Markup
 
 from trainyard.console.account_cache import Snapshot
+from trainyard.console.execution_index import run_title
 from trainyard.console.graph import Graph, Timeline, graph, timeline
 from trainyard.console.model_groups import place_of
+from trainyard.console.outcomes import Cost, cost, costs
 from trainyard.console.step_flow import WORDS, Flow, Node, flow, links
 from trainyard.plan.prices import Prices
 from trainyard.runs.execution import CHECKS, Step
-from trainyard.runs.job_cost import CHARGED, Spent, had_machines, spent
+from trainyard.runs.job_cost import Spent, had_machines
 from trainyard.runs.run_summary import model_package
 from trainyard.runs.step_table import duration
 from trainyard.runs.why.diagnosis import Cause
@@ -44,22 +46,6 @@ class Known:
     """Messages about data that could not be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Cost of an execution in USD, as far as known."""
-
-    so_far: float = 0.0
-    """Sum of the known costs."""
-
-    a_second: float = 0.0
-    """USD per second by which it grows while nothing changes."""
-
-    unknown: tuple[str, ...] = ()
-    """Steps with unknown costs."""
-
-    estimated: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Overview:
     """Values that the templates fill in."""
@@ -83,6 +69,13 @@ class Overview:
     def arn(self) -> str:
         """ARN of the execution."""
         return str(self.snapshot.described.get("PipelineExecutionArn", ""))
+
+    @property
+    def title(self) -> str:
+        """Name that people gave it, or pipeline and time."""
+        described = self.snapshot.described
+        name = described.get("PipelineExecutionDisplayName", "")
+        return run_title(self.pipeline, name, described.get("CreationTime"), self.execution)
 
     @property
     def by(self) -> str:
@@ -158,14 +151,14 @@ class Overview:
 
     @staticmethod
     def time_of(node: Node) -> Markup:
-        """Return a step's duration, for the text of an SVG; that of a running step counts on."""
+        """Return a step's duration; that of a running step counts on."""
         step = node.step
         if step is None or step.started is None:
             return Markup()
         said = duration(step.seconds)
         if step.ended is not None:
-            return Markup("<tspan>{}</tspan>").format(said)
-        return Markup('<tspan data-since="{}">{}</tspan>').format(step.started.isoformat(), said)
+            return Markup("<span>{}</span>").format(said)
+        return Markup('<span data-since="{}">{}</span>').format(step.started.isoformat(), said)
 
     @staticmethod
     def place(arn: str) -> dict[str, str] | None:
@@ -192,7 +185,7 @@ def overview(
     started = snapshot.described.get("CreationTime") or at
     shown = timeline(bound, started, at, there)
     path = shown.critical if shown else ()
-    costs = {step.name: _spent(step, known, at) for step in snapshot.steps}
+    of_steps = costs(snapshot.steps, known.jobs, known.prices, at)
     return Overview(
         pipeline=pipeline,
         execution=execution,
@@ -201,27 +194,7 @@ def overview(
         flow=bound,
         timeline=shown,
         graph=graph(bound, links(path), path),
-        spent=costs,
-        cost=_cost(costs),
+        spent=of_steps,
+        cost=cost(of_steps),
         at=at,
-    )
-
-
-def _spent(step: Step, known: Known, at: datetime) -> Spent | None:
-    """Return the cost of a step that has begun; None if it is not known."""
-    free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
-    if step.cached or step.reused:
-        return free
-    if step.job and step.name in known.jobs and known.prices:
-        return spent(step.job[0], known.jobs[step.name], known.prices, at)
-    return None if step.job or CHARGED & set(step.metadata) else free
-
-
-def _cost(spent: Mapping[str, Spent | None]) -> Cost:
-    known = [one for one in spent.values() if one]
-    return Cost(
-        so_far=sum(one.usd or 0.0 for one in known),
-        a_second=sum(one.usd_a_second or 0.0 for one in known),
-        unknown=tuple(n for n, one in spent.items() if one is None or one.usd is None),
-        estimated=any(one.estimated for one in known),
     )

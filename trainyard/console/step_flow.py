@@ -169,9 +169,9 @@ def _instances(
         for target in targets:
             for source in sources:
                 alike = source.rpartition("-")[2] == target.rpartition("-")[2]
-                if source in nodes and target in nodes and source != target:
-                    if alike or not within:
-                        yield Edge(source=source, target=target, kind=edge.kind, label=edge.label)
+                known = source in nodes and target in nodes and source != target
+                if known and (alike or not within):
+                    yield Edge(source=source, target=target, kind=edge.kind, label=edge.label)
 
 
 def _needed(edges: Iterator[Edge]) -> tuple[Edge, ...]:

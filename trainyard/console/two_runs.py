@@ -11,7 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.aws_clients import error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.step.shown_step import defined
+from trainyard.console.execution_index import run_title
+from trainyard.console.shown_step import defined
 from trainyard.console.template_filters import figure
 from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import steps_of
@@ -86,6 +87,14 @@ class Side:
     """Title of a table → its rows."""
     fault: str = ""
     """Why it cannot be read."""
+
+    @property
+    def title(self) -> str:
+        """Name that people gave the run, or pipeline and time."""
+        pipeline, _, execution = self.name.partition("/")
+        known = self.snapshot.described if self.snapshot else {}
+        name = known.get("PipelineExecutionDisplayName", "")
+        return run_title(pipeline, name, known.get("CreationTime"), execution)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,25 @@
-"""The console's server: loopback only, a thread for each request."""
+"""The console's server: loopback only, a thread for each request, a key for each browser.
+
+The key comes once, in the address that ``trainyard console`` prints, and is kept as a cookie, so
+that an address copied from the browser contains no secret. A page of another site has no access:
+its Origin is refused, and the cookie is not sent with its requests.
+"""
 
 import contextlib
 import hashlib
+import hmac
 import logging
+import os
+import secrets
 import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
+from urllib.parse import urlsplit
 
-from flask import Flask, redirect, render_template, url_for
+from flask import Flask, Request, redirect, render_template, request, url_for
 from jinja2 import StrictUndefined
-from werkzeug.exceptions import HTTPException, InternalServerError
+from werkzeug.exceptions import Forbidden, HTTPException, InternalServerError
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from werkzeug.wrappers import Response
 
@@ -18,7 +27,72 @@ from trainyard.common.errors import ServiceError, TrainyardError
 from trainyard.console import live_pages, pages, template_filters
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
-from trainyard.console.security import guard
+
+HOSTS = ("127.0.0.1", "localhost")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; worker-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # no-referrer would make forms send Origin: null
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def key_of_emulator() -> str:
+    """Return the key of a console beside an emulator, made from its secret, so that bookmarks last.
+
+    Against AWS it is random, and new at every start.
+    """
+    host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if host not in HOSTS or not secret:
+        return secrets.token_urlsafe(24)
+    return hmac.new(secret.encode(), b"trainyard console", hashlib.sha256).hexdigest()[:40]
+
+
+def guard(app: Flask, key: str) -> None:
+    """Refuse requests without ``key``, for a foreign host or from a foreign page, with status 403.
+
+    ``key``: required value of the query parameter of that name, once for each browser.
+    """
+
+    @app.before_request
+    def admit() -> Response | None:
+        _refuse_foreign(request)
+        cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies are not separated by port
+        mine = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
+        if hmac.compare_digest(request.args.get("key", "").encode(), key.encode()):
+            answer = redirect(_without_key(request))
+            answer.set_cookie(cookie, mine, httponly=True, samesite="Strict")
+            return answer
+        if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), mine.encode()):
+            raise Forbidden("Open the address that trainyard console printed: it has the key.")
+        return None
+
+    @app.after_request
+    def closed(answer: Response) -> Response:
+        for name, value in HEADERS.items():
+            answer.headers.setdefault(name, value)
+        return answer
+
+
+def _refuse_foreign(asked: Request) -> None:
+    if urlsplit(f"//{asked.host}").hostname not in HOSTS:
+        raise Forbidden(f"Only this machine is served, not {asked.host}.")
+    origin = asked.headers.get("Origin")
+    if origin not in (None, asked.host_url.rstrip("/")):
+        raise Forbidden(f"Pages of {origin} are not served.")
+    if asked.method not in ("GET", "HEAD") and origin is None:
+        raise Forbidden("Only the console's own pages may change something.")
+
+
+def _without_key(asked: Request) -> str:
+    rest = "&".join(part for part in asked.query_string.decode().split("&") if part[:4] != "key=")
+    return f"{asked.path}?{rest}" if rest else asked.path
+
 
 LOOPBACK = "127.0.0.1"
 FIRST = ("page.html", "runs.html", "runs/")
@@ -61,6 +135,8 @@ def serving(
         server.server_close()
         thread.join()
         app.extensions["trainyard-hub"].close()
+        account.beside.close()
+        account.outcomes.close()
 
 
 def _prepare(app: Flask, account: Account) -> None:
@@ -100,11 +176,9 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     app.extensions["trainyard-application"] = application
     app.extensions["trainyard-hub"] = live_pages.Hub(app, account.seconds, account.ended)
     app.jinja_env.filters |= template_filters.FILTERS
-    app.jinja_env.globals |= {
-        "account": account,
-        "lasting": template_filters.lasting,
-        "costing": template_filters.costing,
-    }
+    names: Any = app.jinja_env.globals  # its declared type allows Jinja's own names alone
+    names.update(account=account, lasting=template_filters.lasting)
+    names.update(costing=template_filters.costing)
     guard(app, key)
     app.register_blueprint(live_pages.events)
     for module in iter_modules(pages.__path__):

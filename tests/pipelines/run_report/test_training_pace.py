@@ -8,7 +8,7 @@ from pipelines.advice.training_setting import of_description
 from pipelines.run_report.run_panels import PANELS
 from pipelines.run_report.training_pace import LOOK_BACK, Paces, foreseen, seconds
 from tests.pipelines.advice.test_training_setting import job as hyperparameters
-from trainyard.console.panels import read_panels
+from trainyard.console.app_hooks import read_panels
 from trainyard.runs.execution import Step
 from trainyard.runs.training_speed import STEP
 

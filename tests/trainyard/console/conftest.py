@@ -8,8 +8,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud
 from trainyard.console.account_cache import Account
-from trainyard.console.security import key_of_emulator
-from trainyard.console.web_server import create, serving
+from trainyard.console.web_server import create, key_of_emulator, serving
 from trainyard.emulator.client_environment import applied
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

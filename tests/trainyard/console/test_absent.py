@@ -31,11 +31,11 @@ VALUES: dict[str, Iterable[str]] = {
 
 ASKED = (
     f"run={RUN}&run=p/mnopqrstuvwx&pipeline=p&execution=abcdefghijkl&step=S&group=g&endpoint=e"
-    "&package=arn:aws:sagemaker:us-east-1:123456789012:model-package/g/1&uri=s3://bkt/k/a.json"
+    "&package=arn:aws:sagemaker:us-east-1:123456789012:model-package/g/1&uri=s3://bkt/k/a.json&job=j&name=train:loss&rank="
 )
 """Query string for all pages; each uses the parameters that it knows."""
 
-NO_PAGES = ("static", "home")
+NO_PAGES = ("static", "home", "charts.library")
 
 
 class Compiled(BytecodeCache):

@@ -59,7 +59,7 @@ def test_what_differs_is_shown_and_nothing_else(page, console: str, runs: list[s
     assert not [name for name in found if "epochs" in name or "common.py" in name]
     assert found["Train: code/new<b>.py"][0] == "–"
     assert not [name for name in found if "evaluate.py" in name]  # another archive, the same file
-    expect(page.locator("#curves figure")).to_contain_text("run 2")
+    expect(page.locator("#curves figure")).to_contain_text("2 flowers")
     assert faults(page) == []
     visit(page.get_by_role("link", name="changes of Train/code/train.py").first, "Enter")
     expect(page.locator(".diff .removed")).to_have_text(["-lr = 1"])

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from trainyard.common.errors import ServiceError
 from trainyard.console import frozen_page
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.panels import METRICS, Panel, read_panels
+from trainyard.console.app_hooks import METRICS, Panel, read_panels
 from trainyard.console.run_overview import Known, overview
 from trainyard.runs.execution import Step
 from trainyard.runs.run_display import metrics_table
@@ -139,7 +139,7 @@ def test_the_metrics_of_any_training_job_are_shown_and_nothing_where_there_are_n
 
 def test_a_name_that_two_panels_read_is_read_once():
     reads = []
-    panels = [Panel(reads={"x": lambda *_: reads.append(1) or 7}, html=lambda known: str(known))
+    panels = [Panel(reads={"x": lambda *_: reads.append(1) or 7}, html=str)
                 for _ in range(2)]  # fmt: skip
     assert read_panels(panels, None, {}) == ("{'x': 7}",) * 2 and reads == [1]
 

@@ -65,6 +65,21 @@ def test_a_group_shows_its_champion_and_each_versions_metrics(registry: Cloud, c
     assert "digits" in shown(client, "/models")
 
 
+def test_a_group_draws_its_most_important_metric_with_the_champion_marked(cloud: Cloud, client):
+    cloud.sm.create_model_package_group(ModelPackageGroupName="drawn")
+    for number, loss in enumerate(("0.5", "0.3", "0.4")):
+        cloud.sm.create_model_package(
+            ModelPackageGroupName="drawn",
+            InferenceSpecification=spec(IMAGE),
+            ModelApprovalStatus="Approved" if number == 1 else "PendingManualApproval",
+            CustomerMetadataProperties={"seed": str(number), "loss": loss, "same": loss},
+        )
+    text = shown(client, "/models/drawn")
+    assert "loss by version" in text and "champion: 0.3 at version 2" in text
+    assert "lowest 0.3 at version 2, highest 0.5 at version 1" in text
+    assert text.count('class="n metric"') == 2  # same is loss again
+
+
 def test_a_version_shows_where_its_model_lies(registry: Cloud, client):
     raw = client.get("/models/digits/3").get_data(as_text=True)
     assert "1.23 kB" in raw

@@ -1,11 +1,7 @@
 """Steps of an execution, their dependencies, and the critical path."""
 
-import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.trainyard.emulator.harness import (
     compare,
@@ -15,12 +11,11 @@ from tests.trainyard.emulator.harness import (
     process_step,
     train_step,
 )
-from trainyard.console.graph import BOX_WIDTH, layers, placed, timeline
+from trainyard.console.graph import timeline
 from trainyard.console.step_flow import Flow, ends_last, flow
 from trainyard.runs.execution import Step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-DEFINITIONS = Path(__file__).parents[1] / "validate/definitions"
 SAME = [compare("Equals", "a", "a")]
 INNER = condition_step("Inner", SAME, [process_step("Deploy", "true")], [fail_step("Bad", "x")])
 DOCUMENT = pipeline(
@@ -101,37 +96,3 @@ def test_waiting_for_machines_is_told_apart_and_what_runs_has_no_end():
     assert bars["Small"].waits and not bars["Large"].waits and bars["Large"].end is None
     assert sum(tick.at <= chart.span for tick in chart.ticks) <= 10
     assert timeline(flow(DOCUMENT, "Executing", []), START, START, {}) is None
-
-
-def drawn(nodes, edges):
-    return placed(layers(nodes, edges)[0])
-
-
-@pytest.mark.parametrize("path", sorted(DEFINITIONS.glob("*.json")), ids=lambda path: path.stem)
-def test_no_two_steps_of_anybodys_definition_are_drawn_in_one_place(path: Path):
-    text = json.loads(path.read_text(encoding="utf-8"))
-    found = flow(text.get("definition", text), "Executing", [])
-    assert found.nodes
-    at = drawn(found.nodes, [(edge.source, edge.target) for edge in found.edges])
-    places = sorted((at[name] for name in found.nodes), key=lambda place: (place[1], place[0]))
-    for (left, row), (right, below) in zip(places, places[1:], strict=False):
-        assert row != below or right - left > BOX_WIDTH
-    for edge in found.edges:
-        assert at[edge.source][1] < at[edge.target][1]
-
-
-def test_a_definition_that_goes_in_a_circle_is_drawn_all_the_same():
-    names = ["A", "B", "C"]
-    at = drawn(names, [("A", "B"), ("B", "C"), ("C", "A")])
-    assert len({at[name] for name in names}) == 3
-
-
-def test_two_hundred_steps_are_laid_out_in_a_second_of_cpu():
-    import time
-
-    steps = [f"S{n}" for n in range(200)]
-    wide = [(steps[n // 3], steps[n]) for n in range(1, 200)]
-    far = [(steps[n], steps[n + 60]) for n in range(0, 140, 7)]
-    began = time.process_time()
-    at = drawn(steps, wide + far)
-    assert set(steps) <= set(at) and time.process_time() - began < 1

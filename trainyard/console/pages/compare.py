@@ -12,17 +12,20 @@ from werkzeug.exceptions import BadRequest
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
-from trainyard.console.charts import Series, line_chart
 from trainyard.console.metric_curves import Metrics, read
+from trainyard.console.outcomes import by_importance, importance
+from trainyard.console.pages.charts import Curve, curve_chart
 from trainyard.console.two_runs import Side, content, rows, side, stamp
 from trainyard.runs.run_differences import diff
 
 page = Blueprint("compare", __name__)
 
 TABLES = ("Metrics", "Parameters and arguments", "Code", "Data", "Times")
-SIZE = (480, 240)
 MOST = 4
-"""Most metrics whose curves are drawn: losses first."""
+"""Most metrics whose curves are drawn."""
+
+FIRST = 12
+"""Metrics that are shown at once; the others are folded."""
 
 
 def _chosen() -> tuple[str, ...]:
@@ -60,12 +63,13 @@ def compare() -> live_pages.Fragments:
     tables = {}
     if len(sides) == 2:
         tables = {name: rows(sides, name, everything=everything) for name in TABLES}
+        tables["Metrics"].sort(key=lambda row: importance(row.name))
     wanted = request.args.get("file", "")
     return {
         "runs": render_template("compare/runs.html.j2", **common),
         "changes": _changes(here, sides, wanted) if wanted and len(sides) == 2 else "",
-        "curves": Markup("").join(_curves(here, sides)) if len(sides) == 2 else "",
-        "tables": render_template("compare/tables.html.j2", **common, tables=tables),
+        "curves": render_template("compare/curves.html.j2", plots=_curves(here, sides)),
+        "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
 
 
@@ -89,31 +93,24 @@ def _changes(here: Account, sides: Sequence[Side], wanted: str) -> str:
 
 def _curves(here: Account, sides: Sequence[Side]) -> list[Markup]:
     """Draw the curves of both runs in one plot each, by their steps' counters."""
+    if len(sides) < 2:
+        return []
     measured = [_of_side(here, one) for one in sides]
     names = list(dict.fromkeys(name for one in measured for name in one))
-    names.sort(key=lambda name: "loss" not in name.lower())
+    names = by_importance(names)
+    titles = [f"{n} {one.title}" for n, one in enumerate(sides, 1)]
     drawn = []
     for i, name in enumerate(names[:MOST]):
-        found = [(n, one[name]) for n, one in enumerate(measured, 1) if name in one]
+        found = [(n, *one[name]) for n, one in enumerate(measured, 1) if name in one]
         metric = name.partition(".")[2]
-        series: list[Series] = [
-            (
-                f"run {n}",
-                [
-                    (float(at) if one.step is None else one.step, one.value)
-                    for at, one in metrics.samples[metric].numbered
-                ],
-            )
-            for n, metrics in found
-        ]
-        counter = found[0][1].counter or "value"
-        drawn.append(line_chart(f"curve-{i}", name, series, x=counter, size=SIZE))
+        curves = [Curve(titles[n - 1], job, metric, metrics) for n, job, metrics in found]
+        drawn.append(curve_chart(f"curve-{i}", name, curves))
     return drawn
 
 
-def _of_side(here: Account, one: Side) -> dict[str, Metrics]:
-    """Return ``<step>.<metric>`` → metrics of its training job."""
-    found: dict[str, Metrics] = {}
+def _of_side(here: Account, one: Side) -> dict[str, tuple[str, Metrics]]:
+    """Return ``<step>.<metric>`` → its training job, and the job's metrics."""
+    found: dict[str, tuple[str, Metrics]] = {}
     for step, work in one.works.items():
         job = work.step.job if work.step else None
         if not job or job[0] != "TrainingJob" or not work.job:
@@ -122,9 +119,9 @@ def _of_side(here: Account, one: Side) -> dict[str, Metrics]:
             metrics = read(here, job[1])
         except ServiceError:  # the tables stand without curves
             continue
-        found |= {f"{step}.{name}": metrics for name, some in metrics.samples.items() if some.count}
+        found |= {f"{step}.{name}": (job[1], metrics) for name in list(metrics.samples)}
     return found
 
 
 def _metrics(here: Account, sides: Sequence[Side]) -> list[Metrics]:
-    return [metrics for one in sides for metrics in _of_side(here, one).values()]
+    return [metrics for one in sides for _, metrics in _of_side(here, one).values()]

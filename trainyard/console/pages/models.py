@@ -9,7 +9,7 @@ from flask import Blueprint, render_template, request
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
-from trainyard.console.app_hooks import application
+from trainyard.console.app_hooks import application, of_packages, read_panels
 from trainyard.console.model_groups import (
     AT_ONCE,
     THREADS,
@@ -28,7 +28,8 @@ from trainyard.console.model_groups import (
     place_of,
     versions,
 )
-from trainyard.console.panels import of_packages, read_panels
+from trainyard.console.outcomes import importance
+from trainyard.console.pages.charts import Line, chart
 
 page = Blueprint("models", __name__)
 
@@ -73,9 +74,11 @@ def group(group: str) -> live_pages.Fragments:
     packages = all_described(here, everyone[_first() : _first() + AT_ONCE])
     measured = all_metrics(here, packages)
     names = _compared(measured)
+    numbers = [place_of(one["ModelPackageArn"])[1] for one in packages]
     chosen = request.args.get("metric", "")
     metric = chosen if chosen in names else next(iter(names), "")
     now = champion(here, group)
+    best = place_of(now.arn)[1] if now.arn else ""
     values = {
         "group": group,
         "metric": metric,
@@ -85,6 +88,7 @@ def group(group: str) -> live_pages.Fragments:
     }
     return {
         "head": render_template("models/group-head.html.j2", **values, count=len(everyone)),
+        "chart": _chart(metric, dict(zip(numbers, measured, strict=True)), best),
         "versions": render_template(
             "models/versions.html.j2",
             **values,
@@ -93,6 +97,18 @@ def group(group: str) -> live_pages.Fragments:
             decided=decided,
         ),
     }
+
+
+def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) -> str:
+    """Draw a metric over the versions; ``best``: the champion's version, which is marked."""
+    having = {n: one[metric] for n, one in measured.items() if metric in one}
+    known = [(int(number), value) for number, value in having.items() if number.isdecimal()]
+    if len(known) < 2:
+        return ""
+    known.sort()
+    lines = [Line(metric, [number for number, _ in known], [value for _, value in known])]
+    lines += [Line("champion", [n], [value], marks=True) for n, value in known if str(n) == best]
+    return chart("versions-chart", f"{metric} by version", lines, x="version")
 
 
 def _version_stamp(group: str, version: str) -> Hashable:
@@ -157,18 +173,19 @@ def _group_of(here: Account, group: str) -> Any:
 
 
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return names of metrics, first those that differ among the versions, that are not parts of a
-    larger thing, such as a matrix or a deviation, and that most versions have.
+    """Return names of metrics, first those that differ among the versions, the most important
+    first, and of these those that most versions have. Of several with the same values, one.
     """
     counts: dict[str, list[float]] = {}
     for one in measured:
         for name, value in one.items():
             counts.setdefault(name, []).append(value)
 
-    def order(name: str) -> tuple[bool, int, int]:
-        return len(set(counts[name])) < 2, name.count("."), -len(counts[name])
+    def order(name: str) -> tuple[bool, tuple[int, bool, int], int]:
+        return len(set(counts[name])) < 2, importance(name), -len(counts[name])
 
-    return sorted(counts, key=order)
+    alike = {tuple(counts[name]): name for name in sorted(counts, key=order, reverse=True)}
+    return sorted(alike.values(), key=order)
 
 
 def _first() -> int:

@@ -1,11 +1,13 @@
 """The executions of all pipelines, sorted, filtered, searched and paged by the address."""
 
+import heapq
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +16,10 @@ from flask.blueprints import BlueprintSetupState
 from werkzeug.datastructures import MultiDict
 
 from trainyard.console import live_pages
+from trainyard.console.account_cache import account
+from trainyard.console.app_hooks import application
 from trainyard.console.execution_index import Index, Run, index
+from trainyard.console.outcomes import Outcome, outcome
 from trainyard.language.statuses import ENDED
 
 page = Blueprint("runs", __name__)
@@ -30,7 +35,7 @@ def _remember(setup: BlueprintSetupState) -> None:
 
 def _stamp() -> Hashable:
     index().look()
-    return index().version
+    return index().version, account().outcomes.finished
 
 
 @live_pages.page(page, "/runs", template="runs.html.j2", stamp=_stamp)
@@ -40,11 +45,21 @@ def runs() -> live_pages.Fragments:
     query = asked(request.args)
     found = listing(index(), query)
     shown = {"listing": found, "query": query, "index": index(), "address": address}
+    shown |= {"outcomes": {arn: _outcome(arn, run) for arn, run in found.runs}}
     return {
         "progress": render_template("runs/progress.html.j2", **shown),
         "form": render_template("runs/form.html.j2", **shown, statuses=STATUSES, row_counts=ROWS),
-        "runs": render_template("runs/table.html.j2", **shown),
+        "runs": render_template("runs/table.html.j2", **shown, unsorted=UNSORTED),
     }
+
+
+def _outcome(arn: str, run: Run) -> Outcome:
+    """Return what is known of a run's outcome; that of an ended run is read in the background."""
+    if not run.is_ended:
+        return Outcome()
+    here, judge = account(), application().judge
+    read = partial(outcome, here, run.pipeline, run.id, judge)
+    return here.outcomes.get(("outcome", arn), (run.status, run.changed), read, Outcome())
 
 
 def address(**changes: str | int) -> str:
@@ -61,8 +76,14 @@ ROWS = (50, 100, 200, 500)
 PARAMETER = "p."
 """Prefix of columns and filters that are parameters."""
 
-COLUMNS = ("pipeline", "status", "started", "duration")
+COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "cost")
 """Columns beside the run's name and the parameters that differ."""
+
+UNSORTED = ("metric", "champion", "verdict", "cost")
+"""Columns that are known only of the runs shown."""
+
+BARS = 60
+"""Most bars in the picture of the newest runs."""
 
 MOST = 8
 """Most parameters shown."""
@@ -87,6 +108,12 @@ class Query:
     faults: tuple[str, ...] = ()
     """Errors in the address."""
 
+    @property
+    def filled(self) -> int:
+        """Number of filters beside the search."""
+        chosen = (self.pipeline, self.statuses, self.since > -math.inf, self.until < math.inf)
+        return sum(map(bool, chosen)) + len(self.conditions)
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -100,6 +127,8 @@ class Listing:
     columns: Sequence[str]
     parameters: Sequence[str]
     """The parameters of the runs found, those with the most different values first."""
+    newest: Sequence[tuple[Run, float]]
+    """The newest runs found, the oldest of them first; duration as a share of the longest."""
 
 
 def asked(args: MultiDict[str, str]) -> Query:
@@ -157,7 +186,15 @@ def listing(index: Index, query: Query) -> Listing:
         pages=pages,
         columns=_default(parameters),
         parameters=list(parameters),
+        newest=_newest([run for _, run in found]),
     )
+
+
+def _newest(runs: Sequence[Run]) -> list[tuple[Run, float]]:
+    now = time.time()
+    chosen = heapq.nlargest(BARS, runs, key=lambda run: run.started)[::-1]
+    longest = max((run.seconds(now) for run in chosen), default=0.0) or 1.0
+    return [(run, run.seconds(now) / longest) for run in chosen]
 
 
 def _default(parameters: Mapping[str, int]) -> list[str]:
@@ -198,7 +235,7 @@ def _is_asked(query: Query, arn: str, run: Run) -> bool:
 
 def text_of(arn: str, run: Run) -> str:
     """Return the text in which a run is searched, in lower case."""
-    found = (arn, run.pipeline, run.name, run.status, run.description, run.reason)
+    found = (arn, run.pipeline, run.name, run.title, run.status, run.description, run.reason)
     given = (f"{name}={value}" for name, value in zip(run.names, run.values, strict=True))
     return "\n".join((*found, *given)).casefold()
 
@@ -247,7 +284,7 @@ def _value(column: str) -> Callable[[str, Run], Any]:
     return {
         "duration": lambda arn, run: run.seconds(now),
         "pipeline": lambda arn, run: run.pipeline.casefold(),
-        "name": lambda arn, run: run.name.casefold(),
+        "name": lambda arn, run: run.title.casefold(),
         "status": lambda arn, run: run.status,
     }.get(column, lambda arn, run: run.started)
 

@@ -1,9 +1,7 @@
 """The page of one step of an execution: its result, the reason of a failure, and its arguments."""
 
-import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from flask import Blueprint, render_template
@@ -13,30 +11,31 @@ from werkzeug.exceptions import NotFound
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
-from trainyard.console.app_hooks import application
-from trainyard.console.charts import Series, line_chart
-from trainyard.console.logs.log_html import last_lines
-from trainyard.console.logs.log_streams import chosen, streams
-from trainyard.console.logs.log_tail import polled
-from trainyard.console.metric_curves import Metrics, Samples, read
+from trainyard.console.app_hooks import application, of_step, read_panels
+from trainyard.console.log_lines import polled
+from trainyard.console.log_streams import chosen, streams
+from trainyard.console.metric_curves import read
 from trainyard.console.model_groups import place_of
-from trainyard.console.panels import of_step, read_panels
-from trainyard.console.step.shown_step import Shown
-from trainyard.console.step.step_arguments import RunValues, public, resolved, tables
-from trainyard.console.step.step_attempts import attempts, places, trials
+from trainyard.console.pages.charts import Curve, Line, chart, training_charts
+from trainyard.console.pages.log import last_lines
+from trainyard.console.shown_step import RunValues, Shown, public, resolved, tables
+from trainyard.console.step_attempts import Trials, attempts, places, trials
 from trainyard.language.evaluation import arn_variables
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import all_of
 from trainyard.runs.execution import Step
 from trainyard.runs.job_cost import JOBS, spent
-from trainyard.runs.metric_lines import STEPS
-from trainyard.runs.metric_series import Sample
-from trainyard.runs.step_table import duration
 
 page = Blueprint("step", __name__)
 
 PACKAGE = "RegisterModel"
 """Key in the Metadata of a step that registered a model package."""
+
+MOST = 24
+"""Most plots drawn; other metrics have their values in the table."""
+
+RANKED = 4
+"""Most plots with a curve per rank."""
 
 GOOD = 10.0
 """Seconds for which a fragment is reused if the step has not changed; objects in S3 may change."""
@@ -148,7 +147,30 @@ def _attempts(shown: Shown) -> Mapping[str, Any]:
 
 def _trials(shown: Shown) -> Mapping[str, Any]:
     is_tuning = shown.made is not None and shown.made.kind == "TuningJob"
-    return {"trials": trials(shown.here, shown.made.name) if shown.made and is_tuning else None}
+    found = trials(shown.here, shown.made.name) if shown.made and is_tuning else None
+    return {"trials": found, "plot": _plot(found) if found else ""}
+
+
+def _plot(found: Trials) -> Markup | str:
+    """Draw the objective of every trial in the order of their start, with the best one marked."""
+    known = [
+        (job["CreationTime"], metric["Value"], metric.get("MetricName", "objective"))
+        for job in found.jobs
+        if (metric := job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get("Value")
+        is not None
+        and "CreationTime" in job
+    ]
+    if len(known) < 2:
+        return ""
+    best, name = known[0][1], known[0][2]
+    values = [value for _, value, _ in sorted(known)]
+    numbers = range(1, len(values) + 1)
+    at = values.index(best) + 1
+    lines = [
+        Line(name, numbers, values, marks=True),
+        Line(f"best: trial {at}", [at], [best], marks=True),
+    ]
+    return chart("trials-chart", f"{name} of each trial", lines, x="trial")
 
 
 def _time(shown: Shown) -> Mapping[str, Any]:
@@ -211,19 +233,6 @@ GROWING: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
 """Fragments that also change with the job's log."""
 
 
-MOST = 24
-"""Most plots drawn; other metrics have their values in the table."""
-
-RANKED = 4
-"""Most plots with a curve per rank."""
-
-SIZE = (460, 200)
-
-_PHASE = re.compile(
-    r"^(train|training|validation|valid|val|eval|test)[:_\-./ ]+(?=.)", re.IGNORECASE
-)
-
-
 def stamp(account: Account, step: Step) -> Hashable:
     """Return a value that changes with the step's curves.
 
@@ -244,19 +253,15 @@ def curves(account: Account, step: Step) -> Markup:
     if not job:
         return Markup()
     found = read(account, job)
-    names = list(found.samples)
-    if not names and not found.slow:
+    if not found.samples and not found.slow:
         return Markup()
-    drawn = groups(names)[:MOST]
-    plots = [_plot(found, i, *group) for i, group in enumerate(drawn)]
-    by_rank = list(found.by_rank.items())[:RANKED]
-    plots += [_ranks(found, i, name, of) for i, (name, of) in enumerate(by_rank)]
-    rows = [(name, found.samples[name]) for name in names]
+    plots, more = training_charts(account, job, MOST, RANKED)
+    rows = [Curve(name, job, name, found) for name in list(found.samples)]
     until = None if found.until is None else datetime.fromtimestamp(found.until / 1000, UTC)
     html = render_template(
         "curves.html.j2",
-        **{"plots": Markup("").join(plots), "rows": rows, "metrics": found, "until": until},
-        **{"more": max(0, len(groups(names)) - MOST), "where": partial(at, found)},
+        **{"plots": Markup("").join(plots), "rows": rows, "metrics": found},
+        **{"until": until, "more": more},
     )
     return Markup(html)  # made by a template, which has escaped it
 
@@ -264,72 +269,3 @@ def curves(account: Account, step: Step) -> Markup:
 def _job(step: Step) -> str:
     """Return the name of the step's training job; empty if it has none."""
     return step.job[1] if step.job and step.job[0] == "TrainingJob" else ""
-
-
-def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Return (title, metrics) of each plot, losses first.
-
-    ``train:loss`` and ``validation:loss`` share a plot, as do ``loss`` and ``eval_loss``.
-    """
-    plots: dict[str, list[str]] = {}
-    for name in names:
-        base = _PHASE.sub("", name)
-        if base.lower() not in STEPS:
-            plots.setdefault(base.lower(), []).append(name)
-    found = [
-        (some[0] if len(some) == 1 else _PHASE.sub("", some[0]), some) for some in plots.values()
-    ]
-    return sorted(found, key=lambda one: "loss" not in one[0].lower())
-
-
-def _plot(metrics: Metrics, i: int, title: str, names: Sequence[str]) -> Markup:
-    x, series = _across(metrics, [(name, metrics.samples[name].all) for name in names])
-    return line_chart(f"curve-{i}", title, series, x=x, size=SIZE)
-
-
-def _across(
-    metrics: Metrics, every: Sequence[tuple[str, list[Sample]]]
-) -> tuple[str, list[Series]]:
-    """Return the name of the horizontal axis, and the curves.
-
-    The axis is the job's counter if every value has one, and else the time.
-    """
-    samples = [one for _, some in every for one in some]
-    if metrics.counter and all(one.step is not None for one in samples):
-        return metrics.counter, [
-            (name, [(one.step or 0.0, one.value) for one in some]) for name, some in every
-        ]
-    begin = min((first.at for first in _firsts(metrics)), default=0)
-    end = max((one.at for one in samples), default=begin)
-    unit, length = _unit((end - begin) / 1000)
-    return f"{unit} since the first value", [
-        (name, [((one.at - begin) / 1000 / length, one.value) for one in some])
-        for name, some in every
-    ]
-
-
-def _unit(seconds: float) -> tuple[str, int]:
-    if seconds < 300:
-        return "seconds", 1
-    return ("minutes", 60) if seconds < 4 * 3600 else ("hours", 3600)
-
-
-def _ranks(metrics: Metrics, i: int, name: str, ranks: Mapping[int, Samples]) -> Markup:
-    every = [(f"rank {rank}", one.all) for rank, one in sorted(ranks.items())]
-    x, series = _across(metrics, every)
-    return line_chart(f"ranks-{i}", f"{name} of each rank", series, x=x, size=SIZE)
-
-
-def at(metrics: Metrics, sample: Sample | None) -> str:
-    """Return a sample's position: its step, or the time since the job's first value."""
-    if sample is None:
-        return ""
-    if sample.step is not None and metrics.counter:
-        return f"at {metrics.counter} {sample.step:g}"
-    begin = min(first.at for first in _firsts(metrics))
-    return f"after {duration((sample.at - begin) / 1000)}"
-
-
-def _firsts(metrics: Metrics) -> list[Sample]:
-    """List the first value of each metric that has one."""
-    return [some.first for some in list(metrics.samples.values()) if some.first]

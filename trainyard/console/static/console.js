@@ -3,15 +3,17 @@
 
 const topic = document.body.dataset.topic;
 
-// Replace the contents of a live fragment; open details stay open, and the focus is kept.
+// Replace the contents of a live fragment; open details, drawn charts and the focus are kept.
 function swap(id, digest, html) {
   const element = document.getElementById(id);
   if (!element || element.dataset.live === digest) return;
   const open = new Map([...element.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
   const ticks = new Map([...element.querySelectorAll("[type=checkbox]")].map((one) => [tick(one), one.checked]));
   const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+  const kept = [...element.querySelectorAll("[data-keep]")];
   element.innerHTML = html; // escaped by the server's templates; CSP prevents scripts in it
   element.dataset.live = digest;
+  for (const one of kept) document.getElementById(one.id)?.replaceWith(one);
   for (const [name, was] of open) {
     const again = document.getElementById(name);
     if (again) again.open = was;

@@ -75,6 +75,7 @@ def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
     expect(page.locator("#timeline")).to_contain_text("Prepare \u2192 Train \u2192 Good")
     expect(page.locator(".settings")).to_contain_text("fast")
     assert faults(page) == []
+    expect(page.get_by_role("link", name="Train Succeeded, Training")).to_have_count(1)
     visit(page.locator("#node-Train"), "Enter")
     expect(page).to_have_url(f"{address(console, arn)}/Train")
     page.go_back()

@@ -122,7 +122,7 @@ def test_in_a_browser(page, console: str, runs):
     page.locator(".l.marked").get_by_text("ValueError: invalid literal").wait_for()
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(f"{address}/runs/shown/{runs[0]}/Train")
-    page.locator("#curves svg").first.wait_for()
+    page.locator("#curves .plot canvas").first.wait_for()
     assert faults(page) == []
     page.goto(f"{address}/compare?run=shown/{runs[0]}")
     assert page.evaluate("document.documentElement.scrollWidth") == 390

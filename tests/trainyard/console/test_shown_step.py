@@ -1,6 +1,6 @@
 """Arguments that may be shown: secrets are hidden, and unknown values say why."""
 
-from trainyard.console.step.step_arguments import Table, public, tables
+from trainyard.console.shown_step import Table, public, tables
 from trainyard.language.evaluation import Unknown
 
 

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.step.shown_step import Made, describe, made_by
+from trainyard.console.shown_step import Made, describe, made_by
 from trainyard.language.statuses import JOB_ENDED
 from trainyard.plan.definition_diff import label
 from trainyard.plan.s3_listing import listed

@@ -79,8 +79,8 @@ def test_a_job_s_curves_are_those_of_its_log(account: Account, job: str):
     assert re.findall(r">([^<>\n]+)<", cells[1]) == [
         "nan", "0.6", "at step 30", "0.89", "at step 1", "31",
     ]  # fmt: skip
-    rank = re.search(r"<desc[^>]*>(rank 0: [^<]+)</desc>", html)
-    assert "rank 1: 30 points, from 0.25 to 0.25" in rank[1]
+    rank = re.search(r">(rank 0: [^<]+)</p>", html)
+    assert "rank 1: last 0.25, lowest 0.25 at step 1, highest" in rank[1]
     [told] = re.findall(r'<p class="notice">([^<]+)</p>', html)
     assert "metric endless" in told and "(a|aa)+$" in told
 
@@ -108,7 +108,7 @@ def test_curves_of_a_log_of_many_parts_come_as_it_is_read(account: Account, job:
     )
     reader = metric_curves.Reader(account, job)
     found = reader.read()
-    assert found.until is not None and 0 < len(found.samples["train:loss"].all) < 31
+    assert found.until is not None and 0 < len(found.samples["train:loss"].values) < 31
     deadline = time.monotonic() + 30
     while reader.read().until is not None:
         assert time.monotonic() < deadline

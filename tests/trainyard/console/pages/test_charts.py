@@ -1,0 +1,254 @@
+"""Charts: metrics that share a plot, points as the browser gets them, and what it draws."""
+
+import math
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.trainyard.console.looking import faults
+from tests.trainyard.emulator.harness import Cloud, train_step
+from trainyard.console.account_cache import Account
+from trainyard.console.metric_curves import Metrics
+from trainyard.console.pages import charts
+from trainyard.console.pages.charts import Curve, Line, axis, chart, groups
+from trainyard.console.web_server import create, serving
+from trainyard.runs.metric_series import Sample
+
+OURS = ["train:step", "train:learning_rate", "train:loss", "train:step_seconds",
+        "train:data_seconds", "train:optimizer_seconds", "validation:loss"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "plots"),
+    [
+        (
+            OURS,
+            [
+                ("loss", ("train:loss", "validation:loss")),
+                ("train:learning_rate", ("train:learning_rate",)),
+                ("train:step_seconds", ("train:step_seconds",)),
+                ("train:data_seconds", ("train:data_seconds",)),
+                ("train:optimizer_seconds", ("train:optimizer_seconds",)),
+            ],
+        ),
+        (["eval_loss", "loss", "epoch"], [("loss", ("eval_loss", "loss"))]),
+        (["train:rmse", "validation:rmse"], [("rmse", ("train:rmse", "validation:rmse"))]),
+        (
+            ["test", "train:step_seconds"],
+            [("test", ("test",)), ("train:step_seconds", ("train:step_seconds",))],
+        ),
+    ],
+)  # fmt: skip
+def test_metrics_share_a_plot_by_their_names(names: list[str], plots):
+    assert [(title, tuple(found)) for title, found in groups(names)] == plots
+
+
+MANY = 100_000
+HOSTILE = "</figure><script>alert(1)</script>\x1b[31m\u202e"
+
+
+def known(values: list[float], steps: list[float | None] | None = None) -> Metrics:
+    """Return metrics with a value for each second."""
+    found = Metrics(counter="step")
+    for i, value in enumerate(values):
+        found.samples["loss"].add(Sample(1_000.0 * i, steps[i] if steps else i, value))
+    return found
+
+
+@pytest.fixture
+def shown(cloud: Cloud, monkeypatch):
+    """Flask's client of a console in which every training job has metrics of our choice."""
+    jobs: dict[str, Metrics] = {}
+    monkeypatch.setattr(charts, "read", lambda here, job: jobs[job])
+    asking = create(Account(), "key").test_client()
+    asking.get("/?key=key")
+    return asking, jobs
+
+
+def asked(*jobs: str, after: str) -> str:
+    curves = [("job", job) for job in jobs] + [("name", "loss") for _ in jobs]
+    return "/curves?" + urlencode([*curves, *(("rank", "") for _ in jobs), ("after", after)])
+
+
+def test_a_browser_gets_what_is_new_and_infinite_values_as_text(shown):
+    client, jobs = shown
+    jobs |= {"a": known([3.0, math.nan, math.inf]), "b": known([-math.inf, 1e200, 2.0])}
+    whole = client.get(asked("a", "b", after="0,0")).json
+    assert whole["x"] == "step"
+    assert [one["y"] for one in whole["lines"]] == [[3.0, "nan", "inf"], ["-inf", "inf", 2.0]]
+    jobs["a"].samples["loss"].add(Sample(3_000, 3, 1.5))
+    fresh = client.get(asked("a", "b", after="3,3")).json["lines"]
+    assert [(one["to"], one["x"], one["y"]) for one in fresh] == [(4, [3.0], [1.5]), (3, [], [])]
+
+
+@pytest.mark.parametrize("after", ["0", "0,x", ""])
+def test_an_address_that_names_no_curves_is_refused(shown, after: str):
+    client, jobs = shown
+    jobs |= {"a": known([1.0]), "b": known([1.0])}
+    assert client.get(asked("a", "b", after=after)).status_code == 400
+
+
+def test_across_is_the_counter_if_every_value_has_one_else_the_time():
+    counted, mixed = known([1.0, 2.0], [10, 20]), known([1.0, 2.0], [10, None])
+    name, [place] = axis([Curve("l", "j", "loss", counted)])
+    assert (name, place(1)) == ("step", 20)
+    name, [place] = axis([Curve("l", "j", "loss", mixed)])
+    assert (name, place(1)) == ("seconds since the first value", 1.0)
+
+
+def test_a_chart_says_in_words_what_it_shows_and_names_are_text(cloud: Cloud):
+    lines = [Line(HOSTILE, [1, 2, 3], [3.0, 1.0, math.nan]), Line("best", [2], [1.0], marks=True)]
+    with create(Account(), "key").test_request_context("/"):
+        html = chart("k", HOSTILE, lines, x="version")
+    assert "<script" not in html and "\x1b" not in html and "\u202e" not in html
+    assert "last nan, lowest 1 at version 2, highest 3 at version 1; best: 1 at version 2" in html
+    assert "style=" not in html
+
+
+@pytest.mark.parametrize("name", ["uplot.js", "uplot.css"])
+def test_the_library_comes_from_its_package(client, name: str):
+    assert client.get(f"/library/{name}").status_code == 200
+    assert client.get(f"/library/../{name}").status_code == 404
+    assert client.get("/library/figure.py").status_code == 404
+
+
+@pytest.fixture
+def drawn(cloud: Cloud, chromium, monkeypatch):
+    """A tab with the page of a step that trains, of whose metrics we decide."""
+    metrics = Metrics(counter="step")
+    for module in ("pages.charts", "pages.step", "pages.run"):
+        name = "read_metrics" if module == "pages.run" else "read"
+        monkeypatch.setattr(f"trainyard.console.{module}.{name}", lambda here, job: metrics)
+    cloud.create("curved", [train_step("Train", "true")])
+    ended, _ = cloud.run("curved")
+    place = f"/runs/curved/{ended['PipelineExecutionArn'].rpartition('/')[2]}/Train"
+    with serving(Account(), "key") as address:
+        context = chromium.new_context(viewport={"width": 1280, "height": 900})
+        tab, complaints = context.new_page(), []
+        tab.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.goto(address)
+        yield tab, metrics, address.partition("/?")[0] + place
+        context.close()
+        assert not complaints
+
+
+def test_values_are_read_zoomed_smoothed_and_on_a_logarithmic_axis_by_keyboard(drawn):
+    page, metrics, place = drawn
+    for i in range(1, 101):
+        value = math.nan if i == 50 else math.inf if i == 60 else 100.0 / i
+        metrics.samples["loss"].add(Sample(1_000 * i, i, value))
+    page.goto(place)
+    plot = page.locator(".plot")
+    expect(plot).to_have_attribute("data-drawn", "100")
+    assert faults(page) == []
+    plot.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("figure output")).to_have_text("step 2: loss 50")
+    expect(page.locator(".u-legend")).to_contain_text("50")
+    page.keyboard.press("End")
+    expect(page.locator("figure output")).to_have_text("step 100: loss 1")
+    for _ in range(3):
+        page.keyboard.press("+")
+    page.keyboard.press("Home")
+    expect(page.locator("figure output")).to_contain_text("step 98")
+    page.get_by_label("smoothing").select_option("5")
+    expect(page.locator(".u-legend")).to_contain_text("loss (mean of 5)")
+    plot.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("figure output")).to_contain_text("step 98")  # the zoom stays
+    page.get_by_label("logarithmic").check()
+    page.get_by_role("button", name="show all").click()
+    plot.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("figure output")).to_have_text("step 1: loss (mean of 5) 100")
+
+
+def test_a_curve_grows_while_it_is_read_and_the_zoom_stays(drawn):
+    page, metrics, place = drawn
+    for i in range(10):
+        metrics.samples["loss"].add(Sample(1_000 * i, i, 1.0 * i))
+    page.goto(place)
+    expect(page.locator(".plot")).to_have_attribute("data-drawn", "10")
+    for i in range(10, 30):
+        metrics.samples["loss"].add(Sample(1_000 * i, i, 1.0 * i))
+    metrics.version += 1
+    expect(page.locator(".plot")).to_have_attribute("data-drawn", "30")
+    expect(page.locator(".words")).to_contain_text("last 29, lowest 0 at step 0")
+
+
+def test_without_script_the_last_and_the_best_value_are_there(drawn, chromium):
+    page, metrics, place = drawn
+    metrics.samples["loss"].add(Sample(1_000, 1, 0.5))
+    context = chromium.new_context(java_script_enabled=False)
+    context.add_cookies(page.context.cookies())
+    tab = context.new_page()
+    tab.goto(place)
+    expect(tab.locator("figure .words")).to_have_text(
+        "loss: last 0.5, lowest 0.5 at step 1, highest 0.5 at step 1"
+    )
+    expect(tab.get_by_label("smoothing")).to_be_hidden()
+    context.close()
+
+
+PIXELS = """
+() => {
+  const canvas = document.querySelector(".plot canvas");
+  const { width, height } = canvas;
+  const all = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  const inner = document.querySelector(".u-over").getBoundingClientRect();
+  const outer = canvas.getBoundingClientRect();
+  const [left, above] = [inner.left - outer.left, inner.top - outer.top];
+  const rows = [];  // of each column, the first and the last row in the line's blue
+  for (let x = 0; x < width; x++) {
+    let [top, foot] = [null, null];
+    for (let y = 0; y < above + inner.height; y++) {
+      const at = 4 * (y * width + x);
+      if (all[at + 2] - all[at] > 90) [top, foot] = [top ?? y, y];
+    }
+    rows.push([top, foot]);
+  }
+  return { rows, left, top: above, wide: inner.width, high: inner.height };
+}
+"""
+
+
+def test_a_hundred_thousand_points_are_drawn_in_a_second_and_none_is_a_pixel_off(drawn):
+    page, metrics, place = drawn
+    values = [math.sin(i / 9_000) + 0.2 * math.sin(i * 7.13) for i in range(MANY)]
+    values[31_234] = 4.0
+    for i, value in enumerate(values):
+        metrics.samples["loss"].add(Sample(i, i, value))
+    page.goto(place, wait_until="commit")
+    expect(page.locator(".plot")).to_have_attribute("data-drawn", str(MANY))
+    taken = page.evaluate(
+        """async () => {
+            const began = performance.now();
+            const place = document.querySelector(".plot");
+            delete place.dataset.drawn;
+            const chart = charts.get(place);
+            Object.assign(chart, { lines: null });
+            await refresh(chart, place.closest("figure").dataset.chart);
+            await new Promise(requestAnimationFrame);
+            return performance.now() - began;
+        }"""
+    )
+    print(f"{MANY:,} points fetched and drawn in {taken:.0f} ms")
+    assert taken < 1_000
+    seen = page.evaluate(PIXELS)
+    low, high = page.evaluate(
+        "[...charts.values()].map(one => [one.plot.scales.y.min, one.plot.scales.y.max])[0]"
+    )
+    worst, wide = 0.0, seen["wide"]
+    for column in range(5, int(wide) - 5):
+        places = [round((column + by) / wide * (MANY - 1)) for by in (-1.5, 2.5)]
+        inside = values[places[0] : places[1] + 1]
+        top, foot = seen["rows"][round(seen["left"]) + column]
+        wanted = [(high - value) / (high - low) * seen["high"] + seen["top"] for value in inside]
+        assert top is not None
+        worst = max(worst, min(wanted) - 1.5 - top, foot - max(wanted) - 1.5)
+    assert worst < 1
+    peak = seen["rows"][round(seen["left"] + 31_234 / (MANY - 1) * seen["wide"])]
+    assert abs(peak[0] - (high - 4.0) / (high - low) * seen["high"] - seen["top"]) <= 1.5

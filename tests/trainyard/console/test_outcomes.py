@@ -1,0 +1,87 @@
+"""Outcomes of runs: which metric a run is about, beside the champion's, and what it cost."""
+
+import json
+
+import pytest
+
+from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, train_step
+from trainyard.console.account_cache import Account
+from trainyard.console.execution_index import run_title
+from trainyard.console.outcomes import Outcome, by_importance, no_judge, outcome
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (["seed", "train:loss", "validation:loss", "train:step_seconds"], "validation:loss"),
+        (["seed", "max_steps", "weight"], "weight"),
+        (["Gate.Gate.checks.0.value", "Train.train:loss"], "Train.train:loss"),
+        (["epochs", "mae", "mae.standard_deviation"], "mae"),
+        (["seed"], "seed"),
+    ],
+)
+def test_quality_comes_before_settings_and_counts(names: list[str], first: str):
+    assert by_importance(names)[0] == first
+    assert sorted(by_importance(names)) == sorted(names)
+
+
+def register(loss: float) -> dict:
+    """Return a step that registers a package with that loss."""
+    return {
+        "Name": "Register",
+        "Type": "RegisterModel",
+        "Arguments": {
+            "ModelPackageGroupName": "judged",
+            "ModelApprovalStatus": "PendingManualApproval",
+            "InferenceSpecification": {
+                "Containers": [{"Image": IMAGE, "ModelDataUrl": "s3://bkt/m.tar.gz"}],
+                "SupportedContentTypes": ["text/csv"],
+                "SupportedResponseMIMETypes": ["text/csv"],
+            },
+            "CustomerMetadataProperties": {"seed": "7", "loss": json.dumps(loss)},
+        },
+    }
+
+
+def ended(cloud: Cloud, name: str, *steps: dict) -> Outcome:
+    """Run a pipeline; return its outcome as a new console sees it."""
+    cloud.create(name, list(steps))
+    found, _ = cloud.run(name)
+    id = found["PipelineExecutionArn"].rpartition("/")[2]
+    return outcome(Account(), name, id, no_judge)
+
+
+def test_a_registered_model_stands_beside_the_champion(cloud: Cloud):
+    cloud.put("m.tar.gz", "x")
+    cloud.sm.create_model_package_group(ModelPackageGroupName="judged")
+    first = ended(cloud, "first", register(0.5))
+    assert (first.metric, first.value, first.change) == ("loss", 0.5, None)
+    assert first.verdict == "registered"
+    [package] = cloud.sm.list_model_packages(ModelPackageGroupName="judged")[
+        "ModelPackageSummaryList"
+    ]
+    cloud.sm.update_model_package(
+        ModelPackageArn=package["ModelPackageArn"], ModelApprovalStatus="Approved"
+    )
+    second = ended(cloud, "second", register(0.25))
+    assert (second.value, second.champion, second.change) == (0.25, 0.5, -0.25)
+
+
+def test_without_a_model_it_is_the_metric_of_the_training_and_it_has_a_cost(cloud: Cloud):
+    train = train_step("Train", "echo 'loss=0.75'")
+    train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = [
+        {"Name": "loss", "Regex": "loss=(\\S+)"}
+    ]
+    found = ended(cloud, "trained", train)
+    assert (found.metric, found.value, found.verdict) == ("loss", 0.75, "")
+    assert found.cost and found.cost.so_far > 0
+    nothing = ended(cloud, "untrained", process_step("Look", "true"))
+    assert nothing.value is None and nothing.cost
+
+
+def test_a_run_is_called_what_people_called_it_else_by_pipeline_and_time(cloud: Cloud):
+    when = Account().sagemaker.describe_pipeline(PipelineName="first")["CreationTime"]
+    assert run_title("p", "my-run", when, "abc") == "my-run"
+    for unnamed in ("", "abc", "execution-1795529872736"):
+        assert run_title("p", unnamed, when, "abc") == f"p {when.astimezone():%d %b %H:%M}"
+    assert run_title("p", "", None, "abc") == "abc"
