@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Flask, Request, redirect, render_template, request, url_for
