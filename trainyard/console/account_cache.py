@@ -157,6 +157,8 @@ class Account:
         self.beside = Beside(4, patient=patient)
         self.outcomes = Beside(2, patient=patient)
         """Outcomes of listed runs: so many that other readings must not wait for them."""
+        self.asked = 0.0
+        """Time of a browser's last request (``time.monotonic``)."""
         self.ended = threading.Event()
         """Set when the console ends: readings in the background stop."""
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))
