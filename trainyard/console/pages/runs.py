@@ -195,7 +195,7 @@ def listing(index: Index, query: Query) -> Listing:
         found=len(found),
         page=page,
         pages=pages,
-        columns=_default(parameters),
+        columns=_default(parameters, len({run.pipeline for _, run in found})),
         parameters=list(parameters),
         newest=_newest([run for _, run in found]),
     )
@@ -208,10 +208,17 @@ def _newest(runs: Sequence[Run]) -> list[tuple[Run, float]]:
     return [(run, run.seconds(now) / longest) for run in chosen]
 
 
-def _default(parameters: Mapping[str, int]) -> list[str]:
-    """Return the usual columns, and the parameters that differ, or all if none does."""
+def _default(parameters: Mapping[str, int], pipelines: int) -> list[str]:
+    """Return the usual columns, the pipeline if there are several, and the parameters that differ,
+    or all if none does.
+    """
     differing = [name for name, values in parameters.items() if values > 1]
-    return [*COLUMNS, *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST])]
+    several = ["pipeline"] if pipelines > 1 else []
+    return [
+        *COLUMNS,
+        *several,
+        *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST]),
+    ]
 
 
 def _parameters(runs: Iterable[Run]) -> dict[str, int]:
