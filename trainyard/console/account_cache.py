@@ -40,13 +40,15 @@ class Beside:
     """Readings in the background, running and finished. Thread-safe.
 
     ``patient``: wait for each reading, for a page in a file, which cannot be updated later.
+    ``most``: readings that may wait; beyond that one must be asked for again.
     """
 
-    def __init__(self, threads: int, *, patient: bool = False) -> None:
+    def __init__(self, threads: int, *, patient: bool = False, most: int = READINGS) -> None:
         self.patient = patient
         self._readings: OrderedDict[Hashable, _Reading] = OrderedDict()
         self._threads = ThreadPoolExecutor(threads, "beside")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._begun, self._most = 0, most
         self.finished = 0
         """Number of readings that have ended."""
 
@@ -65,6 +67,9 @@ class Beside:
             known = self._readings.get(key)
             if known is None or known.version != version:
                 last = _result(known, until)
+                if self._begun - self.finished >= self._most:
+                    return cast(Result, last)
+                self._begun += 1
                 known = _Reading(version, self._threads.submit(read), last)
                 known.future.add_done_callback(self._count)
                 self._readings[key] = known
@@ -80,7 +85,8 @@ class Beside:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _count(self, future: Future[Any]) -> None:
-        self.finished += 1
+        with self._lock:
+            self.finished += 1
 
     def stamp(self, *keys: Hashable) -> Hashable:
         """Return a value that changes when one of these readings ends, or gets another version."""
@@ -155,8 +161,10 @@ class Account:
     ) -> None:
         self.region, self.may_write = region, may_write
         self.beside = Beside(4, patient=patient)
-        self.outcomes = Beside(2, patient=patient)
+        self.outcomes = Beside(2, patient=patient, most=200)
         """Outcomes of listed runs: so many that other readings must not wait for them."""
+        self.asked = 0.0
+        """Time of a browser's last request (``time.monotonic``)."""
         self.ended = threading.Event()
         """Set when the console ends: readings in the background stop."""
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
@@ -62,6 +63,7 @@ def guard(app: Flask, key: str) -> None:
 
     @app.before_request
     def admit() -> Response | None:
+        app.extensions["trainyard-account"].asked = time.monotonic()
         _refuse_foreign(request)
         cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies are not separated by port
         mine = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
@@ -96,7 +98,7 @@ def _without_key(asked: Request) -> str:
 
 
 LOOPBACK = "127.0.0.1"
-FIRST = ("page.html", "runs.html", "runs/")
+FIRST = ("page.html", "runs.html", "runs/", "icons.html")
 """Prefixes of the templates of the page that opens first."""
 
 

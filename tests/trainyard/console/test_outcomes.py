@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.trainyard.console.looking import faults
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, train_step
 from trainyard.console.account_cache import Account
 from trainyard.console.execution_index import run_title
@@ -85,3 +87,12 @@ def test_a_run_is_called_what_people_called_it_else_by_pipeline_and_time(cloud: 
     for unnamed in ("", "abc", "execution-1795529872736"):
         assert run_title("p", unnamed, when, "abc") == f"p {when.astimezone():%d %b %H:%M}"
     assert run_title("p", "", None, "abc") == "abc"
+
+
+def test_the_list_shows_outcomes_as_soon_as_they_are_read(page, cloud: Cloud):
+    row = page.locator("tbody tr", has_text="second")
+    expect(row).to_contain_text("0.25 loss")
+    expect(row).to_contain_text("-0.25")
+    expect(row.locator("td.registered")).to_have_count(1)
+    expect(page.get_by_role("img", name="The newest")).to_be_visible()
+    assert faults(page) == []

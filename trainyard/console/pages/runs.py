@@ -16,10 +16,10 @@ from flask.blueprints import BlueprintSetupState
 from werkzeug.datastructures import MultiDict
 
 from trainyard.console import live_pages
-from trainyard.console.account_cache import account
+from trainyard.console.account_cache import Account, account
 from trainyard.console.app_hooks import application
 from trainyard.console.execution_index import Index, Run, index
-from trainyard.console.outcomes import Outcome, outcome
+from trainyard.console.outcomes import Judge, Outcome, outcome
 from trainyard.language.statuses import ENDED
 
 page = Blueprint("runs", __name__)
@@ -57,9 +57,17 @@ def _outcome(arn: str, run: Run) -> Outcome:
     """Return what is known of a run's outcome; that of an ended run is read in the background."""
     if not run.is_ended:
         return Outcome()
-    here, judge = account(), application().judge
-    read = partial(outcome, here, run.pipeline, run.id, judge)
+    here = account()
+    read = partial(_read, here, run, application().judge)
     return here.outcomes.get(("outcome", arn), (run.status, run.changed), read, Outcome())
+
+
+def _read(here: Account, run: Run, judge: Judge) -> Outcome:
+    """Read an outcome as soon as no browser has asked for something lately: pages come first."""
+    while (rest := here.asked + QUIET - time.monotonic()) > 0:
+        if here.ended.wait(rest):
+            return Outcome()
+    return outcome(here, run.pipeline, run.id, judge)
 
 
 def address(**changes: str | int) -> str:
@@ -81,6 +89,9 @@ COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "co
 
 UNSORTED = ("metric", "champion", "verdict", "cost")
 """Columns that are known only of the runs shown."""
+
+QUIET = 0.3
+"""Seconds after a browser's last request in which no outcome is read."""
 
 BARS = 60
 """Most bars in the picture of the newest runs."""
@@ -184,7 +195,7 @@ def listing(index: Index, query: Query) -> Listing:
         found=len(found),
         page=page,
         pages=pages,
-        columns=_default(parameters),
+        columns=_default(parameters, len({run.pipeline for _, run in found})),
         parameters=list(parameters),
         newest=_newest([run for _, run in found]),
     )
@@ -197,10 +208,17 @@ def _newest(runs: Sequence[Run]) -> list[tuple[Run, float]]:
     return [(run, run.seconds(now) / longest) for run in chosen]
 
 
-def _default(parameters: Mapping[str, int]) -> list[str]:
-    """Return the usual columns, and the parameters that differ, or all if none does."""
+def _default(parameters: Mapping[str, int], pipelines: int) -> list[str]:
+    """Return the usual columns, the pipeline if there are several, and the parameters that differ,
+    or all if none does.
+    """
     differing = [name for name, values in parameters.items() if values > 1]
-    return [*COLUMNS, *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST])]
+    several = ["pipeline"] if pipelines > 1 else []
+    return [
+        *COLUMNS,
+        *several,
+        *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST]),
+    ]
 
 
 def _parameters(runs: Iterable[Run]) -> dict[str, int]:
@@ -235,7 +253,7 @@ def _is_asked(query: Query, arn: str, run: Run) -> bool:
 
 def text_of(arn: str, run: Run) -> str:
     """Return the text in which a run is searched, in lower case."""
-    found = (arn, run.pipeline, run.name, run.title, run.status, run.description, run.reason)
+    found = (arn, run.pipeline, run.name, run.status, run.description, run.reason)
     given = (f"{name}={value}" for name, value in zip(run.names, run.values, strict=True))
     return "\n".join((*found, *given)).casefold()
 

@@ -98,6 +98,8 @@ def test_parameters_that_differ_are_columns_unless_others_are_asked_for():
         shown = listing(Known(), asked(MultiDict(args)))
         return [name for name in shown.columns if name.startswith("p.")]
 
+    assert "pipeline" in listing(Known(), asked(MultiDict())).columns
+    assert "pipeline" not in listing(Known(), asked(MultiDict({"pipeline": "vision"}))).columns
     assert columns() == ["p.Rate", "p.Data"]
     assert columns(status="Failed") == ["p.Rate", "p.Data"]  # one run: nothing differs
     assert columns(pipeline="vision") == ["p.Size"]
