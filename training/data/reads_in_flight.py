@@ -113,7 +113,7 @@ class ReadsInFlight:
         """Return these elements of the shards' files, one piece after the other."""
         ends = np.cumsum(stops - starts)
         out = np.empty(ends[-1] if len(ends) else 0, self._dataset.tables.dtypes[column])
-        room = memoryview(out.view(np.uint8))
+        room = out.view(np.uint8).data
         begins = ends - (stops - starts)
         columns = (shards.tolist(), starts.tolist(), begins.tolist(), ends.tolist())
         todo = deque(zip(*columns, strict=True))

@@ -43,6 +43,15 @@ def threads() -> int:
     return sum(thread.name.startswith("reads") for thread in threading.enumerate())
 
 
+def none_left() -> None:
+    """Wait until the threads of loaders that nobody holds any more have ended."""
+    gc.collect()
+    deadline = time.monotonic() + 60
+    while threads():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def open_files(folder: Path) -> int:
     entries = (Path("/proc/self/fd") / entry for entry in os.listdir("/proc/self/fd"))
     return sum(os.path.realpath(entry).startswith(f"{folder}/") for entry in entries)
@@ -118,10 +127,11 @@ def test_a_run_resumed_with_other_threads_and_ranks_sees_every_sample_of_the_ord
 def test_data_in_the_page_cache_are_read_by_the_maps_alone(folder):
     dataset = Dataset(folder)
     dataset.read(np.arange(SAMPLES))
-    reads, before = ReadsInFlight(dataset), threads()
+    none_left()
+    reads = ReadsInFlight(dataset)
     for _ in range(5):
         reads.read(np.random.default_rng(0).permutation(SAMPLES))
-    assert not reads.late and reads.count == 0 and threads() == before
+    assert not reads.late and reads.count == 0 and threads() == 0
 
 
 @pytest.mark.parametrize(
@@ -185,27 +195,25 @@ def test_an_error_comes_with_its_batch_each_time_that_it_is_asked_for(folder, la
 
 
 def test_threads_and_files_end_with_the_loader(folder, late):
-    dataset, others = Dataset(folder), threads()  # errors of other tests may hold some
+    none_left()
+    dataset = Dataset(folder)
     with Loader(dataset, order(dataset), global_batch=8, micro_batch=8) as loader:
         list(itertools.islice(loader, 9))
-        assert threads() > others
+        assert threads() > 0
     before = open_files(folder)  # those of the maps
-    assert threads() == others
+    assert threads() == 0
     forgotten = Loader(dataset, order(dataset), global_batch=8, micro_batch=8)
     list(itertools.islice(forgotten, 9))
     del forgotten
-    gc.collect()
-    deadline = time.monotonic() + 60
-    while threads() > others or open_files(folder) > before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    none_left()
+    assert open_files(folder) == before
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_other_loops_get_the_same_samples(folder, late, workers):
     """A batch's samples are read at once in each of the DataLoader's processes."""
     dataset, expected = ShardDataset(folder), Dataset(folder)
-    loader = dataset.loader(8, num_workers=workers, multiprocessing_context=None)
+    loader = dataset.loader(8, num_workers=workers)
     for number, batch in enumerate(itertools.islice(loader, 10)):
         plain = expected.read(order(expected).at(range(8 * number, 8 * number + 8)))
         assert same({name: one.numpy() for name, one in batch.items()}, plain)
