@@ -158,7 +158,7 @@ class Dataset:
         """Read samples by global index, in the given order, into new memory.
 
         Args:
-            pieces: how to read pieces of files; None: from the open shards.
+            pieces: reads pieces of the shards' files; None: they are copied from the open shards.
 
         Raises:
             IndexError: a sample does not exist.

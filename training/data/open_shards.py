@@ -42,6 +42,7 @@ class Opened:
     origins: np.ndarray
     """Per shard: the address that the sample with global index 0 would have in it; or CLOSED."""
     dtypes: Sequence[np.dtype]
+    """As ``Tables.dtypes``."""
     values: dict[int, list[np.ndarray]] = field(default_factory=dict)
     """Shard → values of each variable-width field."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)
