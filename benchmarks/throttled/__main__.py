@@ -1,6 +1,6 @@
 """How long a training waits for data on FastFile and on FSx for Lustre, as slow as those are.
 
-python -m benchmarks.throttled [--only FSx] [--ranks 1] [--times 10] [--seconds 8] [--json FILE]
+python -m benchmarks.throttled [--only FSx] [--ranks 1] [--times 10] [--rounds 3] [--json FILE]
 
 Shards lie behind a file system that answers late (FUSE: ``read`` and ``mmap`` wait alike); our
 loader feeds ranks whose step takes a fixed time, at the rate of recipes/prod.yaml and multiples of
@@ -10,6 +10,7 @@ has a mount of its own, so that nothing is in the kernel's cache. Needs root and
 
 import json
 import multiprocessing
+import statistics
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -76,18 +77,13 @@ class Case:
 
 
 def cases(only: str, ranks: list[int], times: list[int]) -> Iterator[Case]:
-    """What is measured, ours and the peer one after the other.
-
-    Uniform order over FastFile, and so the peer, is asked at prod.yaml's rate only: nobody should
-    use it, and above that one chunk takes minutes. The peer has one rank.
-    """
+    """What is measured, ours and the peer one after the other. The peer has one rank."""
     for system in SYSTEMS:
         for loader in ("windowed", "uniform", "DataLoader"):
             for world in ranks:
                 for multiple in times:
-                    cold = system == "FastFile" and loader != "windowed" and multiple > 1
                     peer = loader == "DataLoader" and world > 1
-                    if only in f"{system} {loader}" and not cold and not peer:
+                    if only in f"{system} {loader}" and not peer:
                         yield Case(system=system, loader=loader, ranks=world, times=multiple)
 
 
@@ -99,6 +95,7 @@ def main(
     ] = [1, 10, 40],  # noqa: B006
     seconds: Annotated[float, typer.Option(min=0, help="Of each case.")] = 8.0,
     megabytes: Annotated[int, typer.Option(min=8, help="Of the data.")] = 512,
+    rounds: Annotated[int, typer.Option(min=1, help="All rows once in each; medians.")] = 1,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows.")] = None,
 ) -> None:
     refuse()
@@ -109,10 +106,11 @@ def main(
         folder = Path(scratch)
         for order in SHARD_MB:
             write(folder / order, order, megabytes)
-        rows = [
-            {**asdict(case), **measure(case, folder, needs, seconds)}
-            for case in track(chosen, "reading", transient=True)
+        found = [
+            (case, measure(case, folder, needs, seconds))
+            for case in track(chosen * rounds, "reading", transient=True)
         ]
+    rows = [summary(case, [row for one, row in found if one == case]) for case in chosen]
     show(rows, needs)
     if json_file:
         json_file.write_text(json.dumps({"needs": asdict(needs), "rows": rows}, indent=1))
@@ -162,6 +160,13 @@ def measure(case: Case, scratch: Path, needs: demand.Demand, seconds: float) -> 
     }  # fmt: skip
 
 
+def summary(case: Case, found: list[dict]) -> dict:
+    """A case's medians over the rounds, and the spread of its stall."""
+    row = {name: statistics.median(one[name] for one in found) for name in found[0]}
+    stalls = [one["stall"] for one in found]
+    return {**asdict(case), **row, "stall_spread": (min(stalls), max(stalls))}
+
+
 def show(rows: list[dict], needs: demand.Demand) -> None:
     """The rows, as a table."""
     console = Console(width=150)
@@ -173,9 +178,11 @@ def show(rows: list[dict], needs: demand.Demand) -> None:
              "read ÷ taken")  # fmt: skip
     table = Table(*heads)
     for row in rows:
+        low, high = row["stall_spread"]
+        stall = f"{100 * row['stall']:.2f} ({100 * low:.2f}–{100 * high:.2f})"
         table.add_row(
             row["system"], row["loader"], str(row["ranks"]), str(row["times"]),
-            f"{row['megabytes_per_second']:.2f}", f"{100 * row['stall']:.2f}",
+            f"{row['megabytes_per_second']:.2f}", stall,
             f"{row['worst_seconds']:.3f}", f"{row['cold_seconds']:.2f}",
             f"{row['read_per_consumed']:.1f}",
         )  # fmt: skip

@@ -5,12 +5,16 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
 from benchmarks.throttled import demand
+from benchmarks.throttled.__main__ import SHARD_MB, Case, measure, write
 from benchmarks.throttled.mount import DEVICE, mounted, refuse
 from benchmarks.throttled.protocol import Slow
+from training.data.dataset import Dataset
+from training.data.reads_in_flight import MOST, ReadsInFlight
 
 pytestmark = pytest.mark.long
 
@@ -58,10 +62,26 @@ def test_reads_and_maps_wait_and_nothing_is_left(tmp_path: Path):
 @pytest.mark.skipif(not ABLE, reason="needs root and /dev/fuse")
 @pytest.mark.parametrize("loader", ["windowed", "uniform", "DataLoader"])
 def test_a_row(tmp_path: Path, loader: str):
-    from benchmarks.throttled.__main__ import SHARD_MB, Case, measure, write
-
     for order in SHARD_MB:
         write(tmp_path / order, order, 8)
     case = Case(system="FSx", loader=loader, ranks=1, times=10)
     row = measure(case, tmp_path, demand.of(Path("recipes/prod.yaml")), 0.2)
     assert 0 <= row["stall"] <= 1 and row["cold_seconds"] > 0 and row["read_per_consumed"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ABLE, reason="needs root and /dev/fuse")
+def test_samples_that_come_late_are_read_by_several_threads(tmp_path: Path):
+    source, at = tmp_path / "source", tmp_path / "at"
+    at.mkdir()
+    write(source, "windowed", 8)
+    expected = Dataset(source)
+    with mounted(source, at, SLOW) as told:
+        reads = ReadsInFlight(Dataset(at))
+        for seed in range(3):
+            indices = np.random.default_rng(seed).integers(0, len(expected), 20)
+            found = reads.read(indices)
+            assert np.array_equal(found["tokens"], expected.read(indices)["tokens"])
+            assert reads.late and reads.count == MOST  # nobody has said at what rate
+        reads.close()
+    assert told["read"] < 8_000_000 / 2  # and not what lies around them

@@ -9,7 +9,7 @@ fast as from one map, however many shards there are.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,14 @@ import numpy as np
 from training.data.manifest import Samples, row_dtype
 from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
-from training.data.open_shards import Opened, Tables
+from training.data.open_shards import Tables
 from training.data.shard_storage import Place, place
 from training.data.shard_writer import variable
 from trainyard.common.errors import DataError
+
+Pieces = Callable[[int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""(file of a shard as in ``Tables.dtypes``, shards, first elements, stops) → these elements, one
+piece after the other, in new memory."""
 
 RUN = 8  # rows; runs that are this long on average are copied as slices
 
@@ -125,7 +129,7 @@ class Dataset:
         self.fields, self.fingerprint = self.merged.fields, self.merged.fingerprint
         self.starts = np.concatenate(([0], np.cumsum(self.merged.samples)))
         self._variable, self._dtype = variable(self.fields), row_dtype(self.fields)
-        self._tables = Tables(where, self.merged, self.starts)
+        self.tables = Tables(where, self.merged, self.starts)
         if not len(self):
             raise DataError(
                 f"{folder}: 0 samples; the raw data gave too little for this split "
@@ -150,8 +154,11 @@ class Dataset:
         """The workload's statistics of each unit, in the order of the units' names."""
         return [source.statistics for source in self.merged.sources]
 
-    def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
+    def read(self, indices: Sequence[int] | np.ndarray, pieces: Pieces | None = None) -> Samples:
         """Read samples by global index, in the given order, into new memory.
+
+        Args:
+            pieces: reads pieces of the shards' files; None: they are copied from the open shards.
 
         Raises:
             IndexError: a sample does not exist.
@@ -161,12 +168,17 @@ class Dataset:
         if len(indices) and indices.view(np.uint64).max() >= len(self):  # a negative one is huge
             raise IndexError(f"{self.folder}: holds samples 0 to {len(self) - 1}, not {indices}")
         shards = np.searchsorted(self.starts, indices, side="right") - 1
-        opened = self._tables.opened(shards)
-        rows = gather(opened.origins[shards] + indices * self._dtype.itemsize, self._dtype)
+        if pieces is None:
+            opened = self.tables.opened(shards)
+            rows = gather(opened.origins[shards] + indices * self._dtype.itemsize, self._dtype)
+            pieces = opened.pieces
+        else:
+            within = indices - self.starts[shards]
+            rows = pieces(0, *_neighbours(shards, within, within + 1))
         samples: Samples = {}
         for name, field in self.fields.items():
             if field.shape is None:
-                self._add_values(samples, name, rows[name], shards, opened)
+                self._add_values(samples, name, rows[name], shards, pieces)
             else:
                 # A row with one field is that field; from a row with several, each is extracted.
                 samples[name] = rows[name] if len(self.fields) == 1 else rows[name].copy()
@@ -203,7 +215,7 @@ class Dataset:
             yield Passage(samples, sources[slots], start, before, start >= stop)
             before = int(sources[slots[-1]])
             if ends[slots[0]] <= start + len(places):
-                self._tables.close()
+                self.tables.close()
 
     def source_name(self, source: int) -> str:
         """Return the unit's name; it begins with a raw folder's name if records were kept apart."""
@@ -223,7 +235,7 @@ class Dataset:
         Raises:
             DataError: a shard is missing, or has another size.
         """
-        self._tables.check()
+        self.tables.check()
 
     def hold(self, shards: np.ndarray | None) -> None:
         """Begin to read these shards (None: all) into memory, and drop all others.
@@ -233,7 +245,7 @@ class Dataset:
         Raises:
             DataError: they take more than half of this machine's memory.
         """
-        self._tables.hold(np.arange(len(self.merged.names)) if shards is None else shards)
+        self.tables.hold(np.arange(len(self.merged.names)) if shards is None else shards)
 
     def _packed(self) -> np.ndarray:
         """Return the shards in the order in which ``stream`` reads them."""
@@ -245,26 +257,30 @@ class Dataset:
         return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
     def _add_values(
-        self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, opened: Opened
+        self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, pieces: Pieces
     ) -> None:
         """Add the values of one variable-width field to ``samples``. ``bounds``: (start, stop) of
         each sample, shape (n, 2).
         """
         starts, stops = bounds[:, 0], bounds[:, 1]
-        # Neighbours in one shard lie side by side in its file: one slice for all of them.
-        breaks = np.flatnonzero((np.diff(shards) != 0) | (starts[1:] != stops[:-1])) + 1
-        first = np.concatenate(([0], breaks))[: len(shards)]
-        last = np.concatenate((breaks, [len(shards)]))[: len(shards)] - 1
-        column = self._variable.index(name)
-        pieces = [np.empty(0, self.fields[name].dtype)]
-        for shard, start, stop in zip(
-            shards[first].tolist(), starts[first], stops[last], strict=True
-        ):
-            pieces.append(opened.values[shard][column][start:stop])
-        samples[name] = np.concatenate(pieces)
-        samples[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(stops - starts)))
-        if len(samples[name]) != samples[f"{name}_offsets"][-1]:
+        column = 1 + self._variable.index(name)
+        ends = self.merged.bytes[shards, column] // self.tables.dtypes[column].itemsize
+        offsets = np.concatenate(([0], np.cumsum(stops - starts)))
+        inside = ((starts >= 0) & (starts <= stops) & (stops <= ends)).all()
+        values = pieces(column, *_neighbours(shards, starts, stops)) if inside else None
+        if values is None or len(values) != offsets[-1]:
             raise DataError(
                 f"{self.folder}: a sample's {name} lies outside its file; "
                 "python -m steps.shard.inspect --verify finds the damage"
             )
+        samples[name], samples[f"{name}_offsets"] = values, offsets
+
+
+def _neighbours(
+    shards: np.ndarray, starts: np.ndarray, stops: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Join pieces that follow each other in a shard's file: (shards, first elements, stops)."""
+    breaks = np.flatnonzero((np.diff(shards) != 0) | (starts[1:] != stops[:-1])) + 1
+    first = np.concatenate(([0], breaks))[: len(shards)]
+    last = np.concatenate((breaks, [len(shards)]))[: len(shards)] - 1
+    return shards[first], starts[first], stops[last]

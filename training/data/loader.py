@@ -2,7 +2,8 @@
 
 One thread, no worker processes: a copy between processes costs more than the read (with two
 DataLoader workers every library falls to a tenth or less; see benchmarks/shards). The thread
-gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them.
+gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them. If
+storage answers late, further threads read a chunk's samples at the same time (``reads_in_flight``).
 If a workload prepares its samples (``preparation``), a chunk has some for each of its threads, and
 two chunks are prepared at once, so that no thread waits for the last sample of one.
 """
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
+from training.data.reads_in_flight import ReadsInFlight
 from training.data.sample_order import Order, rank_positions
 
 Batch = Mapping[str, Tensor]
@@ -98,6 +100,9 @@ EACH = 4
 AHEAD = 3
 """Number of chunks read before they are requested."""
 
+KEPT = 0.9
+"""Weight of what was known of the consumer's pace before the last chunk."""
+
 INDICES = 1 << 14
 """Samples whose place in the order is computed at once: costs less than 20 ns each instead of 2
 µs."""
@@ -143,6 +148,7 @@ class Loader:
         self._chunks = _Chunks(
             dataset, order, position, global_batch, rank, world, pinned, preparation
         )
+        self._taken, self._worked = 0.0, 0.0  # samples, and seconds between them, lately
         size = max(1, int(dataset.merged.bytes.sum()) // len(dataset) * micro_batch)
         threads = preparation.threads if preparation else 0
         at_once = -(-EACH * threads // micro_batch) or 1 << (CHUNK // size).bit_length() >> 1 or 1
@@ -188,10 +194,12 @@ class Loader:
     def close(self) -> None:
         """Stop the thread after its current chunk. Garbage collection does the same."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._chunks.reads.close()
 
     def _take(self) -> dict[str, Tensor]:
         """Return the next chunk; after a failure, the next call tries the same one again."""
         began = time.perf_counter()
+        working = began - self._delivered
         first, size, coming = self._coming[0] if self._coming else (self._asked, self._next, None)
         # A caller that waits for work not yet begun does it itself instead of waiting for the
         # thread to wake up. Not if shards are read into memory: the thread knows what it will need.
@@ -204,28 +212,37 @@ class Loader:
             self._coming.popleft()
         else:
             self._plan()
-        while len(self._coming) < self._ahead(began):
+        if self._taken:
+            self._worked = KEPT * self._worked + working
+            self._chunks.reads.rate = self._taken / max(self._worked, 1e-9)
+        self._taken = KEPT * self._taken + size
+        while len(self._coming) < self._ahead(working):
             start, count = self._plan()
             self._coming.append((start, count, self._pool.submit(self._chunks.read, start, count)))
         self._delivered = time.perf_counter()
         self.stalled += self._delivered - began
         return chunk
 
-    def _ahead(self, began: float) -> int:
-        """Return how many chunks to read ahead; 0 if the consumer mostly waits for them.
+    def _ahead(self, working: float) -> int:
+        """Return how many chunks to read ahead; 0 if the consumer mostly waits for memory.
 
         Then there is no work to hide the reads behind, and two threads get in each other's way:
         measured against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both
         busy).
         """
-        working = began - self._delivered
-        return AHEAD if self._chunks.busy or working * 2 > self._chunks.seconds else 0
+        always = self._chunks.busy or self._chunks.reads.late
+        return AHEAD if always or working * 2 > self._chunks.seconds else 0
 
     def _plan(self) -> tuple[int, int]:
         """Return the next chunk as (first sample of this rank, number of samples)."""
         chunk = self._asked, self._next
         self._asked += self._next
-        self._next = min(2 * self._next, self._most)
+        most, in_flight = self._most, self._chunks.reads.count
+        if in_flight and not self._chunks.busy:
+            # A whole chunk must arrive before it is used: no more than a step takes, or is read at
+            # once.
+            most = min(most, -(-max(in_flight, self._share) // self._micro) * self._micro)
+        self._next = min(2 * self._next, most)
         return chunk
 
 
@@ -250,6 +267,7 @@ class _Chunks:
         self.busy = dataset.in_memory or self._preparation.threads > 0
         """True if there is always work to do in parallel with the consumer."""
         self._dataset, self._order, self._begin, self._pinned = dataset, order, position, pinned
+        self.reads = ReadsInFlight(dataset)
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
         self.seconds = math.inf  # that the last chunk took
@@ -263,7 +281,7 @@ class _Chunks:
             positions = rank_positions(self._begin, first, count, **self._part)
         if positions is not None and self._dataset.in_memory:
             self._dataset.hold(self._order.shards_from(int(positions[0])))
-        samples = self._dataset.read(indices)
+        samples = self.reads.read(indices)
         tensors = self._preparation.batch(samples, positions, pinned=self._pinned)
         self.seconds = time.perf_counter() - began
         return tensors

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from tokenize import TokenError
@@ -14,7 +15,7 @@ import numpy as np
 
 from training.data.manifest import row_dtype
 from training.data.merged_manifests import MergedManifests
-from training.data.shard_storage import Place, missing
+from training.data.shard_storage import Folder, Place, missing
 from training.data.shard_writer import npy, variable
 from trainyard.common.errors import DataError
 
@@ -40,10 +41,20 @@ class Opened:
 
     origins: np.ndarray
     """Per shard: the address that the sample with global index 0 would have in it; or CLOSED."""
+    dtypes: Sequence[np.dtype]
+    """As ``Tables.dtypes``."""
     values: dict[int, list[np.ndarray]] = field(default_factory=dict)
     """Shard → values of each variable-width field."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)
     weight: int = 0
+
+    def pieces(
+        self, column: int, shards: np.ndarray, starts: np.ndarray, stops: np.ndarray
+    ) -> np.ndarray:
+        """Return elements ``starts[i]`` … ``stops[i] - 1`` of the files, one after another."""
+        pieces = zip(shards.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        found = [self.values[shard][column - 1][start:stop] for shard, start, stop in pieces]
+        return np.concatenate(found or [np.empty(0, self.dtypes[column])])
 
 
 class Tables:
@@ -56,9 +67,12 @@ class Tables:
         self._place, self._merged, self._starts = where, merged, starts
         self._variable = variable(merged.fields)
         self._dtype = row_dtype(merged.fields)
-        self._dtypes = [self._dtype]  # of the elements of a shard's files
+        self.dtypes = [self._dtype]
+        """Type of the elements of a shard's files: its rows, then each variable-width field."""
         for name in self._variable:
-            self._dtypes.append(np.dtype(merged.fields[name].dtype).newbyteorder("<"))
+            self.dtypes.append(np.dtype(merged.fields[name].dtype).newbyteorder("<"))
+        self.folder = where if isinstance(where, Folder) and not where.in_memory else None
+        """Folder in which the shards are mapped; None: they are read into memory."""
         # The limit counts bytes in memory, or maps.
         self._weights = (
             merged.bytes.sum(axis=1)
@@ -125,13 +139,13 @@ class Tables:
         """
         sizes = self._place.sizes()
         for shard, expected in enumerate(self._merged.bytes.tolist()):
-            for name, size in zip(self._names(shard), expected, strict=True):
+            for name, size in zip(self.names(shard), expected, strict=True):
                 if name not in sizes:
                     raise missing(self._place, name)
                 self._check_size(name, sizes[name], size)
 
     def _nothing(self) -> Opened:
-        return Opened(np.full(len(self._merged.names), CLOSED))
+        return Opened(np.full(len(self._merged.names), CLOSED), self.dtypes)
 
     def _closed(self, shards: np.ndarray) -> np.ndarray:
         closed = shards[self._opened.origins[shards] == CLOSED]
@@ -151,33 +165,47 @@ class Tables:
         return future.result() if future else self._read(shard)
 
     def _read(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        sizes = self._merged.bytes[shard].tolist()
-        entries = zip(self._names(shard), sizes, self._dtypes, strict=True)
-        rows, *values = (self._array(*entry) for entry in entries)
-        if len(rows) != self._merged.samples[shard]:
-            raise DataError(
-                f"{self._place}/{self._names(shard)[0]}: holds {len(rows)} samples, its "
-                f"manifest says {self._merged.samples[shard]}; shard the data again"
-            )
+        rows, *values = (self._array(shard, column) for column in range(len(self.dtypes)))
         return rows, values
 
-    def _array(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
-        content = self._place.open(name)
-        self._check_size(name, len(content), size)
+    def _array(self, shard: int, column: int) -> np.ndarray:
+        content = self._place.open(self.names(shard)[column])
+        offset = self.offset(shard, column, len(content), content)
+        return content[offset:].view(self.dtypes[column])
+
+    def offset(self, shard: int, column: int, size: int, content: np.ndarray) -> int:
+        """Check a file; return the offset of its elements in bytes.
+
+        Args:
+            column: number of the shard's file, as in ``dtypes``.
+            content: uint8, the file's first bytes, as many as its header has or more.
+
+        Raises:
+            DataError: the file is not what its manifest says.
+        """
+        name, dtype = self.names(shard)[column], self.dtypes[column]
+        self._check_size(name, size, int(self._merged.bytes[shard, column]))
         try:
             header = content[: 10 + int(content[8:10].view("<u2")[0])].tobytes()
-            begin = _begin(dtype)
-            if header.startswith(begin) and END.fullmatch(header, len(begin)):
-                return content[len(header) :].view(dtype)
-            found, offset = _header(header)
-            if found != dtype:
-                raise ValueError(f"it holds {found}, its manifest says {dtype}")
-            return content[offset:].view(dtype)
+            begin, offset = _begin(dtype), len(header)
+            if not (header.startswith(begin) and END.fullmatch(header, len(begin))):
+                found, offset = _header(header)
+                if found != dtype:
+                    raise ValueError(f"it holds {found}, its manifest says {dtype}")
+            count, rest = divmod(size - offset, dtype.itemsize)
+            if rest:
+                raise ValueError(f"{rest} bytes are left behind its elements")
         except (ValueError, IndexError, TokenError) as error:  # numpy lets the last one through
             raise DataError(
                 f"{self._place}/{name}: is not the .npy file that was written: {error}; "
                 "copy it again"
             ) from None
+        if column == 0 and count != self._merged.samples[shard]:
+            raise DataError(
+                f"{self._place}/{name}: holds {count} samples, its "
+                f"manifest says {self._merged.samples[shard]}; shard the data again"
+            )
+        return offset
 
     def _check_size(self, name: str, found: int, expected: int) -> None:
         if found != expected:
@@ -197,7 +225,8 @@ class Tables:
                 "(shard.shard_mb), or mount the data"
             )
 
-    def _names(self, shard: int) -> list[str]:
+    def names(self, shard: int) -> list[str]:
+        """Return the names of a shard's files, as in ``dtypes``."""
         file = self._merged.names[shard].decode()
         stem = file.removesuffix(".npy")
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
@@ -216,6 +245,11 @@ def _begin(dtype: np.dtype) -> bytes:
     """
     header = bytes(npy([np.empty(0, dtype)])[0])
     return header[: header.index(SHAPE) + len(SHAPE)]
+
+
+def header_room(dtype: np.dtype) -> int:
+    """Return a number of bytes that holds the header of such an array's file."""
+    return 2 * len(npy([np.empty(0, dtype)])[0])
 
 
 def _header(content: bytes) -> tuple[np.dtype, int]:

@@ -7,7 +7,8 @@ embedded AWS over loopback at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconne
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -72,15 +73,25 @@ class Folder:
             return {entry.name: entry.stat().st_size for entry in entries}
 
     def open(self, name: str) -> np.ndarray:
+        with self.naming(name):
+            return self._read(name)
+
+    def descriptor(self, name: str) -> int:
+        """Open a file for reading."""
+        return os.open(f"{self._path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+    @contextmanager
+    def naming(self, name: str) -> Iterator[None]:
+        """Turn an OSError inside into a DataError that names the file."""
         try:
-            return self._read(f"{self._path}/{name}")
+            yield
         except FileNotFoundError:
             raise missing(self, name) from None
         except OSError as error:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
 
-    def _read(self, path: str) -> np.ndarray:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def _read(self, name: str) -> np.ndarray:
+        descriptor = self.descriptor(name)
         try:
             if not os.fstat(descriptor).st_size:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
@@ -94,8 +105,8 @@ class LoadedFolder(Folder):
 
     in_memory = True
 
-    def _read(self, path: str) -> np.ndarray:
-        return np.fromfile(path, np.uint8)
+    def _read(self, name: str) -> np.ndarray:
+        return np.fromfile(f"{self._path}/{name}", np.uint8)
 
 
 class Bucket:

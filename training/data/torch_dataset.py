@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
 from training.data.dataset import Dataset
+from training.data.reads_in_flight import ReadsInFlight
 from training.data.sample_order import Order, uniform, windowed
 from trainyard.common.errors import DataError
 
@@ -123,7 +124,7 @@ class ShardDataset(TorchDataset[Sample]):
         return Batch(self._transform(tensors) if self._transform else tensors, len(indices))
 
     def _read(self, positions: np.ndarray) -> Mapping[str, np.ndarray]:
-        _, data, order = self._here()
+        _, data, order, reads = self._here()
         if order is None:
             return data.read(positions)
         if (np.diff(positions) <= 0).any():
@@ -135,7 +136,7 @@ class ShardDataset(TorchDataset[Sample]):
             )
         if data.in_memory:
             data.hold(order.shards_from(int(positions[0])))
-        return data.read(order.at(positions))
+        return reads.read(order.at(positions))
 
     def advance(self, samples: int) -> None:
         """Record that all ranks together have trained on ``samples`` more samples."""
@@ -182,14 +183,14 @@ class ShardDataset(TorchDataset[Sample]):
         }
         return ShardLoader(self, batch_size, sampler=sampler, **{**fixed, **options})
 
-    def _here(self) -> tuple[int, Dataset, Order | None]:
+    def _here(self) -> tuple[int, Dataset, Order | None, ReadsInFlight]:
         if self._opened[0] != os.getpid():
             self._opened = self._open()
         return self._opened
 
-    def _open(self) -> tuple[int, Dataset, Order | None]:
+    def _open(self) -> tuple[int, Dataset, Order | None, ReadsInFlight]:
         data = Dataset(self.folder, loaded=self.shuffle == "windowed")
-        return os.getpid(), data, self._order(data)
+        return os.getpid(), data, self._order(data), ReadsInFlight(data)
 
     def _order(self, data: Dataset) -> Order | None:
         if self.shuffle == "windowed":
@@ -200,7 +201,7 @@ class ShardDataset(TorchDataset[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without open files, for workers that are spawned."""
-        return self.__dict__ | {"_opened": (-1, None, None)}
+        return self.__dict__ | {"_opened": (-1, None, None, None)}
 
 
 class ShardLoader(DataLoader[Sample]):

@@ -41,6 +41,18 @@ def edit(path: Path, changes: dict[bytes, bytes]) -> None:
     path.write_bytes(content)
 
 
+DAMAGES = [
+    (lambda path: path.unlink(), "missing; copy it again"),
+    (lambda path: path.write_bytes(b""), "has 0 bytes, its manifest says"),
+    (lambda path: os.truncate(path, 100), "has 100 bytes, its manifest says"),
+    (lambda path: path.write_bytes(bytes(path.stat().st_size)), "is not the .npy file"),
+    (lambda path: edit(path, {b"<u2": b"<i2", b"|u1": b"|i1"}), "it holds .*(i2|int8)"),
+    (lambda path: edit(path, {b",), }": b"1,1)}"}), "expected one dimension"),
+    (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+]
+"""(damage to a file, what is said of it)."""
+
+
 def test_opening_a_dataset_opens_no_shard(folder):
     for path in folder.glob("*.npy"):
         path.unlink()
@@ -52,18 +64,7 @@ def test_opening_a_dataset_opens_no_shard(folder):
 
 @pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize("name", ["algo-1-00003.npy", "algo-1-00003.text.npy"])
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        (lambda path: path.unlink(), "missing; copy it again"),
-        (lambda path: path.write_bytes(b""), "has 0 bytes, its manifest says"),
-        (lambda path: os.truncate(path, 100), "has 100 bytes, its manifest says"),
-        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "is not the .npy file"),
-        (lambda path: edit(path, {b"<u2": b"<i2", b"|u1": b"|i1"}), "it holds .*(i2|int8)"),
-        (lambda path: edit(path, {b",), }": b"1,1)}"}), "expected one dimension"),
-        (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("damage", "expected"), DAMAGES)
 def test_damage_is_found_when_the_shard_is_opened(folder, loaded, name, damage, expected):
     dataset = Dataset(folder, loaded=loaded)
     damage(folder / name)
@@ -128,7 +129,7 @@ def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder):
     first, second = np.arange(shards // 2), np.arange(shards // 2 - 2, shards)
     dataset.hold(first)
     dataset.read(dataset.starts[first])
-    watched = weakref.ref(dataset._tables.opened(first[:1]).rows[0].base)
+    watched = weakref.ref(dataset.tables.opened(first[:1]).rows[0].base)
     dataset.hold(second)
     assert watched() is None  # its memory is free
     dataset.read(dataset.starts[second])
@@ -147,7 +148,7 @@ def test_what_is_held_is_read_once_before_it_is_asked_for(folder, monkeypatch):
     expected = rows(everything(Dataset(folder)))
     dataset.hold(None)
     deadline = time.monotonic() + 60
-    while not all(loading.done() for loading in dataset._tables._loading.values()):
+    while not all(loading.done() for loading in dataset.tables._loading.values()):
         assert time.monotonic() < deadline
     for path in folder.glob("*.npy"):
         path.unlink()
