@@ -1,5 +1,6 @@
 """Charts: metrics that share a plot, points as the browser gets them, and what it draws."""
 
+import hashlib
 import math
 from urllib.parse import urlencode
 
@@ -42,6 +43,16 @@ OURS = ["train:step", "train:learning_rate", "train:loss", "train:step_seconds",
 )  # fmt: skip
 def test_metrics_share_a_plot_by_their_names(names: list[str], plots):
     assert [(title, tuple(found)) for title, found in groups(names)] == plots
+
+
+UPLOT = "2d27e8ad3d228164525ce213f9dc716f39b4e3aee0cc773fb3491c96cf4921a2"
+"""SHA-256 of dist/uPlot.iife.min.js in uPlot 1.6.31 of the npm registry."""
+
+
+def test_the_library_that_is_served_is_uplots_own_release():
+    client = create(Account(), "").test_client()
+    served = client.get("/library/uplot.js", headers={"Host": "127.0.0.1"}).data
+    assert hashlib.sha256(served).hexdigest() == UPLOT
 
 
 MANY = 100_000
