@@ -1,0 +1,303 @@
+"""Exchange records and sorted runs among the instances of one job, by Arrow Flight.
+
+Each instance runs a server, which only reads: it gives its progress records, the keys of its sorted
+runs and their content, to instances of the same job with the same settings and code. Whatever is
+asked for can be asked for again, so an instance that was killed and started again goes on.
+"""
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from threading import Thread
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import flight
+
+from steps.shard import shard_progress
+from steps.shard.served_runs import ServedRuns
+from steps.shard.shard_plan import Plan
+from steps.shard.shard_progress import Record
+from trainyard.common.errors import DataError, TrainyardError
+from trainyard.common.hashes import json_sha256
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 1800.0
+"""Seconds that an instance may be silent before the others give up: it may not have begun yet, or
+be started again."""
+INTERVAL = 10
+"""Seconds between two log lines."""
+LINGER = 5
+"""Seconds for which an instance that failed still says so."""
+PULLED = "pulled"
+"""Stem of the record that an instance has all the content that it packs."""
+THERE, ABSENT, ERROR = b"+", b"-", b"!"
+CALL = flight.FlightCallOptions(timeout=120)
+ALIVE = [("grpc.keepalive_time_ms", 310_000), ("grpc.keepalive_timeout_ms", 60_000)]
+"""A machine that is gone, not only its process, is noticed; servers refuse more than a ping each
+five minutes."""
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """This instance among those of the job."""
+
+    host: str
+    hosts: Sequence[str]
+    """Names of all instances, sorted."""
+    addresses: Sequence[str] = ()
+    """``name:port`` of each instance."""
+    patience: float = PATIENCE
+
+    @property
+    def number(self) -> int:
+        return self.hosts.index(self.host)
+
+
+def addresses(hosts: Sequence[str], job: str) -> list[str]:
+    """Return ``name:port`` of each instance; names that nobody knows are on this machine.
+
+    The ports differ by instance and by job, since instances may be processes of one machine.
+    """
+    first = 10_000 + int(json_sha256(job)[:8], 16) % 20_000
+    return [f"{_known(host)}:{first + number}" for number, host in enumerate(hosts)]
+
+
+def _known(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return "127.0.0.1"
+
+
+class Peers:
+    """All instances of the job; a ``with`` block keeps this one's server up.
+
+    Args:
+        plan: settings, which must be the same on all of them.
+    """
+
+    def __init__(self, cluster: Cluster, plan: Plan) -> None:
+        self.cluster = cluster
+        self.identity = {
+            "job": json_sha256([plan.settings, plan.code, plan.max_bad_share, cluster.hosts])
+        }
+        """Identity of the records that do not depend on the raw data."""
+        self.runs: ServedRuns | None = None
+        """Own runs to give to the others, when all of them are written."""
+        self.pulled: dict[str, Any] | None = None
+        """Identity of the corpus, when this instance needs no others any more."""
+        self.failed = ""
+        """Why this instance ends."""
+        self._plan = plan
+        self._clients: dict[str, flight.FlightClient] = {}
+        self._heard = dict.fromkeys(cluster.hosts, time.monotonic())
+        self._logged = time.monotonic()
+
+    def __enter__(self) -> "Peers":
+        address = self.cluster.addresses[self.cluster.number]
+        try:
+            self._server = _Server(self, f"grpc://{address}")
+        except (flight.FlightError, OSError) as error:
+            raise TrainyardError(
+                f"{address}: cannot listen for the other instances: {error}"
+            ) from None
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if error:
+            self.failed = f"{error}" or type(error).__name__
+            time.sleep(LINGER)
+        end = Thread(target=self._server.shutdown, daemon=True)
+        end.start()
+        end.join(LINGER)  # it waits for answers that nobody may read
+        for client in self._clients.values():
+            client.close()
+
+    def gather(
+        self, kind: type[Kind], stem: str, identity: Mapping[str, Any], what: str
+    ) -> list[Kind]:
+        """Wait for one record of each instance; return them in the order of the hosts.
+
+        ``what``: words for the log on what an instance still does.
+
+        Raises:
+            TrainyardError: an instance is silent for too long, or has failed.
+        """
+        found: dict[str, Kind] = {}
+        while missing := [host for host in self.cluster.hosts if host not in found]:
+            for host in missing:
+                content = self.ask(host, stem)
+                record = content and shard_progress.parsed(kind, content, identity)
+                if record:
+                    found[host] = record
+            if len(found) < len(self.cluster.hosts):
+                self._wait([host for host in missing if host not in found], what)
+        return [found[host] for host in self.cluster.hosts]
+
+    def ask(self, host: str, stem: str) -> bytes | None:
+        """Return the file of a progress record; None if the instance has none, or is silent.
+
+        Raises:
+            TrainyardError: the instance has failed, or belongs to another job.
+        """
+        if host == self.cluster.host:
+            self._heard[host] = time.monotonic()
+            path = self._plan.progress / f"{stem}.json"
+            return path.read_bytes() if path.is_file() else None
+        action = flight.Action(stem, self._question({}))
+        try:
+            [answer] = self._client(host).do_action(action, options=CALL)
+        except (flight.FlightError, OSError):
+            self._clients.pop(host).close()
+            return None
+        self._heard[host] = time.monotonic()
+        body = answer.body.to_pybytes()
+        if body[:1] == ERROR:
+            raise DataError(f"{host}: {body[1:].decode()}")
+        return body[1:] if body[:1] == THERE else None
+
+    def keys(
+        self, host: str, parts: tuple[int, int, int]
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """Yield what ``ServedRuns.keys`` of that instance does."""
+        for chunk in self._stream(host, {"keys": parts}):
+            yield chunk.data, np.frombuffer(chunk.app_metadata or b"", np.int64)
+
+    def content(self, host: str, span: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
+        """Yield what ``ServedRuns.content`` of that instance does."""
+        for chunk in self._stream(host, {"content": span}):
+            yield chunk.data
+
+    def linger(self, corpus: Mapping[str, Any]) -> None:
+        """Stay until every instance knows that this one has pulled all that it needs.
+
+        Those that are silent for too long are given up: their own runs end, or fail by name.
+        """
+        while missing := [
+            host
+            for host in self.cluster.hosts
+            if host != self.cluster.host and not self._told(host, corpus)
+        ]:
+            for host in missing:
+                self.ask(host, PULLED)
+            silent = [host for host in missing if self.silence(host) > self.cluster.patience]
+            if silent == missing:
+                log.warning("%s: silent, so this instance ends without it", ", ".join(silent))
+                return
+            self._wait([], f"for {', '.join(missing)} to know that this instance is done")
+
+    def silence(self, host: str) -> float:
+        """Return the seconds since the instance was last heard."""
+        return time.monotonic() - self._heard[host]
+
+    def _stream(self, host: str, question: Mapping[str, Any]) -> Iterator[flight.FlightStreamChunk]:
+        """Yield the pieces of an answer; after an interruption go on where it was."""
+        taken = 0
+        while True:
+            try:
+                ticket = flight.Ticket(self._question({**question, "skip": taken}))
+                for chunk in self._client(host).do_get(ticket):
+                    self._heard[host] = time.monotonic()
+                    taken += 1
+                    yield chunk
+                return
+            except (flight.FlightError, OSError) as error:
+                why = str(error).partition(" gRPC client debug")[0].partition(" Detail: ")[0]
+                self._wait([host], f"for its runs ({why})")
+                if _Server.WAIT in why:
+                    self.ask(host, "")  # alive, and still reading
+
+    def _wait(self, missing: Sequence[str], what: str) -> None:
+        silent = [host for host in missing if self.silence(host) > self.cluster.patience]
+        if silent:
+            address = self.cluster.addresses[self.cluster.hosts.index(silent[0])]
+            raise TrainyardError(
+                f"{silent[0]} ({address}): this instance of the job has been silent for "
+                f"{self.silence(silent[0]):,.0f} s, while "
+                f"{self.cluster.host} waits {what}; see its log, and start it again. If it says "
+                "that all is done, empty the output folder and start all instances"
+            )
+        if time.monotonic() - self._logged >= INTERVAL:
+            self._logged = time.monotonic()
+            log.info("waiting %s: %s", what, ", ".join(missing) or "…")
+        time.sleep(min(1.0, 0.05 * len(self.cluster.hosts)))
+
+    def _question(self, content: Mapping[str, Any]) -> bytes:
+        return json.dumps({**self.identity, "from": self.cluster.host, **content}).encode()
+
+    def _client(self, host: str) -> flight.FlightClient:
+        if host not in self._clients:
+            address = self.cluster.addresses[self.cluster.hosts.index(host)]
+            self._clients[host] = flight.connect(f"grpc://{address}", generic_options=ALIVE)
+        return self._clients[host]
+
+    def _told(self, host: str, corpus: Mapping[str, Any]) -> bool:
+        return bool(shard_progress.read(Record, f"told-{host}", corpus, self._plan.progress))
+
+    def answer(self, stem: str, question: Mapping[str, Any]) -> bytes:
+        """Answer another instance's ``ask``."""
+        if wrong := self.refusal(question):
+            return ERROR + wrong.encode()
+        path = self._plan.progress / f"{stem}.json"
+        if not stem or "/" in stem or (stem == PULLED and not self.pulled) or not path.is_file():
+            return ABSENT
+        content = path.read_bytes()
+        if stem == PULLED and self.pulled:
+            told = Record(identity=self.pulled)
+            shard_progress.write(told, f"told-{question['from']}", self._plan)
+        return THERE + content
+
+    def refusal(self, question: Mapping[str, Any]) -> str:
+        """Return why a question is not answered; "" if it is."""
+        if self.failed:
+            return self.failed
+        if question.get("job") != self.identity["job"]:
+            return (
+                f"has other settings, code or hosts than {question.get('from')}, so they are not "
+                "instances of one job; start all of them with the same ones"
+            )
+        return ""
+
+
+class _Server(flight.FlightServerBase):
+    """Answers the other instances; the methods' names are Flight's."""
+
+    WAIT = "the runs are not all written yet"
+
+    def __init__(self, peers: Peers, location: str) -> None:
+        super().__init__(location)
+        self._peers = peers
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        question = json.loads(action.body.to_pybytes())
+        return iter([flight.Result(self._peers.answer(action.type, question))])
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
+        question = json.loads(ticket.ticket)
+        runs = self._peers.runs
+        if wrong := self._peers.refusal(question):
+            raise flight.FlightServerError(wrong)
+        if runs is None or ("content" in question and not runs.marked):
+            raise flight.FlightUnavailableError(self.WAIT)
+        if "keys" in question:
+            pieces = partial(runs.keys, *question["keys"])
+        else:
+            pieces = partial(runs.content, *question["content"])
+        schema = runs.schema("keys" in question)
+        return flight.GeneratorStream(schema, self._each(islice(pieces(), question["skip"], None)))
+
+    def _each(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        for piece in pieces:
+            if self._peers.failed:
+                raise flight.FlightServerError(self._peers.failed)
+            yield piece
