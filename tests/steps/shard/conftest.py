@@ -85,12 +85,12 @@ def parts_of(files: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
     return [{name: files[name] for name in sorted(files)[n::count]} for n in range(count)]
 
 
-def run_all(roots: Sequence[Path], *arguments: str) -> None:
+def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUMENTS) -> None:
     """Run all instances of a job at once, in these containers' folders; raise the first error."""
     where = addresses(len(roots))
 
     def run(root: Path) -> None:
-        words = [*ARGUMENTS, *arguments, "--root", str(root), "--addresses", *where]
+        words = [*base, *arguments, "--root", str(root), "--addresses", *where]
         job.shard(job.parse([*words, "--patience", "20"]))
 
     with ThreadPoolExecutor(len(roots)) as pool:
@@ -99,13 +99,16 @@ def run_all(roots: Sequence[Path], *arguments: str) -> None:
         one.result()
 
 
-def instances(folder: Path, files: Mapping[str, bytes], count: int, *arguments: str) -> list[Path]:
+def instances(
+    folder: Path, files: Mapping[str, bytes], count: int, *arguments: str,
+    base: Sequence[str] = ARGUMENTS,
+) -> list[Path]:  # fmt: skip
     """Run some instances, each of which gets its part of the files; their containers."""
     roots = [
         container(folder / host, part, host, names(count))
         for host, part in zip(names(count), parts_of(files, count), strict=True)
     ]
-    run_all(roots, *arguments)
+    run_all(roots, *arguments, base=base)
     return roots
 
 
