@@ -57,7 +57,7 @@ def copies() -> dict[str, bytes]:
 
 
 def images(seed: int = 0) -> dict[str, bytes]:
-    """Images in folders: ``second`` is a copy of ``first``, ``third`` has some of it; two broken."""
+    """Images in folders: ``second`` has a copy of ``first``, ``third`` some of it; two broken."""
     source = random.Random(seed)
     first = {f"{label}/{n:03}.png": picture(n) for n in range(24) for label in ("x", "y") if n % 2}
     first["x/broken.png"] = first["x/001.png"][:-40]
