@@ -115,11 +115,12 @@ def test_all_shard_instances_and_both_nodes_did_their_part(deployed, aws):
     keys = [i["Key"] for i in aws("s3").list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]]
     assert {k.removeprefix(prefix) for k in keys} >= {f"manifest-algo-{n}.json" for n in (1, 2, 3)}
     shard = jobs["Shard"]["ProcessingJob"]["Arn"].rpartition("/")[2]
+    group = "/aws/sagemaker/ProcessingJobs"
+    streams = aws("logs").describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{shard}/")
     read = 0
-    for host in (1, 2, 3):
-        events = aws("logs").get_log_events(
-            logGroupName="/aws/sagemaker/ProcessingJobs", logStreamName=f"{shard}/algo-{host}"
-        )["events"]
+    for stream in streams["logStreams"]:
+        name = stream["logStreamName"]
+        events = aws("logs").get_log_events(logGroupName=group, logStreamName=name)["events"]
         text = "\n".join(event["message"] for event in events)
         found = re.findall(r"(\d+) of \1 raw objects, ", text)
         read += int(found[-1]) if found else 0
