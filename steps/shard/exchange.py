@@ -63,20 +63,21 @@ class Cluster:
         return self.hosts.index(self.host)
 
 
-def addresses(hosts: Sequence[str], job: str) -> list[str]:
-    """Return ``name:port`` of each instance; names that nobody knows are on this machine.
+def addresses(host: str, hosts: Sequence[str], job: str) -> list[str]:
+    """Return ``name:port`` of each instance; where nobody knows these names, on this machine.
 
     The ports differ by instance and by job, since instances may be processes of one machine.
     """
     first = 10_000 + int(json_sha256(job)[:8], 16) % 20_000
-    return [f"{_known(host)}:{first + number}" for number, host in enumerate(hosts)]
+    known = _address(host) is not None
+    return [f"{one if known else '127.0.0.1'}:{first + at}" for at, one in enumerate(hosts)]
 
 
-def _known(host: str) -> str:
+def _address(host: str) -> str | None:
     try:
         return socket.gethostbyname(host)
     except OSError:
-        return "127.0.0.1"
+        return None
 
 
 class Peers:
@@ -100,13 +101,18 @@ class Peers:
         """Why this instance ends."""
         self._plan = plan
         self._clients: dict[str, flight.FlightClient] = {}
-        self._heard = dict.fromkeys(cluster.hosts, time.monotonic())
+        self._silent: dict[str, float] = {}
+        """Since when an instance has not answered."""
         self._logged = time.monotonic()
 
     def __enter__(self) -> "Peers":
         address = self.cluster.addresses[self.cluster.number]
+        name, _, port = address.rpartition(":")
+        own = _address(name) or name
+        # Debian gives a machine's own name an address that others do not reach.
+        listen = "0.0.0.0" if own == "127.0.1.1" else own  # noqa: S104
         try:
-            self._server = _Server(self, f"grpc://{address}")
+            self._server = _Server(self, f"grpc://{listen}:{port}")
         except (flight.FlightError, OSError) as error:
             raise TrainyardError(
                 f"{address}: cannot listen for the other instances: {error}"
@@ -151,16 +157,16 @@ class Peers:
             TrainyardError: the instance has failed, or belongs to another job.
         """
         if host == self.cluster.host:
-            self._heard[host] = time.monotonic()
             path = self._plan.progress / f"{stem}.json"
             return path.read_bytes() if path.is_file() else None
         action = flight.Action(stem, self._question({}))
         try:
             [answer] = self._client(host).do_action(action, options=CALL)
         except (flight.FlightError, OSError):
+            self._silent.setdefault(host, time.monotonic())
             self._clients.pop(host).close()
             return None
-        self._heard[host] = time.monotonic()
+        self._silent.pop(host, None)
         body = answer.body.to_pybytes()
         if body[:1] == ERROR:
             raise DataError(f"{host}: {body[1:].decode()}")
@@ -197,8 +203,9 @@ class Peers:
             self._wait([], f"for {', '.join(missing)} to know that this instance is done")
 
     def silence(self, host: str) -> float:
-        """Return the seconds since the instance was last heard."""
-        return time.monotonic() - self._heard[host]
+        """Return the seconds for which the instance has not answered."""
+        now = time.monotonic()
+        return now - self._silent.get(host, now)
 
     def _stream(self, host: str, question: Mapping[str, Any]) -> Iterator[flight.FlightStreamChunk]:
         """Yield the pieces of an answer; after an interruption go on where it was."""
@@ -207,11 +214,12 @@ class Peers:
             try:
                 ticket = flight.Ticket(self._question({**question, "skip": taken}))
                 for chunk in self._client(host).do_get(ticket):
-                    self._heard[host] = time.monotonic()
+                    self._silent.pop(host, None)
                     taken += 1
                     yield chunk
                 return
             except (flight.FlightError, OSError) as error:
+                self._silent.setdefault(host, time.monotonic())
                 why = str(error).partition(" gRPC client debug")[0].partition(" Detail: ")[0]
                 self._wait([host], f"for its runs ({why})")
                 if _Server.WAIT in why:
@@ -261,7 +269,8 @@ class Peers:
         """Return why a question is not answered; "" if it is."""
         if self.failed:
             return self.failed
-        if question.get("job") != self.identity["job"]:
+        same = question.get("job") == self.identity["job"]
+        if not same or question.get("from") not in self.cluster.hosts:
             return (
                 f"has other settings, code or hosts than {question.get('from')}, so they are not "
                 "instances of one job; start all of them with the same ones"

@@ -62,7 +62,7 @@ def shard(options: argparse.Namespace) -> None:
         return
     from steps.shard.exchange import Cluster, Peers, addresses  # imports pyarrow
 
-    named = options.addresses or addresses(hosts, _job(options.root))
+    named = options.addresses or addresses(host, hosts, _job(options.root))
     with Peers(Cluster(host, hosts, named, options.patience), plan) as peers:
         _shard(options, plan, peers)
 
