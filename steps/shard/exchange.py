@@ -29,9 +29,6 @@ from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 1800.0
-"""Seconds that an instance may be silent before the others give up: it may not have begun yet, or
-be started again."""
 INTERVAL = 10
 """Seconds between two log lines."""
 LINGER = 5
@@ -40,9 +37,13 @@ PULLED = "pulled"
 """Stem of the record that an instance has all the content that it packs."""
 THERE, ABSENT, ERROR = b"+", b"-", b"!"
 CALL = flight.FlightCallOptions(timeout=120)
-ALIVE = [("grpc.keepalive_time_ms", 310_000), ("grpc.keepalive_timeout_ms", 60_000)]
-"""A machine that is gone, not only its process, is noticed; servers refuse more than a ping each
-five minutes."""
+BROKEN = 5
+"""Times in a row that an answer may break off although the instance is there."""
+CHANNEL = [
+    ("grpc.keepalive_time_ms", 310_000),  # notices a machine that is gone; servers refuse more
+    ("grpc.keepalive_timeout_ms", 60_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -54,9 +55,11 @@ class Cluster:
     host: str
     hosts: Sequence[str]
     """Names of all instances, sorted."""
-    addresses: Sequence[str] = ()
+    addresses: Sequence[str]
     """``name:port`` of each instance."""
-    patience: float = PATIENCE
+    patience: float
+    """Seconds that an instance may be silent before the others give up: it may not have begun yet,
+    or be started again."""
 
     @property
     def number(self) -> int:
@@ -196,61 +199,11 @@ class Peers:
         ]:
             for host in missing:
                 self.ask(host, PULLED)
-            silent = [host for host in missing if self.silence(host) > self.cluster.patience]
+            silent = [host for host in missing if self._silence(host) > self.cluster.patience]
             if silent == missing:
                 log.warning("%s: silent, so this instance ends without it", ", ".join(silent))
                 return
             self._wait([], f"for {', '.join(missing)} to know that this instance is done")
-
-    def silence(self, host: str) -> float:
-        """Return the seconds for which the instance has not answered."""
-        now = time.monotonic()
-        return now - self._silent.get(host, now)
-
-    def _stream(self, host: str, question: Mapping[str, Any]) -> Iterator[flight.FlightStreamChunk]:
-        """Yield the pieces of an answer; after an interruption go on where it was."""
-        taken = 0
-        while True:
-            try:
-                ticket = flight.Ticket(self._question({**question, "skip": taken}))
-                for chunk in self._client(host).do_get(ticket):
-                    self._silent.pop(host, None)
-                    taken += 1
-                    yield chunk
-                return
-            except (flight.FlightError, OSError) as error:
-                self._silent.setdefault(host, time.monotonic())
-                why = str(error).partition(" gRPC client debug")[0].partition(" Detail: ")[0]
-                self._wait([host], f"for its runs ({why})")
-                if _Server.WAIT in why:
-                    self.ask(host, "")  # alive, and still reading
-
-    def _wait(self, missing: Sequence[str], what: str) -> None:
-        silent = [host for host in missing if self.silence(host) > self.cluster.patience]
-        if silent:
-            address = self.cluster.addresses[self.cluster.hosts.index(silent[0])]
-            raise TrainyardError(
-                f"{silent[0]} ({address}): this instance of the job has been silent for "
-                f"{self.silence(silent[0]):,.0f} s, while "
-                f"{self.cluster.host} waits {what}; see its log, and start it again. If it says "
-                "that all is done, empty the output folder and start all instances"
-            )
-        if time.monotonic() - self._logged >= INTERVAL:
-            self._logged = time.monotonic()
-            log.info("waiting %s: %s", what, ", ".join(missing) or "…")
-        time.sleep(min(1.0, 0.05 * len(self.cluster.hosts)))
-
-    def _question(self, content: Mapping[str, Any]) -> bytes:
-        return json.dumps({**self.identity, "from": self.cluster.host, **content}).encode()
-
-    def _client(self, host: str) -> flight.FlightClient:
-        if host not in self._clients:
-            address = self.cluster.addresses[self.cluster.hosts.index(host)]
-            self._clients[host] = flight.connect(f"grpc://{address}", generic_options=ALIVE)
-        return self._clients[host]
-
-    def _told(self, host: str, corpus: Mapping[str, Any]) -> bool:
-        return bool(shard_progress.read(Record, f"told-{host}", corpus, self._plan.progress))
 
     def answer(self, stem: str, question: Mapping[str, Any]) -> bytes:
         """Answer another instance's ``ask``."""
@@ -267,15 +220,63 @@ class Peers:
 
     def refusal(self, question: Mapping[str, Any]) -> str:
         """Return why a question is not answered; "" if it is."""
-        if self.failed:
-            return self.failed
         same = question.get("job") == self.identity["job"]
         if not same or question.get("from") not in self.cluster.hosts:
             return (
                 f"has other settings, code or hosts than {question.get('from')}, so they are not "
                 "instances of one job; start all of them with the same ones"
             )
-        return ""
+        return self.failed
+
+    def _silence(self, host: str) -> float:
+        """Return the seconds for which the instance has not answered."""
+        now = time.monotonic()
+        return now - self._silent.get(host, now)
+
+    def _stream(self, host: str, question: Mapping[str, Any]) -> Iterator[flight.FlightStreamChunk]:
+        """Yield the pieces of an answer; after an interruption go on where it was."""
+        taken = broken = 0
+        while True:
+            try:
+                ticket = flight.Ticket(self._question({**question, "skip": taken}))
+                for chunk in self._client(host).do_get(ticket):
+                    taken, broken = taken + 1, 0
+                    yield chunk
+                return
+            except (flight.FlightError, OSError) as error:
+                why = str(error).partition(" gRPC client debug")[0].partition(" Detail: ")[0]
+            self.ask(host, "")  # raises if it has failed
+            broken += not self._silence(host) and _Server.WAIT not in why
+            if broken > BROKEN:
+                raise TrainyardError(f"{host}: {why}")
+            self._wait([host], f"for its runs ({why})")
+
+    def _wait(self, missing: Sequence[str], what: str) -> None:
+        silent = [host for host in missing if self._silence(host) > self.cluster.patience]
+        if silent:
+            address = self.cluster.addresses[self.cluster.hosts.index(silent[0])]
+            raise TrainyardError(
+                f"{silent[0]} ({address}): this instance of the job has been silent for "
+                f"{self._silence(silent[0]):,.0f} s, while "
+                f"{self.cluster.host} waits {what}; see its log, and start it again. If it says "
+                "that all is done, empty the output folder and start all instances"
+            )
+        if time.monotonic() - self._logged >= INTERVAL:
+            self._logged = time.monotonic()
+            log.info("waiting %s: %s", what, ", ".join(missing) or "…")
+        time.sleep(min(1.0, 0.05 * len(self.cluster.hosts)))
+
+    def _question(self, content: Mapping[str, Any]) -> bytes:
+        return json.dumps({**self.identity, "from": self.cluster.host, **content}).encode()
+
+    def _client(self, host: str) -> flight.FlightClient:
+        if host not in self._clients:
+            address = self.cluster.addresses[self.cluster.hosts.index(host)]
+            self._clients[host] = flight.connect(f"grpc://{address}", generic_options=CHANNEL)
+        return self._clients[host]
+
+    def _told(self, host: str, corpus: Mapping[str, Any]) -> bool:
+        return bool(shard_progress.read(Record, f"told-{host}", corpus, self._plan.progress))
 
 
 class _Server(flight.FlightServerBase):

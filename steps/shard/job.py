@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 1800
+"""Seconds that one of several instances may be silent: it may not have begun, or begin again."""
+
 
 def shard(options: argparse.Namespace) -> None:
     """Find what is missing, do it, write the manifests.
@@ -255,7 +258,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--addresses", nargs="+", default=[], metavar="NAME:PORT", help=argparse.SUPPRESS
     )
-    parser.add_argument("--patience", type=float, default=1800.0, help=argparse.SUPPRESS)
+    parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = typed(parser, arguments, ShardSettings)
     options.processes = options.processes or cores()

@@ -18,7 +18,7 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record, RunFile
 from steps.shard.sorted_runs import KEYS, RunWriter
 from steps.shard.survey import Survey, ranges, shares
-from steps.shard.survey_pass import Corpus
+from trainyard.common.errors import TrainyardError
 from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
@@ -36,25 +36,35 @@ class Pulled(Record):
     runs: list[tuple[str, RunFile]]
 
 
-def pull(
-    found: Survey, corpus: Corpus, peers: Peers, plan: Plan, processes: int
-) -> list[tuple[str, int]]:
+def pull(found: Survey, peers: Peers, plan: Plan, processes: int) -> list[tuple[str, int]]:
     """Pull all content of this instance's units; return the runs, each with the rank of an object
     in its first folder.
+
+    Raises:
+        TrainyardError: an instance is silent for too long, or has failed; or what was pulled is
+            damaged, and others do not have it any more.
     """
     hosts, number = peers.cluster.hosts, peers.cluster.number
     units = shares(found.units(plan), len(hosts))[number]
     work = _Pulling(list(_spans(units)), found.identity, peers, plan)
-    work.left = sum(one.bytes for one in units)
+    work.all = sum(one.bytes for one in units)
+    log.info("pulling %.1f MB of records from %d instances", work.all / 1e6, len(hosts))
     (plan.scratch / FOLDER).mkdir(exist_ok=True)
     # Each begins with itself and its next one, so that not all of them ask the first.
     order = [*hosts[number:], *hosts[:number]]
     done = {host: runs for host in order if (runs := work.done(host)) is not None}
     work.remove_others(done.values())
     missing = [host for host in order if host not in done]
+    if missing and peers.pulled:
+        raise TrainyardError(
+            f"{plan.scratch / FOLDER}: records that were pulled are missing or damaged, and the "
+            "other instances have removed theirs; empty the output folder, start all instances"
+        )
     with ThreadPoolExecutor(min(processes, len(order))) as pool:
         done |= zip(missing, pool.map(work.pull, missing), strict=True)
-    rank = {one.folder if plan.by_folder else "": at for at, one in enumerate(corpus.objects)}
+    rank = {
+        one.name.split("/")[0] if plan.by_folder else "": at for at, one in enumerate(found.objects)
+    }
     return [(f"{FOLDER}/{run.name}", rank[name]) for host in order for name, run in done[host]]
 
 
@@ -64,8 +74,8 @@ class _Pulling:
     def __init__(
         self, spans: Sequence[Span], identity: dict[str, str | int | bool], peers: Peers, plan: Plan
     ) -> None:
-        self.left = 0
-        """Bytes of content that are not there yet, about."""
+        self.all = self._there = 0
+        """Bytes of content that are to be pulled, about, and that are here."""
         self._spans, self._peers, self._plan = spans, peers, plan
         self._identity = {**identity, "spans": json_sha256(spans)}
         self._lock, self._logged = threading.Lock(), time.monotonic()
@@ -113,10 +123,10 @@ class _Pulling:
 
     def _count(self, size: int) -> None:
         with self._lock:
-            self.left -= size
+            self._there += size
             if time.monotonic() - self._logged >= INTERVAL:
                 self._logged = time.monotonic()
-                log.info("%s MB of records to pull", f"{max(0, self.left) / 1e6:,.1f}")
+                log.info("pulled %.1f of %.1f MB of records", self._there / 1e6, self.all / 1e6)
 
 
 def _spans(units: Sequence[ShardObject]) -> Iterator[Span]:

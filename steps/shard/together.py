@@ -140,9 +140,8 @@ def survey_and_pull(
     identity = survey.identity(whole, plan)
     found = shard_progress.read(Survey, survey.STEM, identity, plan.progress)
     if found and shard_progress.read(Record, "all-pulled", identity, plan.progress):
-        if all((plan.scratch / name).is_file() for name, _ in found.runs):
-            peers.pulled = identity
-            return found
+        peers.pulled = identity
+        return found.model_copy(update={"runs": pull(found, peers, plan, pool.processes)})
     _check_room(whole, own, peers, plan)
     done = missing_work.read(own, shard_progress.already_read(own, plan), plan, pool)
     shard_progress.write(Reads(identity=identity, reads=done), "reads", plan)
@@ -150,7 +149,7 @@ def survey_and_pull(
     corpus = Corpus(whole, [one.reads for one in told], plan)
     check_share(corpus.counts(), plan.max_bad_share)
     found = _survey(corpus, identity, peers, plan)
-    pulled = pull(found, corpus, peers, plan, pool.processes)
+    pulled = pull(found, peers, plan, pool.processes)
     found = found.model_copy(update={"runs": pulled, "distinct": True})
     shard_progress.write(found, survey.STEM, plan)
     shard_progress.write(Record(identity=identity), PULLED, plan)
@@ -177,9 +176,8 @@ def _survey(corpus: Corpus, identity: dict[str, Any], peers: Peers, plan: Plan) 
     if plan.identity:
         count = len(corpus.ranges(0, len(cluster.hosts)))
         if shard_progress.read(Lost, "lost", identity, plan.progress) is None:
-            parts = corpus.ranges(cluster.number, len(cluster.hosts))
+            log.info("surveying %d of %d ranges of hashes", count, count * len(cluster.hosts))
             _write_lost(_duplicates(corpus, count, peers, plan), identity, peers, plan)
-            log.info("surveyed %d ranges of hashes", len(parts))
         for one in peers.gather(Lost, "lost", identity, "for hashes to be surveyed"):
             records.update(one.records)
             bytes_.update(one.bytes)

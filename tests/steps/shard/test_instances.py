@@ -217,7 +217,7 @@ def test_the_server_gives_only_records_of_the_run(roots):
     (plan.progress).mkdir(parents=True)
     (plan.progress.parent / "secret.json").write_text("{}")
     (plan.progress / "listing.json").write_text("{}")
-    cluster = exchange.Cluster("algo-1", names(2), addresses(2))
+    cluster = exchange.Cluster("algo-1", names(2), addresses(2), 1)
     with exchange.Peers(cluster, plan) as peers:
         question = {**peers.identity, "from": "algo-2"}
         assert peers.answer("listing", question) == b"+{}"
