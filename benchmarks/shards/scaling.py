@@ -4,10 +4,11 @@ python -m benchmarks.shards.scaling [--mb 200] [--before CHECKOUT] [--engine PYT
 
 The instances of a job are processes of this machine, each with a part of the files as S3 gives it
 under ShardedByS3Key, one worker each; seconds of CPU are what counts. ``apart`` are as many jobs of
-one instance, each on one of these parts, at the same time: they exchange nothing, and suffer as much
-from a machine with few cores. ``--before`` is a checkout of an earlier commit, in which every
-instance reads all files: there one of them is run. ``--engine`` is an interpreter with Daft, which reads the same files, leaves equal texts out, orders by a hash
-and writes Parquet, on this machine; beside it stands what our instances need to have the same.
+one instance, each on one of these parts, at the same time: they exchange nothing, and suffer as
+much from a machine with few cores. ``--before`` is a checkout of an earlier commit, in which every
+instance reads all files: there one of them is run. ``--engine`` is an interpreter with Daft, which
+reads the same files, leaves equal texts out, orders by a hash and writes Parquet, on this machine;
+``sorted_cpu_s`` is what our instances need to have the same.
 """
 
 import json as json_format
@@ -289,8 +290,8 @@ def main(
         for count in counts:
             equal, apart = ratios(found, count)
             worst = max(worst, apart)
-            print(f"{found['kind']}, {count} instances: the largest has {equal:.2f} of an equal part "
-                  f"of one's CPU, and {apart:.2f} of a job apart")  # fmt: skip
+            print(f"{found['kind']}, {count} instances: CPU of the largest ÷ an equal part of "
+                  f"one's {equal:.2f}, ÷ a job apart {apart:.2f}")  # fmt: skip
     raise typer.Exit(1 if worst > TARGET else 0)
 
 

@@ -143,8 +143,11 @@ class Peers:
             TrainyardError: an instance is silent for too long, or has failed.
         """
         found: dict[str, Kind] = {}
+        asked = 0.0
         while missing := [host for host in self.cluster.hosts if host not in found]:
-            for host in missing:
+            every = time.monotonic() - asked > LINGER / 2  # mostly the first: a question costs, too
+            asked = time.monotonic() if every else asked
+            for host in missing if every else missing[:1]:
                 content = self.ask(host, stem)
                 record = content and shard_progress.parsed(kind, content, identity)
                 if record:
