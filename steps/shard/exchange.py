@@ -7,10 +7,8 @@ asked for can be asked for again, so an instance that was killed and started aga
 
 import json
 import logging
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from threading import Thread
@@ -21,6 +19,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from steps.shard import shard_progress
+from steps.shard.cluster import Cluster, resolved
 from steps.shard.served_runs import ServedRuns
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record
@@ -46,41 +45,6 @@ CHANNEL = [
 ]
 
 Kind = TypeVar("Kind", bound=Record)
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """This instance among those of the job."""
-
-    host: str
-    hosts: Sequence[str]
-    """Names of all instances, sorted."""
-    addresses: Sequence[str]
-    """``name:port`` of each instance."""
-    patience: float
-    """Seconds that an instance may be silent before the others give up: it may not have begun yet,
-    or be started again."""
-
-    @property
-    def number(self) -> int:
-        return self.hosts.index(self.host)
-
-
-def addresses(host: str, hosts: Sequence[str], job: str) -> list[str]:
-    """Return ``name:port`` of each instance; where nobody knows these names, on this machine.
-
-    The ports differ by instance and by job, since instances may be processes of one machine.
-    """
-    first = 10_000 + int(json_sha256(job)[:8], 16) % 20_000
-    known = _address(host) is not None
-    return [f"{one if known else '127.0.0.1'}:{first + at}" for at, one in enumerate(hosts)]
-
-
-def _address(host: str) -> str | None:
-    try:
-        return socket.gethostbyname(host)
-    except OSError:
-        return None
 
 
 class Peers:
@@ -109,9 +73,9 @@ class Peers:
         self._logged = time.monotonic()
 
     def __enter__(self) -> "Peers":
-        address = self.cluster.addresses[self.cluster.number]
+        address = self.cluster.address(self.cluster.host)
         name, _, port = address.rpartition(":")
-        own = _address(name) or name
+        own = resolved(name) or name
         # Debian gives a machine's own name an address that others do not reach.
         listen = "0.0.0.0" if own == "127.0.1.1" else own  # noqa: S104
         try:
@@ -257,7 +221,7 @@ class Peers:
     def _wait(self, missing: Sequence[str], what: str) -> None:
         silent = [host for host in missing if self._silence(host) > self.cluster.patience]
         if silent:
-            address = self.cluster.addresses[self.cluster.hosts.index(silent[0])]
+            address = self.cluster.address(silent[0])
             raise TrainyardError(
                 f"{silent[0]} ({address}): this instance of the job has been silent for "
                 f"{self._silence(silent[0]):,.0f} s, while "
@@ -274,8 +238,8 @@ class Peers:
 
     def _client(self, host: str) -> flight.FlightClient:
         if host not in self._clients:
-            address = self.cluster.addresses[self.cluster.hosts.index(host)]
-            self._clients[host] = flight.connect(f"grpc://{address}", generic_options=CHANNEL)
+            address = f"grpc://{self.cluster.address(host)}"
+            self._clients[host] = flight.connect(address, generic_options=CHANNEL)
         return self._clients[host]
 
     def _told(self, host: str, corpus: Mapping[str, Any]) -> bool:

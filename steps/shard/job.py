@@ -14,7 +14,6 @@ processes, and however the records lie in files.
 """
 
 import argparse
-import json
 import logging
 import os
 import shutil
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from steps.job_arguments import typed
 from steps.job_main import run
-from steps.shard import manifests, missing_work, raw_objects, shard_progress, survey
+from steps.shard import cluster, manifests, missing_work, raw_objects, shard_progress, survey
 from steps.shard.pool import Pool, room_on
 from steps.shard.quarantine import check_share, summary
 from steps.shard.raw_objects import RawObject
@@ -55,18 +54,17 @@ def shard(options: argparse.Namespace) -> None:
         DataError: no raw data; objects that cannot be read; too many bad records.
         TrainyardError: a worker died, another instance is silent, or the output is full.
     """
-    host, hosts = _instances(options.root)
-    plan = _plan(options, host)
+    instances = cluster.read(options.root, options.addresses, options.patience)
+    plan = _plan(options, instances.host)
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
-    manifests.refuse_strangers(plan, hosts)
-    if len(hosts) == 1:
+    manifests.refuse_strangers(plan, instances.hosts)
+    if len(instances.hosts) == 1:
         _shard(options, plan, None)
         return
-    from steps.shard.exchange import Cluster, Peers, addresses  # imports pyarrow
+    from steps.shard.exchange import Peers  # imports pyarrow
 
-    named = options.addresses or addresses(host, hosts, _job(options.root))
-    with Peers(Cluster(host, hosts, named, options.patience), plan) as peers:
+    with Peers(instances, plan) as peers:
         _shard(options, plan, peers)
 
 
@@ -198,24 +196,6 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         output=options.output or options.root / "processing/output",
         host=host,
     )
-
-
-def _instances(root: Path) -> tuple[str, list[str]]:
-    """Return this host and all hosts, sorted, of SageMaker's resourceconfig.json; without it
-    (outside SageMaker) there is one instance.
-    """
-    path = root / "config/resourceconfig.json"
-    if not path.is_file():
-        log.info("%s: is missing, so this is the only instance", path)
-        return "algo-1", ["algo-1"]
-    content = json.loads(path.read_bytes())
-    return content["current_host"], sorted(content["hosts"])
-
-
-def _job(root: Path) -> str:
-    """Return what tells this job from others; the same on every instance."""
-    path = root / "config/processingjobconfig.json"
-    return json.loads(path.read_bytes()).get("ProcessingJobArn", "") if path.is_file() else ""
 
 
 def cores() -> int:

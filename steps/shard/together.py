@@ -74,23 +74,7 @@ def objects(
     """
     hosts, number = peers.cluster.hosts, peers.cluster.number
     seen = raw_objects.files(folder) if shared or folder.is_dir() else []
-    digest = json_sha256(seen)
-    plan.progress.mkdir(parents=True, exist_ok=True)
-    own = Listing(identity=peers.identity, files=[] if shared else [seen], digest=digest)
-    shard_progress.write(own, "listing", plan)
-    identity = {**peers.identity, "own": digest}
-    known = shard_progress.read(Listing, "all-files", identity, plan.progress)
-    if known is None:
-        told = peers.gather(Listing, "listing", peers.identity, "for lists of raw data")
-        everything = [files for one in told for files in one.files]
-        known = Listing(identity=identity, files=everything, digest=digest)
-        for host, one in zip(hosts, told, strict=True):
-            if shared and one.digest != digest:
-                raise DataError(
-                    f"{folder}: {host} sees other files, sizes or times there than "
-                    f"{hosts[number]}; the input has to be the same on all instances"
-                )
-        shard_progress.write(known, "all-files", plan)
+    known = _listing(seen, peers, folder, plan, shared)
     if shared:
         whole = raw_objects.objects(folder, seen, plan.settings)
         return whole, raw_objects.divided(whole, len(hosts))[number]
@@ -107,6 +91,28 @@ def objects(
     everything = [one for files in known.files for one in files]
     whole = raw_objects.objects(folder, everything, plan.settings)
     return whole, list(raw_objects.seen(whole, {one.name: one for one in seen}, plan.settings))
+
+
+def _listing(seen: Sequence[File], peers: Peers, folder: Path, plan: Plan, shared: bool) -> Listing:
+    """Exchange lists of files, unless that was done before, and write down what came of it."""
+    digest = json_sha256(seen)
+    plan.progress.mkdir(parents=True, exist_ok=True)
+    own = Listing(identity=peers.identity, files=[] if shared else [list(seen)], digest=digest)
+    shard_progress.write(own, "listing", plan)
+    identity = {**peers.identity, "own": digest}
+    known = shard_progress.read(Listing, "all-files", identity, plan.progress)
+    if known is None:
+        told = peers.gather(Listing, "listing", peers.identity, "for lists of raw data")
+        for host, one in zip(peers.cluster.hosts, told, strict=True):
+            if shared and one.digest != digest:
+                raise DataError(
+                    f"{folder}: {host} sees other files, sizes or times there than "
+                    f"{peers.cluster.host}; the input has to be the same on all instances"
+                )
+        files = [files for one in told for files in one.files]
+        known = Listing(identity=identity, files=files, digest=digest)
+        shard_progress.write(known, "all-files", plan)
+    return known
 
 
 def _check_room(

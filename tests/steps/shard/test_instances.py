@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steps.shard import exchange, job, raw_objects, survey_pass
+from steps.shard.cluster import Cluster
 from steps.shard.shard_plan import SPLITS
 from tests.steps.shard import plain_counts
 from tests.steps.shard.conftest import (
@@ -217,7 +218,7 @@ def test_the_server_gives_only_records_of_the_run(roots):
     (plan.progress).mkdir(parents=True)
     (plan.progress.parent / "secret.json").write_text("{}")
     (plan.progress / "listing.json").write_text("{}")
-    cluster = exchange.Cluster("algo-1", names(2), addresses(2), 1)
+    cluster = Cluster("algo-1", names(2), addresses(2), 1)
     with exchange.Peers(cluster, plan) as peers:
         question = {**peers.identity, "from": "algo-2"}
         assert peers.answer("listing", question) == b"+{}"
