@@ -20,6 +20,7 @@ from steps.shard.pull_content import pull
 from steps.shard.quarantine import check_share
 from steps.shard.raw_objects import File, RawObject
 from steps.shard.served_runs import ServedRuns
+from steps.shard.settings import COPIES
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read, Record
 from steps.shard.survey import Survey
@@ -28,9 +29,6 @@ from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
-
-DISK = 2
-"""Times its share of the raw data that an instance's disk holds: sorted runs, and those pulled."""
 
 
 class Listing(Record):
@@ -123,10 +121,10 @@ def _check_room(
     share = max(sum(one.bytes for one in own), sum(one.bytes for one in whole) // count)
     there = sum(path.stat().st_size for path in plan.scratch.rglob("*") if path.is_file())
     room = shutil.disk_usage(plan.output).free + there
-    if room < DISK * share:
+    if room < COPIES * share:
         raise TrainyardError(
             f"{plan.output}: has room for {room / 1e9:,.1f} GB, expected at least "
-            f"{DISK * share / 1e9:,.1f}: {DISK} times this instance's share of the raw data, "
+            f"{COPIES * share / 1e9:,.1f}: {COPIES} times this instance's share of the raw data, "
             f"{share / 1e9:,.1f} of {sum(one.bytes for one in whole) / 1e9:,.1f} GB; raise "
             "shard.volume_gb or shard.instance_count"
         )
