@@ -62,8 +62,12 @@ class Peers:
         """Identity of the records that do not depend on the raw data."""
         self.runs: ServedRuns | None = None
         """Own runs to give to the others, when all of them are written."""
-        self.pulled: dict[str, Any] | None = None
-        """Identity of the corpus, when this instance needs no others any more."""
+        self.corpus: dict[str, str | int | bool] = {}
+        """Identity of the records that depend on them."""
+        self.pulled = False
+        """True if this instance has all that it packs."""
+        self.passed = False
+        """True if it knows so of all others, so that it can go on without them."""
         self.failed = ""
         """Why this instance ends."""
         self._plan = plan
@@ -140,6 +144,8 @@ class Peers:
         body = answer.body.to_pybytes()
         if body[:1] == ERROR:
             raise DataError(f"{host}: {body[1:].decode()}")
+        if body[:1] == THERE and stem == PULLED and self.passed:
+            shard_progress.write(Record(identity=self.corpus), f"knows-{host}", self._plan)
         return body[1:] if body[:1] == THERE else None
 
     def keys(
@@ -154,23 +160,25 @@ class Peers:
         for chunk in self._stream(host, {"content": span}):
             yield chunk.data
 
-    def linger(self, corpus: Mapping[str, Any]) -> None:
-        """Stay until every instance knows that this one has pulled all that it needs.
+    def linger(self) -> None:
+        """Stay until every instance can go on without this one, and knows that this one can.
 
         Those that are silent for too long are given up: their own runs end, or fail by name.
         """
-        while missing := [
-            host
-            for host in self.cluster.hosts
-            if host != self.cluster.host and not self._told(host, corpus)
-        ]:
-            for host in missing:
-                self.ask(host, PULLED)
+        self.pulled = self.passed = True
+        while missing := [host for host in self.cluster.hosts if not self._settled(host)]:
+            self.announce(missing)
             silent = [host for host in missing if self._silence(host) > self.cluster.patience]
             if silent == missing:
                 log.warning("%s: silent, so this instance ends without it", ", ".join(silent))
                 return
-            self._wait([], f"for {', '.join(missing)} to know that this instance is done")
+            self._wait([], f"for {', '.join(missing)} to need this instance no more")
+
+    def announce(self, hosts: Sequence[str]) -> None:
+        """Say that this instance can go on without these."""
+        self.passed = True
+        for host in hosts:
+            self.ask(host, PULLED)
 
     def answer(self, stem: str, question: Mapping[str, Any]) -> bytes:
         """Answer another instance's ``ask``."""
@@ -179,11 +187,10 @@ class Peers:
         path = self._plan.progress / f"{stem}.json"
         if not stem or "/" in stem or (stem == PULLED and not self.pulled) or not path.is_file():
             return ABSENT
-        content = path.read_bytes()
-        if stem == PULLED and self.pulled:
-            told = Record(identity=self.pulled)
+        if question.get("passed"):
+            told = Record(identity=self.corpus)
             shard_progress.write(told, f"told-{question['from']}", self._plan)
-        return THERE + content
+        return THERE + path.read_bytes()
 
     def refusal(self, question: Mapping[str, Any]) -> str:
         """Return why a question is not answered; "" if it is."""
@@ -234,7 +241,8 @@ class Peers:
         time.sleep(min(1.0, 0.05 * len(self.cluster.hosts)))
 
     def _question(self, content: Mapping[str, Any]) -> bytes:
-        return json.dumps({**self.identity, "from": self.cluster.host, **content}).encode()
+        known = {**self.identity, "from": self.cluster.host, "passed": self.passed}
+        return json.dumps({**known, **content}).encode()
 
     def _client(self, host: str) -> flight.FlightClient:
         if host not in self._clients:
@@ -242,8 +250,11 @@ class Peers:
             self._clients[host] = flight.connect(address, generic_options=CHANNEL)
         return self._clients[host]
 
-    def _told(self, host: str, corpus: Mapping[str, Any]) -> bool:
-        return bool(shard_progress.read(Record, f"told-{host}", corpus, self._plan.progress))
+    def _settled(self, host: str) -> bool:
+        """Return whether both instances have said that they can go on without the other."""
+        stems = () if host == self.cluster.host else (f"told-{host}", f"knows-{host}")
+        folder = self._plan.progress
+        return all(shard_progress.read(Record, stem, self.corpus, folder) for stem in stems)
 
 
 class _Server(flight.FlightServerBase):

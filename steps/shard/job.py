@@ -79,7 +79,7 @@ def _shard(options: argparse.Namespace, plan: Plan, peers: "Peers | None") -> No
         packed = shard_progress.already_packed(units, plan, options.processes)
         if len(packed) == len(units) and _stand(found, packed, plan):
             log.info("%d raw objects: all is done already, nothing to do", len(own))
-            _end(identity, plan, peers)
+            _end(plan, peers)
             return
     from steps.shard import sorted_runs  # imports pyarrow, so only if there is work
 
@@ -93,7 +93,7 @@ def _shard(options: argparse.Namespace, plan: Plan, peers: "Peers | None") -> No
         packed = missing_work.pack(units, plan, pool)
         _finish(found, packed, plan)
     sorted_runs.opened.cache_clear()
-    _end(identity, plan, peers)
+    _end(plan, peers)
 
 
 def _surveyed(
@@ -127,10 +127,9 @@ def _finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> 
         manifests.log_balance(built[split])
 
 
-def _end(identity: Mapping[str, str], plan: Plan, peers: "Peers | None") -> None:
+def _end(plan: Plan, peers: "Peers | None") -> None:
     if peers:
-        peers.pulled = dict(identity)
-        peers.linger(identity)
+        peers.linger()
     _clear(plan)
 
 
@@ -154,6 +153,7 @@ def _objects(
         from steps.shard import together
 
         whole, own = together.objects(peers, folder, plan, shared=bool(options.input))
+        peers.corpus = {**peers.identity, **survey.identity(whole, plan)}
     else:
         whole = own = raw_objects.find(folder, plan.settings)
     if not whole:

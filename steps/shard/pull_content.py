@@ -46,7 +46,7 @@ def pull(found: Survey, peers: Peers, plan: Plan, processes: int) -> list[tuple[
     """
     hosts, number = peers.cluster.hosts, peers.cluster.number
     units = shares(found.units(plan), len(hosts))[number]
-    work = _Pulling(list(_spans(units)), found.identity, peers, plan)
+    work = _Pulling(list(_spans(units)), peers, plan)
     work.all = sum(one.bytes for one in units)
     log.info("pulling %.1f MB of records from %d instances", work.all / 1e6, len(hosts))
     (plan.scratch / FOLDER).mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def pull(found: Survey, peers: Peers, plan: Plan, processes: int) -> list[tuple[
     done = {host: runs for host in order if (runs := work.done(host)) is not None}
     work.remove_others(done.values())
     missing = [host for host in order if host not in done]
-    if missing and peers.pulled:
+    if missing and peers.passed:
         raise TrainyardError(
             f"{plan.scratch / FOLDER}: records that were pulled are missing or damaged, and the "
             "other instances have removed theirs; empty the output folder, start all instances"
@@ -71,13 +71,11 @@ def pull(found: Survey, peers: Peers, plan: Plan, processes: int) -> list[tuple[
 class _Pulling:
     """Pulls spans of content from one instance after the other, in several threads."""
 
-    def __init__(
-        self, spans: Sequence[Span], identity: dict[str, str | int | bool], peers: Peers, plan: Plan
-    ) -> None:
+    def __init__(self, spans: Sequence[Span], peers: Peers, plan: Plan) -> None:
         self.all = self._there = 0
         """Bytes of content that are to be pulled, about, and that are here."""
         self._spans, self._peers, self._plan = spans, peers, plan
-        self._identity = {**identity, "spans": json_sha256(spans)}
+        self._identity = {**peers.corpus, "spans": json_sha256(spans)}
         self._lock, self._logged = threading.Lock(), time.monotonic()
 
     def done(self, host: str) -> list[tuple[str, RunFile]] | None:

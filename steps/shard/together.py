@@ -11,7 +11,6 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from steps.shard import missing_work, raw_objects, shard_progress, sorted_runs, survey
 from steps.shard.exchange import PULLED, Peers
@@ -29,6 +28,9 @@ from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
+
+ALL_PULLED = "all-pulled"
+"""Stem of the record that all instances have pulled: this one needs no other one any more."""
 
 
 class Listing(Record):
@@ -141,36 +143,41 @@ def survey_and_pull(
         DataError: objects that cannot be read, on whatever instance; too many bad records.
         TrainyardError: an instance is silent for too long, or has failed.
     """
-    identity = survey.identity(whole, plan)
-    found = shard_progress.read(Survey, survey.STEM, identity, plan.progress)
-    if found and shard_progress.read(Record, "all-pulled", identity, plan.progress):
-        peers.pulled = identity
-        return found.model_copy(update={"runs": pull(found, peers, plan, pool.processes)})
+    identity, others = peers.corpus, peers.cluster.hosts
+    kept = survey.identity(whole, plan)
+    found = shard_progress.read(Survey, survey.STEM, kept, plan.progress)
+    if found and shard_progress.read(Record, ALL_PULLED, identity, plan.progress):
+        peers.pulled = True
+        peers.announce(others)
+        found = found.model_copy(update={"runs": pull(found, peers, plan, pool.processes)})
+        _remove_own_runs(peers, plan)
+        return found
     _check_room(whole, own, peers, plan)
     done = missing_work.read(own, shard_progress.already_read(own, plan), plan, pool)
     shard_progress.write(Reads(identity=identity, reads=done), "reads", plan)
     told = peers.gather(Reads, "reads", identity, "for raw objects to be read")
     corpus = Corpus(whole, [one.reads for one in told], plan)
     check_share(corpus.counts(), plan.max_bad_share)
-    found = _survey(corpus, identity, peers, plan)
+    found = _survey(corpus, peers, plan)
     pulled = pull(found, peers, plan, pool.processes)
     found = found.model_copy(update={"runs": pulled, "distinct": True})
     shard_progress.write(found, survey.STEM, plan)
     shard_progress.write(Record(identity=identity), PULLED, plan)
-    peers.pulled = identity
+    peers.pulled = True
     try:
         peers.gather(Record, PULLED, identity, "for all records to be pulled")
     except TrainyardError as error:
         log.warning("%s. All content of this instance is here, so it goes on", error)
         return found
-    shard_progress.write(Record(identity=identity), "all-pulled", plan)
+    shard_progress.write(Record(identity=identity), ALL_PULLED, plan)
+    peers.announce(others)
     _remove_own_runs(peers, plan)
     return found
 
 
-def _survey(corpus: Corpus, identity: dict[str, Any], peers: Peers, plan: Plan) -> Survey:
+def _survey(corpus: Corpus, peers: Peers, plan: Plan) -> Survey:
     """Find the duplicates of this instance's part of all hashes; return the survey of all."""
-    cluster = peers.cluster
+    cluster, identity = peers.cluster, peers.corpus
     sorted_runs.opened.cache_clear()  # an earlier run may have had other files of these names
     folders = [one.folder if plan.by_folder else "" for one in corpus.objects]
     runs = [(folders[rank], run) for rank, run in corpus.runs[cluster.number]]
@@ -181,7 +188,7 @@ def _survey(corpus: Corpus, identity: dict[str, Any], peers: Peers, plan: Plan) 
         count = len(corpus.ranges(0, len(cluster.hosts)))
         if shard_progress.read(Lost, "lost", identity, plan.progress) is None:
             log.info("surveying %d of %d ranges of hashes", count, count * len(cluster.hosts))
-            _write_lost(_duplicates(corpus, count, peers, plan), identity, peers, plan)
+            _write_lost(_duplicates(corpus, count, peers, plan), peers, plan)
         for one in peers.gather(Lost, "lost", identity, "for hashes to be surveyed"):
             records.update(one.records)
             bytes_.update(one.bytes)
@@ -207,7 +214,8 @@ def _duplicates(corpus: Corpus, count: int, peers: Peers, plan: Plan) -> Duplica
     )
 
 
-def _write_lost(found: Duplicates, identity: dict[str, Any], peers: Peers, plan: Plan) -> None:
+def _write_lost(found: Duplicates, peers: Peers, plan: Plan) -> None:
+    identity = peers.corpus
     for host, mask in zip(peers.cluster.hosts, found.masks, strict=True):
         bits = base64.b64encode(zlib.compress(mask, 1)).decode()
         shard_progress.write(Mask(identity=identity, bits=bits), f"mask-{host}", plan)
