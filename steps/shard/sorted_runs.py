@@ -6,6 +6,7 @@ range of hashes lie side by side in every run, whatever raw objects they came fr
 """
 
 import functools
+import hashlib
 import mmap
 import resource
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,6 @@ from steps.shard.duplicate_records import firsts
 from steps.shard.shard_progress import RunFile
 from steps.shard.survey import END
 from trainyard.common import atomic_file
-from trainyard.common.hashes import file_sha256
 
 KEYS = ("order", "tie", "size", "split")
 
@@ -86,23 +86,19 @@ class RunWriter:
             self.duplicates += len(order) - int(kept.sum())
             places = places[kept[places]]
         records = records.take(pa.array(places))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, records.schema) as file:
+            file.write_batch(records)
+        # In one piece: pages of a file written in several cost more to map.
+        content = sink.getvalue()
         name = f"{self._stem}-{len(self._runs):05d}.arrow"
-        draft = atomic_file.Draft(self._folder / name)
-        try:
-            with pa.OSFile(str(draft.temporary), "wb") as sink:
-                with pa.ipc.new_file(sink, records.schema) as file:
-                    file.write_batch(records)
-            digest = file_sha256(draft.temporary)  # of what was written, so no copy in memory
-        except BaseException:
-            draft.discard()
-            raise
-        draft.finish(durable=False)
+        atomic_file.begin(self._folder / name, memoryview(content)).finish(durable=False)
         self._runs.append(
             RunFile(
                 name=name,
                 records=len(records),
                 bytes=int(_numpy(records, 2).sum(dtype=np.int64)),
-                sha256=digest,
+                sha256=hashlib.sha256(content).hexdigest(),
             )
         )
 
