@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 BUCKET = "trainyard-laptop"
 SMALL = [
     "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
+    "shard.instance_count=3",
     "shard.validation_share=0.2",
     "shard.test_share=0.2",
     "train.loop.max_steps=12",
@@ -96,7 +97,7 @@ def exists(aws, uri: str) -> bool:
     return any(item["Key"] == key for item in found.get("Contents", ()))
 
 
-def test_both_shard_instances_and_both_nodes_did_their_part(deployed, aws):
+def test_all_shard_instances_and_both_nodes_did_their_part(deployed, aws):
     execution = execution_arn(deployed)
     listed = aws("sagemaker").list_pipeline_execution_steps(PipelineExecutionArn=execution)
     jobs = {step["StepName"]: step["Metadata"] for step in listed["PipelineExecutionSteps"]}
@@ -112,10 +113,19 @@ def test_both_shard_instances_and_both_nodes_did_their_part(deployed, aws):
     assert hosts == {"algo-1", "algo-2"}
     prefix = f"trainyard/trainyard-laptop/runs/{execution.rpartition('/')[2]}/shard/train/"
     keys = [i["Key"] for i in aws("s3").list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]]
-    assert {k.removeprefix(prefix) for k in keys} >= {
-        "manifest-algo-1.json",
-        "manifest-algo-2.json",
-    }
+    assert {k.removeprefix(prefix) for k in keys} >= {f"manifest-algo-{n}.json" for n in (1, 2, 3)}
+    shard = jobs["Shard"]["ProcessingJob"]["Arn"].rpartition("/")[2]
+    group = "/aws/sagemaker/ProcessingJobs"
+    streams = aws("logs").describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{shard}/")
+    read = 0
+    for stream in streams["logStreams"]:
+        name = stream["logStreamName"]
+        events = aws("logs").get_log_events(logGroupName=group, logStreamName=name)["events"]
+        text = "\n".join(event["message"] for event in events)
+        found = re.findall(r"(\d+) of \1 raw objects, ", text)
+        read += int(found[-1]) if found else 0
+    raw = aws("s3").list_objects_v2(Bucket=BUCKET, Prefix="raw/python-stdlib/")["Contents"]
+    assert read == len(raw)  # each of them by one instance alone
 
 
 def test_a_second_upsert_uploads_nothing_and_says_unchanged(deployed, verb):

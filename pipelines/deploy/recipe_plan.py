@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from pipelines.advice import capacity_fallback
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import starting_models
-from pipelines.deploy import upsert_records
+from pipelines.deploy import shard_volume, upsert_records
 from pipelines.deploy.budget import check_budget
 from pipelines.deploy.pipeline_objects import listing, same
 from pipelines.deploy.training_estimate import foresee
@@ -61,7 +61,8 @@ def make(definition: CompiledPipeline) -> Plan:
         drift = _drift(s3, definition, there) if there and plan.diff else plan.drift
         types = definition.fallback_instance_types
         others = capacity_fallback.remarks(document, given, types, plan.outcomes, history, prices)
-        remarks = (*((ledger.describe(look),) if look else ()), *others)
+        small = shard_volume.remarks(s3, document)
+        remarks = (*((ledger.describe(look),) if look else ()), *others, *small)
         return with_budget(
             definition, replace(plan, overwritten=found, drift=drift, remarks=remarks)
         )

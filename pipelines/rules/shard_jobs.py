@@ -1,23 +1,12 @@
-"""Rules on our shard step: what its processes need, and that its instances share the work."""
+"""Rules on our shard step: what its processes need."""
 
 from collections.abc import Iterator
 
 from trainyard.validate.rules.job_view import Job, as_list, known_text, processing
-from trainyard.validate.rules.machines import divides_work
 from trainyard.validate.rules.rule import Violation, rule
 
-ENTRY = ["/opt/ml/processing/input/code/steps/container.sh", "shard"]
-"""Entry point of our shard step, without the shell before it."""
 SHARD_MEMORY = 12
 """Ratio of the memory of a core that writes shards to shard_mb, measured: steps/shard/config.py."""
-
-
-@divides_work
-def shards(job: Job) -> bool:
-    """Return whether it is our shard step: its instances read the same data, and each
-    packs a part.
-    """
-    return as_list(job.get("AppSpecification.ContainerEntrypoint"))[-2:] == ENTRY
 
 
 @rule(

@@ -7,47 +7,44 @@ write into the same output folder.
 
 python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset
 
-Every instance reads all files, and packs its part of the units that their distinct records are cut
-into. Killed at any moment and run again, the job does what is missing. The dataset is the same
-whatever the number of instances and processes, and however the records lie in files.
+Each of several instances reads its part of the files, and packs its part of the units that the
+distinct records are cut into; in between they exchange records. Killed at any moment and run again,
+the job does what is missing. The dataset is the same whatever the number of instances and
+processes, and however the records lie in files.
 """
 
 import argparse
-import json
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steps.job_arguments import typed
 from steps.job_main import run
-from steps.shard import manifests, raw_objects, shard_progress, survey
+from steps.shard import cluster, manifests, missing_work, raw_objects, shard_progress, survey
 from steps.shard.pool import Pool, room_on
-from steps.shard.pool_tasks import Task
-from steps.shard.quarantine import NAMED, check_share, summary
+from steps.shard.quarantine import check_share, summary
 from steps.shard.raw_objects import RawObject
 from steps.shard.settings import ShardSettings
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import SPLITS, Plan
-from steps.shard.shard_progress import Packed, Read
+from steps.shard.shard_progress import Packed
 from steps.shard.survey import STEM, Survey
 from training.workloads import read_settings
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
+if TYPE_CHECKING:
+    from steps.shard.exchange import Peers
+
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class Cluster:
-    """This instance among those of the job."""
-
-    current_host: str
-    hosts: list[str]
+PATIENCE = 1800
+"""Seconds that one of several instances may be silent: it may not have begun, or begin again."""
 
 
 def shard(options: argparse.Namespace) -> None:
@@ -55,99 +52,85 @@ def shard(options: argparse.Namespace) -> None:
 
     Raises:
         DataError: no raw data; objects that cannot be read; too many bad records.
-        TrainyardError: a worker died, or the output is full.
+        TrainyardError: a worker died, another instance is silent, or the output is full.
     """
-    cluster = _cluster(options.root)
-    plan = _plan(options, cluster.current_host)
-    objects = _objects(options, plan, cluster)
+    instances = cluster.read(options.root, options.addresses, options.patience)
+    plan = _plan(options, instances.host)
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
-    manifests.refuse_strangers(plan, cluster.hosts)
-    done = shard_progress.already_read(objects, plan)
-    found = shard_progress.read(Survey, STEM, survey.identity(objects, plan), plan.progress)
-    if len(done) == len(objects) and found:
-        check_share(done, plan.max_bad_share)
-        own = _own(found.units(plan), cluster)
-        packed = shard_progress.already_packed(own, plan, options.processes)
-        if len(packed) == len(own) and _stand(done, found, packed, plan):
-            log.info("%d raw objects: all is done already, nothing to do", len(done))
-            _clear(plan)
+    manifests.refuse_strangers(plan, instances.hosts)
+    if len(instances.hosts) == 1:
+        _shard(options, plan, None)
+        return
+    from steps.shard.exchange import Peers  # imports pyarrow
+
+    with Peers(instances, plan) as peers:
+        _shard(options, plan, peers)
+
+
+def _shard(options: argparse.Namespace, plan: Plan, peers: "Peers | None") -> None:
+    whole, own = _objects(options, plan, peers)
+    number, count = (peers.cluster.number, len(peers.cluster.hosts)) if peers else (0, 1)
+    identity = survey.identity(whole, plan)
+    found = shard_progress.read(Survey, STEM, identity, plan.progress)
+    if found and len(shard_progress.already_read(own, plan)) == len(own):
+        check_share(found.objects, plan.max_bad_share)
+        units = survey.shares(found.units(plan), count)[number]
+        packed = shard_progress.already_packed(units, plan, options.processes)
+        if len(packed) == len(units) and _stand(found, packed, plan):
+            log.info("%d raw objects: all is done already, nothing to do", len(own))
+            _end(plan, peers)
             return
-    from steps.shard import (
-        sorted_runs,
-        survey_pass,  # imports pyarrow, so only if there is work
-    )
+    from steps.shard import sorted_runs  # imports pyarrow, so only if there is work
 
     manifests.remove(plan)
     with room_on(plan.output), Pool(plan, options.processes) as pool:
-        plan.scratch.mkdir(parents=True, exist_ok=True)
-        plan.progress.mkdir(parents=True, exist_ok=True)
-        done = _read(objects, done, plan, pool)
-        found = survey_pass.survey(done, plan)
+        for folder in (plan.scratch, plan.progress):
+            folder.mkdir(parents=True, exist_ok=True)
+        found = _surveyed(whole, own, plan, pool, peers)
         _check_inputs(found, options.inputs)
-        shard_progress.write(found, STEM, plan)
-        packed = _pack(_own(found.units(plan), cluster), plan, pool)
-        _finish(done, found, packed, plan)
+        units = survey.shares(found.units(plan), count)[number]
+        packed = missing_work.pack(units, plan, pool)
+        _finish(found, packed, plan)
     sorted_runs.opened.cache_clear()
-    _clear(plan)
+    _end(plan, peers)
 
 
-def _read(
-    objects: list[RawObject], done: Mapping[RawObject, Read], plan: Plan, pool: Pool
-) -> dict[RawObject, Read]:
-    """Read the raw objects that are not read, or lack a sorted run; return all records."""
-    done = shard_progress.with_runs(done, plan, pool.processes)
-    missing = [one for one in objects if one not in done]
-    shard_progress.remove_leftovers(missing, plan)
-    _work_off("raw objects", missing, pool)
-    done |= shard_progress.already_read(missing, plan)
-    check_share(done, plan.max_bad_share)
-    return done
+def _surveyed(
+    whole: Sequence[RawObject], own: Sequence[RawObject], plan: Plan, pool: Pool,
+    peers: "Peers | None",
+) -> Survey:  # fmt: skip
+    if peers:
+        from steps.shard import together
+
+        return together.survey_and_pull(whole, own, peers, plan, pool)
+    from steps.shard import survey_pass
+
+    reads = missing_work.read(own, shard_progress.already_read(own, plan), plan, pool)
+    corpus = survey_pass.Corpus(whole, [reads], plan)
+    check_share(corpus.counts(), plan.max_bad_share)
+    found = survey_pass.survey(corpus, plan)
+    shard_progress.write(found, STEM, plan)
+    return found
 
 
-def _pack(units: list[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject, Packed]:
-    """Pack the units that are not packed yet; return all records."""
-    done = shard_progress.already_packed(units, plan, pool.processes)
-    if done:
-        log.info("%d units are done already", len(done))
-    missing = [one for one in units if one not in done]
-    shard_progress.remove_half_packed(missing, plan)
-    _work_off("units", missing, pool)
-    for one in missing:
-        packed = shard_progress.read(Packed, one.stem, one.identity, plan.progress)
-        assert packed is not None  # its worker has just written it
-        done[one] = packed
-    return done
-
-
-def _work_off(what: str, missing: Sequence[Task], pool: Pool) -> None:
-    damaged = pool.work_off(what, missing) if missing else []
-    if damaged:
-        more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
-        raise DataError("; ".join(damaged[:NAMED]) + more)
-
-
-def _own(units: list[ShardObject], cluster: Cluster) -> list[ShardObject]:
-    """Return this instance's share of the units, which all instances know."""
-    hosts = sorted(cluster.hosts)
-    return units[hosts.index(cluster.current_host) :: len(hosts)]
-
-
-def _stand(
-    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
-) -> bool:
-    built = manifests.build(done, found, packed, plan)
+def _stand(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> bool:
+    built = manifests.build(found, packed, plan)
     return manifests.stand(manifests.contents(built, plan, plan.host))
 
 
-def _finish(
-    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
-) -> None:
-    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
-    built = manifests.build(done, found, packed, plan)
+def _finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> None:
+    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(found.objects))
+    built = manifests.build(found, packed, plan)
     manifests.write(manifests.contents(built, plan, plan.host))
     for split in SPLITS:
         manifests.log_balance(built[split])
+
+
+def _end(plan: Plan, peers: "Peers | None") -> None:
+    if peers:
+        peers.linger()
+    _clear(plan)
 
 
 def _clear(plan: Plan) -> None:
@@ -159,22 +142,30 @@ def _clear(plan: Plan) -> None:
         plan.scratch.parent.rmdir()
 
 
-def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[RawObject]:
-    """Return all raw objects."""
+def _objects(
+    options: argparse.Namespace, plan: Plan, peers: "Peers | None"
+) -> tuple[list[RawObject], list[RawObject]]:
+    """Return all raw objects, and those that this instance reads."""
     folder = options.input or options.root / "processing/input/raw"
     if plan.output.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{plan.output}: lies in the input {folder}; name an output elsewhere")
-    objects = raw_objects.shared(raw_objects.find(folder, plan.settings), plan.host, cluster.hosts)
-    if not objects:
+    if peers:
+        from steps.shard import together
+
+        whole, own = together.objects(peers, folder, plan, shared=bool(options.input))
+        peers.corpus = {**peers.identity, **survey.identity(whole, plan)}
+    else:
+        whole = own = raw_objects.find(folder, plan.settings)
+    if not whole:
         raise DataError("0 files in the raw input; upload data under data.input")
-    there, inputs = {one.folder for one in objects}, set(options.inputs)
+    there, inputs = {one.folder for one in whole}, set(options.inputs)
     if inputs and (wrong := sorted(there ^ inputs)):
         what = "holds no file" if wrong[0] in inputs else "is not one of data.inputs"
         raise DataError(
             f"{folder / wrong[0]}: {what}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
         )
-    return objects
+    return whole, own
 
 
 def _check_inputs(found: Survey, inputs: Sequence[str]) -> None:
@@ -205,18 +196,6 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         output=options.output or options.root / "processing/output",
         host=host,
     )
-
-
-def _cluster(root: Path) -> Cluster:
-    """Read SageMaker's resourceconfig.json; without it (outside SageMaker) there is
-    one instance.
-    """
-    path = root / "config/resourceconfig.json"
-    if not path.is_file():
-        log.info("%s: is missing, so this is the only instance", path)
-        return Cluster("algo-1", ["algo-1"])
-    content = json.loads(path.read_bytes())
-    return Cluster(content["current_host"], content["hosts"])
 
 
 def cores() -> int:
@@ -256,6 +235,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--input", type=Path, help="a folder that every instance can read")
     parser.add_argument("--output", type=Path, help="a folder that every instance may write to")
+    parser.add_argument(
+        "--addresses", nargs="+", default=[], metavar="NAME:PORT", help=argparse.SUPPRESS
+    )
+    parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = typed(parser, arguments, ShardSettings)
     options.processes = options.processes or cores()

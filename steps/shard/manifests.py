@@ -4,10 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from steps.shard.raw_objects import RawObject
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import EXAMPLES, SPLITS, SUMMARY, Plan
-from steps.shard.shard_progress import Packed, Read
+from steps.shard.shard_progress import Packed
 from steps.shard.survey import Survey
 from training.data.manifest import (
     Files,
@@ -24,16 +23,20 @@ from trainyard.common.errors import DataError
 log = logging.getLogger(__name__)
 
 
-def build(
-    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
-) -> dict[str, Manifest]:
+def build(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> dict[str, Manifest]:
     """Build one manifest for each of the plan's folders; raw objects and units are sorted by name.
 
     The summary's manifest is the train split's, whose shards lie elsewhere.
     """
-    lost = dict(zip(found.names, found.lost, strict=True))
-    objects = sorted(done, key=lambda one: one.name)
-    raw = [_raw(one, done[one], lost[one.name]) for one in objects]
+    raw = [
+        Raw(
+            name=one.name,
+            records=one.records,
+            duplicates=one.duplicates,
+            quarantined=one.quarantined,
+        )
+        for one in sorted(found.objects, key=lambda one: one.name)
+    ]
     units = len(found.units(plan))
     built = {table: _build(raw, units, packed, plan, table) for table in plan.tables}
     return built | ({SUMMARY: built["train"]} if plan.summary else {})
@@ -130,15 +133,6 @@ def log_balance(manifest: Manifest) -> None:
         balance = max(sizes) * len(sizes) / sum(sizes)
         counts += f" of {min(sizes):.2f} to {max(sizes):.2f} MB, largest ÷ mean {balance:.2f}"
     log.info("%s: %s", manifest.split, counts)
-
-
-def _raw(one: RawObject, read: Read, lost: int) -> Raw:
-    return Raw(
-        name=one.name,
-        records=read.records,
-        duplicates=read.duplicates + lost,
-        quarantined=read.quarantined,
-    )
 
 
 def _append(table: Shards, more: Shards, source: int) -> None:

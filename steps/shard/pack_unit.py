@@ -60,9 +60,9 @@ def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np
     """
     survey = _survey(plan.progress, unit.corpus)
     files = paths(survey, plan)
-    folder = np.array([not unit.folder or name.split("/")[0] == unit.folder
-                       for name in survey.names])  # fmt: skip
-    if not plan.identity:  # else an equal record elsewhere may replace one of this folder
+    folder = np.array([not unit.folder or one.name.split("/")[0] == unit.folder
+                       for one in survey.objects])  # fmt: skip
+    if survey.distinct:  # else an equal record elsewhere may replace one of this folder
         files = [(path, rank) for path, rank in files if folder[rank]]
     first = unit.number * unit.slots
     for low, high in ranges(unit.count * unit.slots, first, first + unit.slots):
@@ -71,7 +71,7 @@ def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np
             continue
         keys = part.keys
         kept = folder[part.ranks]
-        if plan.identity:
+        if not survey.distinct:
             kept &= firsts(keys.order, keys.tie, part.ranks)
         if kept.any():
             places = np.argsort(keys.order[kept], kind="stable")

@@ -1,12 +1,11 @@
 """Write down bad records with their place and the reason; too many of them end the job."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steps.shard.raw_objects import RawObject
-from steps.shard.shard_progress import Read
+from steps.shard.survey import Counts
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256
@@ -23,16 +22,14 @@ class Quarantine:
     """The bad records of one raw object, streamed into ``<folder>/<unit>.jsonl``.
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
-    no file. Without a folder they are only counted: another instance writes them.
+    no file.
     ``source`` is the raw object's name, or its files' names, if each file is a record.
     """
 
-    def __init__(
-        self, folder: Path | None, unit: str, source: str | Sequence[str], limit: float
-    ) -> None:
+    def __init__(self, folder: Path, unit: str, source: str | Sequence[str], limit: float) -> None:
         self.count = 0
         self.reasons: list[str] = []
-        self.path = None if folder is None else folder / f"{unit}.jsonl"
+        self.path = folder / f"{unit}.jsonl"
         self._source, self._limit = source, limit
         self._draft: atomic_file.Draft | None = None
 
@@ -62,8 +59,6 @@ class Quarantine:
         if len(self.reasons) < REASONS:
             where = f"line {number}" if isinstance(self._source, str) else source
             self.reasons.append(f"{where}: {one.reason}")
-        if self.path is None:
-            return
         line = {"source": source, "line": number, "reason": one.reason}
         if self._draft is None:
             self._draft = atomic_file.Draft(self.path)
@@ -76,7 +71,7 @@ class Quarantine:
 
     def sha256(self) -> str | None:
         """Hash the file, after ``close``; return None without a file."""
-        return file_sha256(self.path) if self.path and self.count else None
+        return file_sha256(self.path) if self.count else None
 
     def discard(self) -> None:
         """Delete the file after the object failed."""
@@ -84,21 +79,21 @@ class Quarantine:
             self._draft.discard()
 
 
-def check_share(done: Mapping[RawObject, Read], limit: float) -> None:
+def check_share(objects: Sequence[Counts], limit: float) -> None:
     """Check that few enough of the records are bad.
 
     Raises:
         DataError: more than ``limit`` of them are; says how many of which objects, and why.
     """
-    records = sum(one.records for one in done.values())
-    bad = sum(one.quarantined for one in done.values())
+    records = sum(one.records for one in objects)
+    bad = sum(one.quarantined for one in objects)
     if bad <= limit * records:
         return
-    worst = sorted(done.items(), key=lambda item: (-item[1].quarantined, item[0].name))
-    worst = [(raw, one) for raw, one in worst if one.quarantined]
+    worst = sorted(objects, key=lambda one: (-one.quarantined, one.name))
+    worst = [one for one in worst if one.quarantined]
     named = [
-        f"{raw.name}: {one.quarantined:,} of {one.records:,} ({'; '.join(one.reasons)})"
-        for raw, one in worst[:NAMED]
+        f"{one.name}: {one.quarantined:,} of {one.records:,} ({'; '.join(one.reasons)})"
+        for one in worst[:NAMED]
     ]
     more = f"; and {len(worst) - NAMED} more files" if len(worst) > NAMED else ""
     raise DataError(
@@ -107,18 +102,22 @@ def check_share(done: Mapping[RawObject, Read], limit: float) -> None:
     )
 
 
-def summary(done: Mapping[RawObject, Read]) -> bytes:
+def summary(objects: Sequence[Counts]) -> bytes:
     """Return JSON of the number of bad records, for each object that has some.
 
     It is written even without bad records, so that the step's output folder is never empty.
     """
-    objects = {
-        raw.name: {"records": one.records, "quarantined": one.quarantined, "file": raw.unit}
-        for raw, one in sorted(done.items(), key=lambda item: item[0].name)
+    bad = {
+        one.name: {
+            "records": one.records,
+            "quarantined": one.quarantined,
+            "file": " ".join(one.units),
+        }
+        for one in sorted(objects, key=lambda one: one.name)
         if one.quarantined
     }
     total = {
-        "records": sum(one.records for one in done.values()),
-        "quarantined": sum(one.quarantined for one in done.values()),
+        "records": sum(one.records for one in objects),
+        "quarantined": sum(one.quarantined for one in objects),
     }
-    return json.dumps(total | {"objects": objects}, indent=1).encode()
+    return json.dumps(total | {"objects": bad}, indent=1).encode()

@@ -1,10 +1,13 @@
-"""Find the raw objects."""
+"""Find the raw objects, and divide them among the instances."""
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from pathlib import Path
+from typing import NamedTuple
 
 from trainyard.common.errors import DataError
 
@@ -24,6 +27,16 @@ TOGETHER, TOGETHER_BYTES = 1000, 64 * 10**6
 more."""
 
 
+class File(NamedTuple):
+    """A file of raw data."""
+
+    name: str
+    """Path below the input folder, with forward slashes: the same on every instance."""
+    bytes: int
+    modified: int
+    """Nanoseconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class RawObject:
     """One file of raw data, or neighbouring files that are one record each."""
@@ -38,11 +51,10 @@ class RawObject:
     unit: str
     """16 hex digits, a hash of its name and the settings; its runs' and records' names begin with
     it."""
-    own: bool = True
-    """True if this instance writes down the object's bad records: every instance reads every
-    object."""
     files: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Names of several files below ``path``, or empty."""
+    places: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """Places of the files among all of the object, if this instance has a part of them only."""
 
     @property
     def folder(self) -> str:
@@ -50,9 +62,8 @@ class RawObject:
         return self.name.split("/")[0]
 
 
-def find(folder: Path, settings: str) -> list[RawObject]:
-    """Find every file below ``folder``, the largest first; links are followed. Files that are one
-    record each (``WHOLE``) are taken together.
+def files(folder: Path) -> list[File]:
+    """List every file below ``folder``, sorted by name; links are followed.
 
     Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): programs that
     write data in parts use such names for their own files, and Spark, Hive and ``pyarrow.dataset``
@@ -64,26 +75,43 @@ def find(folder: Path, settings: str) -> list[RawObject]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: this folder of raw data does not exist")
-    found: list[RawObject] = []
+    found: list[File] = []
     skipped = 0
     for path, hidden in _files(folder, (folder.resolve(),)):
         if hidden:
             skipped += path.is_file()
         else:
-            found.append(_raw_object(path.relative_to(folder).as_posix(), path, settings))
+            found.append(_file(path.relative_to(folder).as_posix(), path))
     if skipped:
         log.info("%d files whose names begin with . or _ are not raw data", skipped)
+    return sorted(found)
+
+
+def objects(folder: Path, found: Iterable[File], settings: str) -> list[RawObject]:
+    """Return the raw objects that these files below ``folder`` are, the largest first. Files that
+    are one record each (``WHOLE``) are taken together.
+    """
+    found = sorted(found)
     whole = [one for one in found if one.name.lower().endswith(WHOLE)]
-    found = [one for one in found if not one.name.lower().endswith(WHOLE)]
-    found += [_together(folder, some, settings) for some in _neighbours(whole)]
-    return sorted(found, key=lambda one: (-one.bytes, one.name))
+    several = [_together(folder, some, settings) for some in _neighbours(whole)]
+    single = [
+        RawObject(one.name, folder / one.name, one.bytes, one.modified, stem(one.name, settings))
+        for one in found
+        if not one.name.lower().endswith(WHOLE)
+    ]
+    return sorted([*single, *several], key=lambda one: (-one.bytes, one.name))
 
 
-def _neighbours(found: list[RawObject]) -> Iterator[list[RawObject]]:
+def find(folder: Path, settings: str) -> list[RawObject]:
+    """Return the raw objects of all files below ``folder``."""
+    return objects(folder, files(folder), settings)
+
+
+def _neighbours(found: Sequence[File]) -> Iterator[list[File]]:
     """Yield files of one first folder in the order of their names, as many as go together."""
-    some: list[RawObject] = []
+    some: list[File] = []
     size = 0
-    for one in sorted(found, key=lambda one: one.name):
+    for one in found:
         full = len(some) == TOGETHER or size + one.bytes > TOGETHER_BYTES
         if some and (full or _first(one) != _first(some[0])):
             yield some
@@ -94,19 +122,23 @@ def _neighbours(found: list[RawObject]) -> Iterator[list[RawObject]]:
         yield some
 
 
-def _first(one: RawObject) -> str:
+def _first(one: File) -> str:
     """Return the first folder of its path; "" without one."""
     return one.name.rpartition("/")[0].partition("/")[0]
 
 
-def _together(folder: Path, some: list[RawObject], settings: str) -> RawObject:
+def _together(folder: Path, some: Sequence[File], settings: str) -> RawObject:
     """Return the files as one raw object; its name has the first and the last of them."""
     names = tuple(one.name for one in some)
     name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} files)"
+    return _of(folder, some, name, stem(name, settings))
+
+
+def _of(folder: Path, some: Sequence[File], name: str, unit: str) -> RawObject:
     entries = "".join(f"{one.name}\n{one.bytes} {one.modified}\n" for one in some)
     changed = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
     size = sum(one.bytes for one in some)
-    return RawObject(name, folder, size, changed, stem(name, settings), files=names)
+    return RawObject(name, folder, size, changed, unit, files=tuple(one.name for one in some))
 
 
 def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
@@ -129,20 +161,38 @@ def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]
             raise DataError(f"{path}: is {what}; delete it, or begin its name with _")
 
 
-def shared(objects: Sequence[RawObject], host: str, hosts: Sequence[str]) -> list[RawObject]:
-    """Return the objects, each marked as the ``own`` of one of the instances."""
-    names = sorted(one.name for one in objects)
-    owner = {name: sorted(hosts)[number % len(hosts)] for number, name in enumerate(names)}
-    return [replace(one, own=owner[one.name] == host) for one in objects]
+def seen(whole: Iterable[RawObject], own: Mapping[str, File], settings: str) -> Iterator[RawObject]:
+    """Yield of the raw objects what an instance has that sees only the files ``own``: an object, or
+    the part of its files that are there.
+    """
+    for one in whole:
+        names = [name for name in one.files or (one.name,) if name in own]
+        if len(names) == len(one.files or (one.name,)):
+            yield one
+        elif names:
+            unit = stem(f"{one.name}\n{names[0]}", settings)  # no other instance has this file
+            part = _of(one.path, [own[name] for name in names], one.name, unit)
+            yield replace(part, places=tuple(bisect_left(one.files, name) for name in names))
 
 
-def _raw_object(name: str, path: Path, settings: str) -> RawObject:
+def divided(whole: Iterable[RawObject], count: int) -> list[list[RawObject]]:
+    """Divide raw objects, given the largest first, among instances, of about equal bytes."""
+    parts: list[list[RawObject]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for one in whole:
+        load, number = heappop(loads)
+        parts[number].append(one)
+        heappush(loads, (load + one.bytes, number))
+    return parts
+
+
+def _file(name: str, path: Path) -> File:
     try:
-        unit = stem(name, settings)
+        name.encode()
     except UnicodeEncodeError:
         raise DataError(f"{name!r}: the file's name is not UTF-8, as S3's are; rename it") from None
     status = path.stat()
-    return RawObject(name, path, status.st_size, status.st_mtime_ns, unit)
+    return File(name, status.st_size, status.st_mtime_ns)
 
 
 def stem(name: str, settings: str) -> str:

@@ -38,7 +38,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
     Raises:
         DataError: the object cannot be read, or is mostly bad. The message begins with its name.
     """
-    folder = plan.output / "quarantine" if raw.own else None
+    folder = plan.output / "quarantine"
     quarantine = Quarantine(folder, raw.unit, raw.files or raw.name, plan.max_bad_share)
     limit, unique = min(RUN_BYTES, plan.shard_bytes), bool(plan.identity)
     writer = RunWriter(plan.scratch, raw.unit, limit=limit, unique=unique)
@@ -57,12 +57,14 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         quarantine.close()
         done = Read(
             identity=shard_progress.identity(raw, plan),
+            unit=raw.unit,
             records=records.count,
             duplicates=writer.duplicates,
             quarantined=quarantine.count,
             reasons=quarantine.reasons,
             quarantine=quarantine.sha256(),
             content=records.content,
+            ties=records.ties,
             runs=runs,
         )
         shard_progress.write(done, raw.unit, plan)
@@ -76,6 +78,8 @@ class Records:
     def __init__(self, raw: RawObject, plan: Plan, quarantine: Quarantine) -> None:
         self.count = 0
         """Number of records so far, good and bad."""
+        self.ties: list[tuple[int, int]] = []
+        """See ``Read.ties``."""
         self._raw, self._plan, self._quarantine = raw, plan, quarantine
         self._content = hashlib.sha256()
 
@@ -95,6 +99,9 @@ class Records:
             if len(batch.records):
                 keys = self._keys(batch.records)
                 self._content.update(np.ascontiguousarray(keys.tie, "<u8").data)
+                if self._raw.places and not self._plan.identity:
+                    places = [self._raw.places[line - 1] for line in batch.lines.tolist()]
+                    self.ties += zip(places, keys.tie.tolist(), strict=True)
                 records = batch.records.select(list(self._plan.packing.columns))
                 columns_ = [plain(column) for column in records.columns]
                 yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)

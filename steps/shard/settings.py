@@ -6,6 +6,10 @@ from pydantic import Field, model_validator
 
 from steps.job_arguments import Settings
 
+COPIES = 2
+"""Times an instance's share of the raw data that it holds as records, where there are several: what
+it has read, and what it has pulled from the others."""
+
 
 class ShardSettings(Settings):
     """Settings in the recipe's section ``shard``, each of which is an argument of the job."""

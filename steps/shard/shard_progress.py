@@ -49,8 +49,10 @@ class RunFile(BaseModel):
 
 
 class Read(Record):
-    """Findings in one raw object."""
+    """Findings in one raw object, or in the part of it that this instance has."""
 
+    unit: str
+    """``RawObject.unit``."""
     records: int
     """Number of records: good, equal and bad ones."""
     duplicates: int
@@ -62,7 +64,15 @@ class Read(Record):
     """SHA-256 of the quarantine file; None without one."""
     content: str
     """SHA-256 over the good records, in their order."""
+    ties: list[tuple[int, int]] = []
+    """For a part of an object where equal records stay: place of each good file in the whole, and
+    the hash of its record. ``content`` of the whole follows from those of all parts."""
     runs: list[RunFile]
+
+    @property
+    def source(self) -> str:
+        """Return the name of the raw object."""
+        return str(self.identity["source"])
 
 
 class Part(BaseModel):
@@ -97,7 +107,6 @@ def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
         "source": raw.name,
         "bytes": raw.bytes,
         "modified": raw.modified,
-        "own": raw.own,
         "settings": plan.settings,
         "code": plan.code,
     }
@@ -105,19 +114,28 @@ def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
 
 def write(record: Record, stem: str, plan: Plan) -> None:
     """Write the record; all files that it names must have been written before."""
-    body = record.model_dump_json()
-    atomic_file.write(plan.progress / f"{stem}.json", f"{_seal(body)}\n{body}")
+    body = record.model_dump_json().encode()
+    atomic_file.write(plan.progress / f"{stem}.json", _seal(body).encode() + b"\n" + body)
 
 
 def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:
     """Return the record; None unless it exists, is whole and has this identity."""
     try:
-        content = (folder / f"{stem}.json").read_text(encoding="utf-8")
-        seal, _, body = content.partition("\n")
-        record = kind.model_validate_json(body)
-    except (FileNotFoundError, ValidationError, UnicodeDecodeError):
+        return parsed(kind, (folder / f"{stem}.json").read_bytes(), identity)
+    except FileNotFoundError:
         return None
-    return record if seal == _seal(body) and record.identity == identity else None
+
+
+def parsed(kind: type[Kind], content: bytes, identity: Mapping[str, Any]) -> Kind | None:
+    """Return the record that a file holds; None unless it is whole and has this identity."""
+    seal, _, body = content.partition(b"\n")
+    if seal != _seal(body).encode():
+        return None
+    try:
+        record = kind.model_validate_json(body)
+    except ValidationError:
+        return None
+    return record if record.identity == identity else None
 
 
 def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Read]:
@@ -138,7 +156,7 @@ def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dic
     """
 
     def whole(one: Read) -> bool:
-        return all(_is(plan.scratch / run.name, run.sha256) for run in one.runs)
+        return all(is_whole(plan.scratch / run.name, run) for run in one.runs)
 
     if done:
         log.info("%d raw objects are done already: checking their sorted runs", len(done))
@@ -166,9 +184,8 @@ def already_packed(
 
 def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
     """Delete all files of these objects, whole or half; each folder is listed once."""
-    own = {raw.unit for raw in objects if raw.own}
-    _remove({raw.unit for raw in objects}, [plan.scratch, plan.progress])
-    _remove(own, [plan.output / "quarantine"])
+    folders = [plan.scratch, plan.progress, plan.output / "quarantine"]
+    _remove({raw.unit for raw in objects}, folders)
 
 
 def remove_half_packed(units: Iterable[ShardObject], plan: Plan) -> None:
@@ -185,6 +202,11 @@ def _remove(stems: set[str], folders: Iterable[Path]) -> None:
                 Path(entry.path).unlink(missing_ok=True)
 
 
+def is_whole(path: Path, run: RunFile) -> bool:
+    """Return whether the run is still as it was written."""
+    return _is(path, run.sha256)
+
+
 def _quarantine(raw: RawObject, plan: Plan) -> Path:
     return plan.output / "quarantine" / f"{raw.unit}.jsonl"
 
@@ -196,5 +218,5 @@ def _is(path: Path, sha256: str) -> bool:
         return False
 
 
-def _seal(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()
+def _seal(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

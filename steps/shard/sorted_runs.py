@@ -9,7 +9,7 @@ import functools
 import hashlib
 import mmap
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,8 +61,12 @@ class RunWriter:
         """Add records, with categories as plain strings."""
         arrays = [pa.array(getattr(keys, name)) for name in KEYS]
         names = [*KEYS, *records.schema.names]
-        self._waiting.append(pa.RecordBatch.from_arrays([*arrays, *records.columns], names))
-        self._bytes += self._waiting[-1].nbytes
+        self.append(pa.RecordBatch.from_arrays([*arrays, *records.columns], names))
+
+    def append(self, records: pa.RecordBatch) -> None:
+        """Add records that have their keys as first columns."""
+        self._waiting.append(records)
+        self._bytes += records.nbytes
         if self._bytes >= self._limit:
             self._write()
 
@@ -85,6 +89,7 @@ class RunWriter:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, records.schema) as file:
             file.write_batch(records)
+        # In one piece: pages of a file written in several cost more to map.
         content = sink.getvalue()
         name = f"{self._stem}-{len(self._runs):05d}.arrow"
         atomic_file.begin(self._folder / name, memoryview(content)).finish(durable=False)
@@ -112,11 +117,19 @@ class Run:
         """Return keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no
         copy.
         """
+        start, stop = self.places(low, high)
+        return self._records.slice(start, stop - start)
+
+    def places(self, low: int, high: int) -> tuple[int, int]:
+        """Return where the records begin and end that ``between`` returns."""
         start = int(np.searchsorted(self._order, np.uint64(low)))
         if high == END:
-            return self._records.slice(start)
-        stop = int(np.searchsorted(self._order, np.uint64(high)))
-        return self._records.slice(start, stop - start)
+            return start, self.records
+        return start, int(np.searchsorted(self._order, np.uint64(high)))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._records.schema
 
     def forget(self) -> None:
         """Release the pages of the file that this process has read; they can be read again."""
@@ -178,6 +191,32 @@ def forget(runs: Sequence[tuple[Path, int]]) -> None:
     """Release the memory that ``part`` has read; call it only when its result is no longer used."""
     for path, _ in runs if len(runs) <= MAPS else ():
         opened(path).forget()
+
+
+def keys(
+    paths: Sequence[Path], spans: Iterable[tuple[int, int]]
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield for each range of hashes (``order``, ``tie`` and ``size`` of its records, one run after
+    the other; number of records from each run, int64).
+    """
+    for low, high in spans:
+        counts = np.zeros(len(paths), np.int64)
+        pieces = [NO_KEYS]
+        for number, path in enumerate(paths):
+            piece = opened(path).between(low, high)
+            counts[number] = len(piece)
+            if len(piece):
+                pieces.append(piece.select(SURVEYED))
+        yield pa.concat_batches(pieces), counts
+        del pieces
+        forget([(path, 0) for path in paths])
+
+
+SURVEYED = KEYS[:3]
+NO_KEYS = pa.RecordBatch.from_pylist(
+    [],
+    schema=pa.schema(zip(SURVEYED, (pa.uint64(), pa.uint64(), pa.uint32()), strict=True)),
+)
 
 
 def _numpy(records: pa.RecordBatch, column: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Declare the shard step: N instances, each of which reads all raw objects and packs its part."""
+"""Declare the shard step: N instances, each of which reads its part of the raw objects."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,9 +32,12 @@ def shard_step(
     split for the evaluation.
     """
     if mixed:
-        inputs = [input_folder(f"raw-{name}", uri, f"raw/{name}") for name, uri in mixed.items()]
+        inputs = [
+            input_folder(f"raw-{name}", uri, f"raw/{name}", divided=True)
+            for name, uri in mixed.items()
+        ]
     else:
-        inputs = [input_folder("raw", context.parameters["InputUri"])]
+        inputs = [input_folder("raw", context.parameters["InputUri"], divided=True)]
     arguments = [*workload_arguments, *words(config, ShardSettings)]
     arguments += ["--inputs", *mixed] if mixed else []
     arguments += ["--summary"] if summarised else []

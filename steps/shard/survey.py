@@ -2,7 +2,7 @@
 
 A unit is a range of the records' hashes. Their number depends on the bytes of the distinct
 records alone, and so does the content of each: not on the layout in files, and not on the number
-of instances. Every instance has read all raw objects, and comes to the same result.
+of instances, all of which come to the same result.
 """
 
 import hashlib
@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from steps.shard.raw_objects import RawObject, stem
 from steps.shard.shard_object import ShardObject
@@ -30,15 +32,33 @@ SLOT = 4 * 2**20
 """Average bytes of content that are packed at once."""
 
 
+class Counts(BaseModel):
+    """Records of one raw object, wherever its parts were read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    records: int
+    """Number of records: good, equal and bad ones."""
+    duplicates: int
+    """Number of records left out because an equal one, of whatever object, stays."""
+    quarantined: int
+    reasons: list[str]
+    """Reasons why the first bad records were quarantined."""
+    units: list[str]
+    """Names of the quarantine files, without suffix."""
+
+
 class Survey(Record):
     """Survey of all records together."""
 
-    names: list[str]
-    """Names of the raw objects, by rank."""
+    objects: list[Counts]
+    """All raw objects, by rank."""
     runs: list[tuple[str, int]]
-    """Sorted runs, each with the rank of its raw object."""
-    lost: list[int]
-    """Number of records left out because they equal one elsewhere, by rank."""
+    """Sorted runs of this instance, each with the rank of its raw object, or of one in the same
+    first folder."""
+    distinct: bool
+    """True if no two records of the runs of all instances are equal any more."""
     bytes: dict[str, int]
     """Bytes of content that stay, by first folder, or under "" all of it."""
 
@@ -81,3 +101,13 @@ def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tupl
 def paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
     """Return the runs and the ranks of their raw objects."""
     return [(plan.scratch / name, rank) for name, rank in survey.runs]
+
+
+def shares(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
+    """Divide the units, in their order, into ``count`` neighbourhoods of about equal bytes."""
+    out: list[list[ShardObject]] = [[] for _ in range(count)]
+    total, before = sum(one.bytes for one in units) or 1, 0
+    for one in units:
+        out[min(count - 1, (2 * before + one.bytes) * count // (2 * total))].append(one)
+        before += one.bytes
+    return out

@@ -1,84 +1,162 @@
-"""Survey the hashes of all records in one pass over the sorted runs, in bounded memory."""
+"""Survey the hashes of all records in one pass over the sorted runs, in bounded memory.
 
+The hashes are cut into ranges. Several instances take the ranges of a part each, for which every
+instance sends the keys of its records.
+"""
+
+import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from steps.shard import sorted_runs
 from steps.shard.duplicate_records import firsts
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
-from steps.shard.survey import Survey, identity, ranges
+from steps.shard.survey import Counts, Survey, identity, ranges
 
 ROWS = 2**21  # records that are processed together: about 100 MB
 
+KeyStream = Iterator[tuple[pa.RecordBatch, np.ndarray]]
+"""Keys of one instance's records, as ``sorted_runs.keys`` yields them."""
 
-def survey(done: Mapping[RawObject, Read], plan: Plan) -> Survey:
-    """Survey the keys of all records, in ranges of hashes, so in bounded memory."""
+
+@dataclass
+class Duplicates:
+    """Records left out of some ranges of hashes, because they equal one that stays."""
+
+    records: Counter[int] = field(default_factory=Counter)
+    """Their number, by rank of the raw object."""
+    bytes: Counter[int] = field(default_factory=Counter)
+    """Bytes of their content, by rank."""
+    masks: list[bytearray] = field(default_factory=list)
+    """For each stream of keys a bit a record, 1 if it is left out; each range begins a byte."""
+
+
+class Corpus:
+    """All raw objects, and what all instances found in them."""
+
+    def __init__(
+        self, objects: Iterable[RawObject], reads: Sequence[Sequence[Read]], plan: Plan
+    ) -> None:
+        """``reads``: what each instance has read, in the order of the instances."""
+        self.objects = sorted(objects, key=lambda one: (one.folder, one.name))
+        """Raw objects by rank."""
+        self._plan = plan
+        rank = {one.name: number for number, one in enumerate(self.objects)}
+        self._parts: list[list[Read]] = [[] for _ in self.objects]
+        for read in (read for several in reads for read in several):
+            self._parts[rank[read.source]].append(read)
+        self._copies = set() if plan.identity else self._repeated()
+        self.runs = [
+            [
+                (rank[read.source], run)
+                for read in sorted(several, key=lambda read: rank[read.source])
+                if rank[read.source] not in self._copies
+                for run in read.runs
+            ]
+            for several in reads
+        ]
+        """For each instance (rank, run) of the runs whose records are not all left out."""
+
+    def ranges(self, part: int = 0, parts: int = 1) -> list[tuple[int, int]]:
+        """Return the ranges of hashes that are surveyed one after the other, of one of ``parts``
+        equal parts of all hashes.
+        """
+        records = sum(run.records for runs in self.runs for _, run in runs)
+        count = -(-records // (ROWS * parts)) or 1
+        return list(ranges(count * parts, part * count, (part + 1) * count))
+
+    def duplicates(self, streams: Sequence[KeyStream]) -> Duplicates:
+        """Find the equal records in ranges of hashes; each instance's keys are a stream."""
+        found = Duplicates(masks=[bytearray() for _ in streams])
+        ranks = [np.array([rank for rank, _ in runs], np.int64) for runs in self.runs]
+        for parts in zip(*streams, strict=True):
+            batches = [batch for batch, _ in parts]
+            keys = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            order, tie, size = (column.to_numpy() for column in keys.columns)
+            rank = np.concatenate(
+                [np.repeat(of, counts) for of, (_, counts) in zip(ranks, parts, strict=True)]
+            )
+            out = ~firsts(order, tie, rank)
+            cuts = np.cumsum([len(batch) for batch in batches])[:-1]
+            for mask, bits in zip(found.masks, np.split(out, cuts), strict=True):
+                mask.extend(np.packbits(bits).tobytes())
+            lost, where = np.unique(rank[out], return_inverse=True)
+            bytes_ = np.bincount(where, size[out], len(lost)).astype(np.int64)
+            records = np.bincount(where, minlength=len(lost))
+            found.records.update(dict(zip(lost.tolist(), records.tolist(), strict=True)))
+            found.bytes.update(dict(zip(lost.tolist(), bytes_.tolist(), strict=True)))
+            del keys, parts, batches
+        return found
+
+    def counts(self, records: Mapping[int, int] | None = None) -> list[Counts]:
+        """Return the counts of all objects; ``records``: duplicates beyond those of one run."""
+        out = []
+        for number, (one, parts) in enumerate(zip(self.objects, self._parts, strict=True)):
+            good = sum(read.records - read.quarantined - read.duplicates for read in parts)
+            lost = good if number in self._copies else (records or {}).get(number, 0)
+            out.append(
+                Counts(
+                    name=one.name,
+                    records=sum(read.records for read in parts),
+                    duplicates=sum(read.duplicates for read in parts) + lost,
+                    quarantined=sum(read.quarantined for read in parts),
+                    reasons=[why for read in parts for why in read.reasons],
+                    units=[read.unit for read in parts if read.quarantine],
+                )
+            )
+        return out
+
+    def survey(self, records: Mapping[int, int], bytes_: Mapping[int, int]) -> Survey:
+        """Return the survey; ``records`` and ``bytes_``: duplicates by rank, of all hashes."""
+        by_folder = self._plan.by_folder
+        total: Counter[str] = Counter({"": 0} if not by_folder else {})
+        for number, one in enumerate(self.objects):
+            total[one.folder if by_folder else ""] -= bytes_.get(number, 0)
+        for rank, run in (pair for runs in self.runs for pair in runs):
+            total[self.objects[rank].folder if by_folder else ""] += run.bytes
+        return Survey(
+            identity=identity(self.objects, self._plan),
+            objects=self.counts(records),
+            runs=[(run.name, rank) for runs in self.runs for rank, run in runs],
+            distinct=not self._plan.identity,
+            bytes=dict(total),
+        )
+
+    def _repeated(self) -> set[int]:
+        """Return the ranks of the objects that hold exactly the records of one before them.
+
+        Needed where equal records may be two events or a repetition, which cannot be known; for
+        whole files it can.
+        """
+        seen: set[str] = set()
+        copies = set()
+        for number, parts in enumerate(self._parts):
+            content = _content(parts)
+            if any(read.runs for read in parts) and content in seen:
+                copies.add(number)
+            seen.add(content)
+        return copies
+
+
+def _content(parts: Sequence[Read]) -> str:
+    """Return ``Read.content`` of an object that was read in parts."""
+    if len(parts) == 1 and not parts[0].ties:
+        return parts[0].content
+    ties = [tie for _, tie in sorted(pair for read in parts for pair in read.ties)]
+    return hashlib.sha256(np.array(ties, "<u8").data).hexdigest()
+
+
+def survey(corpus: Corpus, plan: Plan) -> Survey:
+    """Survey the records of the only instance."""
     sorted_runs.opened.cache_clear()  # an earlier run may have had other files of these names
-    objects = sorted(done, key=lambda one: (one.folder, one.name))
-    copies = set() if plan.identity else _copies(objects, done)
-    files = [
-        (run.name, rank)
-        for rank, one in enumerate(objects)
-        if one not in copies
-        for run in done[one].runs
-    ]
-    lost = [done[one].records - done[one].quarantined if one in copies else 0 for one in objects]
-    sizes = [
-        sum(run.bytes for run in done[one].runs) if one not in copies else 0 for one in objects
-    ]
+    found = Duplicates()
     if plan.identity:
-        for ranks, dropped in _duplicates(files, plan):
-            for rank, count, size in zip(ranks, *dropped, strict=True):
-                lost[rank] += count
-                sizes[rank] -= size
-    total: Counter[str] = Counter({"": 0} if not plan.by_folder else {})
-    for one, size in zip(objects, sizes, strict=True):
-        total[one.folder if plan.by_folder else ""] += size
-    return Survey(
-        identity=identity(objects, plan),
-        names=[one.name for one in objects],
-        runs=files,
-        lost=lost,
-        bytes=dict(total),
-    )
-
-
-def _copies(objects: Sequence[RawObject], done: Mapping[RawObject, Read]) -> set[RawObject]:
-    """Return the objects that hold exactly the records of one before them.
-
-    Needed where equal records may be two events or a repetition, which cannot be known; for
-    whole files it can.
-    """
-    seen: set[str] = set()
-    copies = set()
-    for one in objects:
-        content = done[one].content
-        if done[one].runs and content in seen:
-            copies.add(one)
-        seen.add(content)
-    return copies
-
-
-def _duplicates(
-    files: Sequence[tuple[str, int]], plan: Plan
-) -> Iterator[tuple[Sequence[int], tuple[Sequence[int], Sequence[int]]]]:
-    """Yield for each range of hashes: ranks, and the records and bytes of each left out."""
-    paths = [(plan.scratch / name, rank) for name, rank in files]
-    records = sum(sorted_runs.opened(path).records for path, _ in paths)
-    count = -(-records // ROWS) or 1
-    for low, high in ranges(count):
-        part = sorted_runs.part(paths, low, high)
-        if part is None:
-            continue
-        keys = part.keys
-        out = ~firsts(keys.order, keys.tie, part.ranks)
-        ranks = np.unique(part.ranks[out])
-        where = np.searchsorted(ranks, part.ranks[out])
-        bytes_ = np.bincount(where, keys.size[out], len(ranks)).astype(np.int64)
-        yield ranks.tolist(), (np.bincount(where, minlength=len(ranks)).tolist(), bytes_.tolist())
-        del part, keys
-        sorted_runs.forget(paths)
+        files = [plan.scratch / run.name for _, run in corpus.runs[0]]
+        found = corpus.duplicates([sorted_runs.keys(files, corpus.ranges())])
+    return corpus.survey(found.records, found.bytes)

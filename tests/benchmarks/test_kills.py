@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kills import trial
+from benchmarks.kills import instances, trial
 from benchmarks.kills.__main__ import figures
 from benchmarks.kills.corpus import write_corpus
 from benchmarks.kills.dataset import Contents
@@ -74,3 +74,27 @@ def test_a_file_that_may_not_grow_ends_the_job_with_one_message(measured):
     assert "File too large" in job.log()
     assert job.run()[0] == 0
     assert not any(reference.contents.differences(Contents.of(job.output)).values())
+
+
+@pytest.mark.parametrize("runs", [2, pytest.param(30, marks=pytest.mark.sweep)])
+def test_of_several_instances_one_is_killed_and_started_again(tmp_path, runs):
+    write_corpus(tmp_path / "raw", 0)
+    parts = instances.divide(tmp_path / "raw", tmp_path / "parts", 3)
+    like = instances.Reference.measure(parts, tmp_path / "undisturbed")
+    for number in range(runs):
+        one = instances.trial(number, 1, parts, tmp_path / f"{number}", like)
+        assert one.kills and not one.failed, one
+
+
+def test_an_instance_started_again_reads_nothing_twice(tmp_path):
+    write_corpus(tmp_path / "raw", 0)
+    parts = instances.divide(tmp_path / "raw", tmp_path / "parts", 2)
+    cluster = instances.Cluster(parts, tmp_path / "run", 1)
+    [first, _] = cluster.instances
+    record = first.output / "progress/algo-1/reads.json"
+    while not record.is_file():
+        assert cluster.running[0].poll() is None, first.log()
+    cluster.kill(0, 0)
+    assert cluster.end() == []
+    assert "3 raw objects are done already: checking their sorted runs" in first.log()
+    assert " raw objects, 1 processes" not in first.log()

@@ -138,7 +138,7 @@ def test_the_dag():
         "Rejected": "Fail",
     }
     raw = found["Shard"]["Arguments"]["ProcessingInputs"][0]["S3Input"]
-    assert raw["S3DataDistributionType"] == "FullyReplicated"  # equal records may lie anywhere
+    assert raw["S3DataDistributionType"] == "ShardedByS3Key"  # instances exchange equal records
     assert "TensorBoardOutputConfig" not in found["Train"]["Arguments"]  # nobody asked for it
     metadata = found["Register"]["Arguments"]["CustomerMetadataProperties"]
     assert metadata["commit"] == recorded("commit")

@@ -13,9 +13,9 @@ import pytest
 
 from steps.evaluate import job as evaluate_job
 from steps.gate import job as gate_job
-from steps.shard import job as shard_job
 from steps.shard.shard_plan import SPLITS
 from steps.train import job as train_job
+from tests.steps.shard.conftest import instances, lines
 from training.workloads import spec
 
 pytestmark = pytest.mark.long
@@ -60,17 +60,10 @@ RAGGED = {
 
 def shard(root: Path, workload: dict) -> None:
     records = workload["records"](400)
-    for number in (1, 2):
-        container = root / f"shard-{number}"
-        (container / "processing/input/raw").mkdir(parents=True)
-        (container / "config").mkdir()
-        cluster = {"current_host": f"algo-{number}", "hosts": ["algo-1", "algo-2"]}
-        (container / "config/resourceconfig.json").write_text(json.dumps(cluster))
-        for part in (0, 1):  # every instance is given all files
-            text = "".join(json.dumps(record) + "\n" for record in records[part::2])
-            (container / f"processing/input/raw/part-{part}.jsonl").write_text(text)
-        options = ["--summary"] if spec(workload["name"]).summarised else []
-        shard_job.main([*_named(workload), "--key", "key", *options, "--root", str(container)])
+    files = {f"part-{part}.jsonl": lines(records[part::2]) for part in (0, 1)}
+    options = ["--summary"] if spec(workload["name"]).summarised else []
+    words = [*_named(workload), "--key", "key", "--processes", "1", *options]
+    for container in instances(root / "shard", files, 2, base=words):
         for split in (*SPLITS, *(["summary"] if options else [])):
             output = container / "processing/output" / split
             shutil.copytree(output, root / split, dirs_exist_ok=True)

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from steps.evaluate import job as evaluate_job
-from steps.shard import job as shard_job
 from steps.shard.shard_plan import SPLITS
 from steps.train import job as train_job
+from tests.steps.shard.conftest import instances
 from training.data.dataset import Dataset
 from training.data.mixture import inputs
 
@@ -32,23 +32,14 @@ def records(name: str, numbers: range) -> str:
 
 
 def shard(root: Path, hosts: int = 2) -> None:
-    """Run the instances, each with all files: JSON Lines of one input, plain text of the other."""
-    for number in range(1, hosts + 1):
-        container = root / f"shard-{number}"
-        raw = container / "processing/input/raw"
-        for name in SIZES:
-            (raw / name).mkdir(parents=True)
-        (container / "config").mkdir()
-        every = {"current_host": f"algo-{number}", "hosts": [f"algo-{n + 1}" for n in range(hosts)]}
-        (container / "config/resourceconfig.json").write_text(json.dumps(every))
-        for part in (0, 1):
-            text = records("web", range(part, SIZES["web"], 2))
-            (raw / f"web/part-{part}.jsonl").write_text(text)
-        lines = [f"code has text number {n}\n" for n in range(SIZES["code"])]
-        (raw / "code/all.txt").write_text("".join([*lines, "web has text number 7\n"]))
-        shares = ["--validation_share", "0.2", "--test_share", "0.2", "--processes", "1"]
-        arguments = [*WORKLOAD, *shares, "--inputs", *SIZES, "--root", str(container)]
-        shard_job.main(arguments)
+    """Run the instances, each with a part: JSON Lines of one input, plain text of the other."""
+    parts = (range(part, SIZES["web"], 2) for part in (0, 1))
+    files = {f"web/part-{n}.jsonl": records("web", part).encode() for n, part in enumerate(parts)}
+    lines = [f"code has text number {n}\n" for n in range(SIZES["code"])]
+    files["code/all.txt"] = "".join([*lines, "web has text number 7\n"]).encode()
+    shares = ["--validation_share", "0.2", "--test_share", "0.2", "--processes", "1"]
+    words = [*WORKLOAD, *shares, "--inputs", *SIZES]
+    for container in instances(root / "shard", files, hosts, base=words):
         for split in SPLITS:
             output = container / "processing/output" / split
             shutil.copytree(output, root / split, dirs_exist_ok=True)

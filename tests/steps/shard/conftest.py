@@ -1,9 +1,13 @@
-"""Running the shard job in the test's own process, in a container's folders."""
+"""Running the shard job in the test's own process, in a container's folders; several instances are
+threads.
+"""
 
 import gzip
 import io
 import json
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,13 +67,57 @@ def container(root: Path, files: Mapping[str, bytes], host: str, hosts: list[str
     return root
 
 
+def names(count: int) -> list[str]:
+    return sorted(f"algo-{number + 1}" for number in range(count))
+
+
+def addresses(count: int) -> list[str]:
+    """Free ports of this machine, one an instance."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+def parts_of(files: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
+    """What each of some instances gets of S3 under ShardedByS3Key."""
+    return [{name: files[name] for name in sorted(files)[n::count]} for n in range(count)]
+
+
+def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUMENTS) -> None:
+    """Run all instances of a job at once, in these containers' folders; raise the first error."""
+    where = addresses(len(roots))
+
+    def run(root: Path) -> None:
+        words = [*base, *arguments, "--root", str(root), "--addresses", *where]
+        job.shard(job.parse([*words, "--patience", "20"]))
+
+    with ThreadPoolExecutor(len(roots)) as pool:
+        done = [pool.submit(run, root) for root in roots]
+    for one in done:
+        one.result()
+
+
+def instances(
+    folder: Path, files: Mapping[str, bytes], count: int, *arguments: str,
+    base: Sequence[str] = ARGUMENTS,
+) -> list[Path]:  # fmt: skip
+    """Run some instances, each of which gets its part of the files; their containers."""
+    roots = [
+        container(folder / host, part, host, names(count))
+        for host, part in zip(names(count), parts_of(files, count), strict=True)
+    ]
+    run_all(roots, *arguments, base=base)
+    return roots
+
+
 @pytest.fixture
 def shard(tmp_path: Path) -> Callable[..., Path]:
-    """Run one instance of the job over files given as name → content; its container's root."""
+    """Run the only instance of the job over files given as name → content; its container's root."""
 
-    def run(files: dict[str, bytes], *arguments: str, host: str = "algo-1", hosts: int = 1) -> Path:
-        names = [f"algo-{number + 1}" for number in range(hosts)]
-        root = container(tmp_path / f"{host}-of-{hosts}", files, host, names)
+    def run(files: dict[str, bytes], *arguments: str) -> Path:
+        root = container(tmp_path / "algo-1-of-1", files, "algo-1", ["algo-1"])
         job.main([*ARGUMENTS, *arguments, "--root", str(root)])
         return root
 

@@ -15,17 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard import job, read_object, survey_pass
+from steps.shard import read_object, survey_pass
 from steps.shard.shard_plan import SPLITS
 from tests.conftest import CHECKOUT
 from tests.steps.shard.conftest import (
-    ARGUMENTS,
     RECORDS,
     as_csv,
     as_parquet,
     container,
     five_objects,
     lines,
+    names,
+    run_all,
 )
 from training.data.dataset import Dataset
 
@@ -36,12 +37,10 @@ WRITERS = {"jsonl": lines, "csv": as_csv, "parquet": as_parquet}
 
 def dataset(folder: Path, files: Mapping[str, bytes], *arguments: str, instances: int = 1) -> dict:
     """Shard files on instances that share a folder; return split → (fingerprint, all samples)."""
-    hosts = [f"algo-{number + 1}" for number in range(instances)]
+    hosts = names(instances)
     source = container(folder / "raw", files, "", []) / "processing/input/raw"
     places = ["--input", str(source), "--output", str(folder / "out")]
-    for host in hosts:
-        root = container(folder / host, {}, host, hosts)
-        job.main([*ARGUMENTS, *arguments, *places, "--root", str(root)])
+    run_all([container(folder / host, {}, host, hosts) for host in hosts], *arguments, *places)
     found = {}
     for split in SPLITS:
         one = Dataset(folder / "out" / split)

@@ -18,7 +18,10 @@ from tests.steps.shard.conftest import (
     as_parquet,
     container,
     five_objects,
+    instances,
     lines,
+    names,
+    run_all,
 )
 from tests.training.trainings import read_manifests
 from training.data import mixture
@@ -126,10 +129,10 @@ def test_of_duplicates_one_stays(shard, arguments, stay):
 
 
 def test_instances_fill_one_prefix(shard, tmp_path):
-    """Each instance gets all files; their uploads together are the dataset."""
+    """Each instance gets a part of the files; their uploads together are the dataset."""
     files = five_objects() | {"bad.jsonl": b"{\n"}
     limit = ["--max_bad_share", "0.1"]
-    roots = [shard(files, *limit, host=f"algo-{n}", hosts=3) for n in (1, 2, 3)]
+    roots = instances(tmp_path, files, 3, *limit)
     for folder in ("train", "quarantine"):
         (tmp_path / folder).mkdir()
         for root in roots:
@@ -148,14 +151,12 @@ def test_instances_fill_one_prefix(shard, tmp_path):
 def test_instances_share_a_folder(tmp_path):
     files = five_objects() | {"bad.jsonl": b"{\n"}
     folder = container(tmp_path / "raw", files, "", []) / "processing/input/raw"
-    hosts = ["algo-1", "algo-2", "algo-3"]
+    hosts = names(3)
     shared = ["--input", str(folder), "--output", str(tmp_path / "out"), "--max_bad_share", "0.1"]
-    for host in hosts:
-        root = container(tmp_path / host, {}, host, hosts)
-        job.main([*ARGUMENTS, *shared, "--root", str(root)])
+    run_all([container(tmp_path / host, {}, host, hosts) for host in hosts], *shared)
     manifests = read_manifests(tmp_path / "out/train")
     assert list(manifests) == [f"manifest-{host}.json" for host in hosts]
-    assert [len(manifest.sources) for manifest in manifests.values()] == [1, 1, 0]
+    assert [len(manifest.sources) for manifest in manifests.values()] == [1, 0, 1]
     assert Dataset(tmp_path / "out/train").merged.raw["name"] == sorted(files)
     assert len(list((tmp_path / "out/quarantine").glob("*.jsonl"))) == 1
     assert not (tmp_path / "out/scratch").exists()
@@ -335,9 +336,7 @@ def test_a_name_that_is_no_utf8_is_refused(shard, failure, tmp_path):
 def test_wrong_settings_are_named(failure, shard, capsys):
     files = {"a.jsonl": lines(RECORDS)}
     assert "is not JSON" in failure(files, "--workload_config", "{")
-    assert "workload_config.layers: is 0" in failure(
-        files, "--workload_config", '{"layers": 0}', host="algo-2"
-    )
+    assert "workload_config.layers: is 0" in failure(files, "--workload_config", '{"layers": 0}')
     for wrong in (["--shard_mb", "0"], ["--test_share", "1.5"], ["--processes", "0"]):
         with pytest.raises(SystemExit):
             shard(files, *wrong)

@@ -1,6 +1,6 @@
 """Check instance types: do they exist, may the job have them, are they fully used?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from trainyard.common.errors import nearest
@@ -14,15 +14,6 @@ from trainyard.validate.rules.job_view import (
     training,
 )
 from trainyard.validate.rules.rule import Violation, rule
-
-DIVIDING: list[Callable[[Job], bool]] = []
-"""Functions that recognise jobs whose instances divide the same data among themselves."""
-
-
-def divides_work(tells: Callable[[Job], bool]) -> Callable[[Job], bool]:
-    """Register a function that recognises an application's jobs whose instances share the work."""
-    DIVIDING.append(tells)
-    return tells
 
 
 @rule(
@@ -141,7 +132,6 @@ def idle_gpus(job: Job) -> Iterator[Violation]:
 def instances_share_no_work(job: Job) -> Iterator[Violation]:
     inputs = [item.get("S3Input") for _, item in job.items("ProcessingInputs")]
     modes = [i.get("S3DataDistributionType") for i in inputs if isinstance(i, dict)]
-    divided = "ShardedByS3Key" in modes or any(tells(job) for tells in DIVIDING)
-    if job.nodes > 1 and modes and not divided:
+    if job.nodes > 1 and modes and "ShardedByS3Key" not in modes:
         problem = f"{job.nodes} instances, and every input is FullyReplicated"
         yield job.at(job.resource("InstanceCount"), problem)
