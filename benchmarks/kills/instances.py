@@ -8,6 +8,7 @@ the appearance of a progress record. Then all instances end by themselves, and t
 compared, sample by sample and byte by byte, with that of an undisturbed run.
 """
 
+import contextlib
 import json as json_format
 import os
 import random
@@ -28,7 +29,6 @@ import typer
 from benchmarks.kills.corpus import write_corpus
 from benchmarks.kills.dataset import Contents
 from benchmarks.kills.job import TIMEOUT, Job
-import contextlib
 
 RECORDS = ("listing", "reads", "lost", "pulled-from-*", "survey", "pulled", "all-pulled", "told-*")
 """Progress records of an instance, in the order of its work."""
