@@ -182,17 +182,6 @@ NEAR = (
         surely_not=model(24, 2048, micro_batch="2"),
     ),
     *of(
-        "instances-share-no-work",
-        ours=(
-            put("Shard", "ProcessingInputs.0.S3Input.S3DataDistributionType", "FullyReplicated"),
-            put(
-                "Shard",
-                "AppSpecification.ContainerEntrypoint",
-                ["/bin/bash", "/opt/ml/processing/input/code/steps/container.sh", "shard"],
-            ),
-        ),
-    ),
-    *of(
         "training-settings",
         more_of_them=hyper("Train", schedule="wsd", optimizer="lamb", compile="True"),
         of_others=(hyper("Train", strategy="fdsp"), drop("Train", "HyperParameters.workload")),
