@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard import exchange, job, raw_objects, survey_pass
+from steps.shard import cluster, exchange, job, raw_objects, survey_pass
 from steps.shard.cluster import Cluster
 from steps.shard.shard_plan import SPLITS
 from tests.steps.shard import plain_counts
@@ -226,3 +226,26 @@ def test_the_server_gives_only_records_of_the_run(roots):
             assert peers.answer(stem, question) == b"-"
         assert peers.answer("listing", question | {"job": "other"})[:1] == b"!"
         assert peers.answer("listing", question | {"from": "../x"})[:1] == b"!"
+
+
+def test_an_instance_that_is_done_waits_for_nobody(tmp_path, caplog):
+    roots = instances(tmp_path, texts(), 2, *BAD)
+    with caplog.at_level("INFO"):
+        assert errors(roots[:1], *BAD) == [""]
+    assert "all is done already, nothing to do" in caplog.text
+
+
+def test_addresses_are_the_same_on_all_instances_and_differ_by_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "resolved", lambda name: "10.0.0.1")
+    found = []
+    for number, job_name in enumerate(["one", "one", "two"]):
+        root = container(tmp_path / f"{number}", {}, f"algo-{number % 2 + 1}", names(2))
+        about = json.dumps({"ProcessingJobArn": job_name})
+        (root / "config/processingjobconfig.json").write_text(about)
+        found.append(cluster.read(root, [], 1))
+    assert found[0].addresses == found[1].addresses != found[2].addresses
+    assert [one.rpartition(":")[0] for one in found[0].addresses] == names(2)
+    assert found[0].number == 0 and found[1].number == 1
+    monkeypatch.setattr(cluster, "resolved", lambda name: None)
+    local = cluster.read(tmp_path / "0", [], 1).addresses
+    assert len(set(local)) == 2 and all(one.startswith("127.0.0.1:") for one in local)
