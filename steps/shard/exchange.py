@@ -82,12 +82,16 @@ class Peers:
         own = resolved(name) or name
         # Debian gives a machine's own name an address that others do not reach.
         listen = "0.0.0.0" if own == "127.0.1.1" else own  # noqa: S104
-        try:
-            self._server = _Server(self, f"grpc://{listen}:{port}")
-        except (flight.FlightError, OSError) as error:
-            raise TrainyardError(
-                f"{address}: cannot listen for the other instances: {error}"
-            ) from None
+        for left in range(LINGER, -1, -1):  # an instance killed just now may still have the port
+            try:
+                self._server = _Server(self, f"grpc://{listen}:{port}")
+                break
+            except (pa.ArrowException, OSError) as error:
+                if not left:
+                    raise TrainyardError(
+                        f"{address}: cannot listen for the other instances: {error}"
+                    ) from None
+                time.sleep(1)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:

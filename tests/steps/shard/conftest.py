@@ -5,9 +5,11 @@ threads.
 import gzip
 import io
 import json
+import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from steps.shard import job
+from steps.shard.cluster import PORTS
 
 SETTINGS = {"context_length": 8, "layers": 1, "heads": 1, "dim": 8}
 ARGUMENTS = [
@@ -72,11 +75,12 @@ def names(count: int) -> list[str]:
 
 
 def addresses(count: int) -> list[str]:
-    """Free ports of this machine, one an instance."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
+    """Free ports of this machine, one an instance, that no outgoing connection is given."""
+    found: list[str] = []
+    while len(found) < count:
+        port = random.SystemRandom().choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(f"127.0.0.1:{port}")
     return found
 
 

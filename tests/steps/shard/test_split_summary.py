@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from steps.shard import job, split_summary
+from steps.shard import split_summary
+from tests.steps.shard import conftest
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, five_objects, lines
 from training.data.dataset import Dataset
 from training.workloads import load_packing
@@ -23,12 +24,11 @@ def sharded(
     arguments: list[str] = ARGUMENTS,
 ) -> Path:
     """The folder into which so many instances together wrote."""
-    hosts = [f"algo-{number + 1}" for number in range(instances)]
+    hosts = conftest.names(instances)
     source = container(root / "raw", files, "", []) / "processing/input/raw"
-    for host in hosts:
-        place = container(root / host, {}, host, hosts)
-        job.main([*arguments, *options, "--input", str(source), "--output", str(root / "out"),
-                  "--root", str(place)])  # fmt: skip
+    places = ["--input", str(source), "--output", str(root / "out")]
+    roots = [container(root / host, {}, host, hosts) for host in hosts]
+    conftest.run_all(roots, *options, *places, base=arguments)
     return root / "out"
 
 
