@@ -69,7 +69,8 @@ folder.mkdir(parents=True)
 found = job.judge(job.parse([*told, "--root", str(root)]))
 print(found["verdict"], found["reason"], found["kinds"]["toy"])
 console.print(checks_table(found))
-print(PANELS[0].html({"gate": found, "evaluation": None}))
+[panel] = [one for one in PANELS if "gate" in one.reads]
+print(panel.html({"gate": found, "evaluation": None}))
 print(pictures.GATE_PICTURES["budgets"](found, None))
 """
 

@@ -71,7 +71,7 @@ def bad(output: Path) -> list[tuple[str, int]]:
     return sorted((one["source"], one["line"]) for one in found)
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 16])
+@pytest.mark.parametrize("count", [1, 2, 7, pytest.param(16, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("name", CASES)
 def test_any_number_of_instances_gives_the_recorded_dataset(tmp_path, name, count, monkeypatch):
     case = CASES[name]
