@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow
 
 BUCKET = "trainyard-laptop"
 SMALL = [
-    "shard.instance_count=1",
     "train.instance_count=1",
     "workload.config.hidden=[32]",
     "shard.validation_share=0.2",

@@ -76,7 +76,7 @@ def test_a_file_that_may_not_grow_ends_the_job_with_one_message(measured):
     assert not any(reference.contents.differences(Contents.of(job.output)).values())
 
 
-@pytest.mark.parametrize("runs", [1, pytest.param(30, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("runs", [pytest.param(30, marks=pytest.mark.sweep)])
 def test_of_several_instances_one_is_killed_and_started_again(tmp_path, runs):
     write_corpus(tmp_path / "raw", 0)
     parts = instances.divide(tmp_path / "raw", tmp_path / "parts", 3)

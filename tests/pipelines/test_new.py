@@ -47,7 +47,7 @@ def test_a_project_is_written_with_its_own_name_in_good_style(kind, project, run
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("kind", ["image", "table", "text"])
+@pytest.mark.parametrize("kind", [pytest.param("image", marks=pytest.mark.sweep), "table", "text"])
 def test_a_written_workload_keeps_its_contract(kind, project, run_python):
     """Check one rule of the contract, which takes a second; the project's own test checks all."""
     folder = project(kind)

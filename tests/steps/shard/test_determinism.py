@@ -89,6 +89,7 @@ def test_any_arrangement_of_records_with_repetitions_gives_the_same_dataset(expe
         assert dataset(Path(folder), files, instances=instances) == expected
 
 
+@pytest.mark.sweep
 def test_ten_overlapping_dumps_hold_each_document_once(tmp_path):
     """Dumps that overlap by 90 %, as one file and as ten, in 1, 2 and 4 instances."""
     corpus = [{"key": f"page-{n}", "text": f"page {n} of the corpus " * 3} for n in range(300)]

@@ -69,7 +69,10 @@ def start(root: Path, *arguments: str) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGKILL, *(pytest.param(how, marks=pytest.mark.sweep) for how in (2, 15))],
+)
 def test_workers_die_with_the_job(tmp_path, how):
     root = container(tmp_path / "root", {"a.jsonl": deed("sleep")}, "algo-1", ["algo-1"])
     with start(root, *DEADLY, "--processes", "2") as job:

@@ -62,6 +62,7 @@ def run(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(cloud.start("watched"), file)
 
 
+@pytest.mark.sweep
 def test_every_tab_follows_a_run(page, console: str, cloud: Cloud, run: Run):
     root = console.partition("/?")[0]
     tabs = [page, *(page.context.new_page() for _ in range(TABS - 1))]
