@@ -74,7 +74,7 @@ def bad(output: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        # With seven instances in make test: one corpus without equal records, one with copied files.
+        # Seven instances in make test: a corpus without equal records, one with copied files.
         (name, count)
         if count < 7 or (count == 7 and name in ("texts", "images, equal ones stay"))
         else pytest.param(name, count, marks=pytest.mark.sweep)
