@@ -1,5 +1,6 @@
 """Threads read the samples that the memory maps hold, and end with the loader."""
 
+import errno
 import gc
 import itertools
 import os
@@ -217,3 +218,23 @@ def test_other_loops_get_the_same_samples(folder, late, workers):
     for number, batch in enumerate(itertools.islice(loader, 10)):
         plain = expected.read(order(expected).at(range(8 * number, 8 * number + 8)))
         assert same({name: one.numpy() for name, one in batch.items()}, plain)
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.ENOSYS, errno.EPERM, errno.EINVAL])
+def test_where_the_kernel_or_a_sandbox_refuses_to_look_into_the_cache_samples_are_read(
+    folder, late, monkeypatch, code
+):
+    """A container's seccomp profile answers EPERM or ENOSYS to ``preadv2``."""
+    real = os.preadv
+
+    def refusing(descriptor, buffers, offset, flags=0):
+        if flags:
+            raise OSError(code, os.strerror(code))
+        return real(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", refusing)
+    dataset = Dataset(folder)
+    reads, indices = ReadsInFlight(dataset), np.arange(SAMPLES)[::-1].copy()
+    reads.read(indices[:1])
+    assert same(reads.read(indices), dataset.read(indices))
+    reads.close()
