@@ -35,7 +35,7 @@ def deployed_pipeline(name: str, region: str | None) -> "Deployed":
     """Return the pipeline of that name, as AWS (or the service at AWS_ENDPOINT_URL) describes it.
 
     Raises:
-        ServiceError: there is no such pipeline, or AWS refused.
+        ServiceError: the pipeline does not exist, or AWS refused.
     """
     from trainyard.aws_clients import client, service_errors
     from trainyard.local_state import served  # with boto3, which a file does not need

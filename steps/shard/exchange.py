@@ -192,8 +192,8 @@ class Peers:
         if not stem or "/" in stem or (stem == PULLED and not self.pulled) or not path.is_file():
             return ABSENT
         if question.get("passed"):
-            told = Record(identity=self.corpus)
-            shard_progress.write(told, f"told-{question['from']}", self._plan)
+            settled = Record(identity=self.corpus)
+            shard_progress.write(settled, f"told-{question['from']}", self._plan)
         return THERE + path.read_bytes()
 
     def refusal(self, question: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ class Lost(Record):
 
 
 class Mask(Record):
-    """Which records of another instance are left out of one's part of all hashes."""
+    """Duplicates that one instance found among another's records, in its own part of all hashes."""
 
     bits: str
     """``Duplicates.masks``: zlib, base64."""
@@ -143,12 +143,12 @@ def survey_and_pull(
         DataError: objects that cannot be read, on whatever instance; too many bad records.
         TrainyardError: an instance is silent for too long, or has failed.
     """
-    identity, others = peers.corpus, peers.cluster.hosts
+    identity, hosts = peers.corpus, peers.cluster.hosts
     kept = survey.identity(whole, plan)
     found = shard_progress.read(Survey, survey.STEM, kept, plan.progress)
     if found and shard_progress.read(Record, ALL_PULLED, identity, plan.progress):
         peers.pulled = True
-        peers.announce(others)
+        peers.announce(hosts)
         found = found.model_copy(update={"runs": pull(found, peers, plan, pool.processes)})
         _remove_own_runs(peers, plan)
         return found
@@ -170,7 +170,7 @@ def survey_and_pull(
         log.warning("%s. All content of this instance is here, so it goes on", error)
         return found
     shard_progress.write(Record(identity=identity), ALL_PULLED, plan)
-    peers.announce(others)
+    peers.announce(hosts)
     _remove_own_runs(peers, plan)
     return found
 

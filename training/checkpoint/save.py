@@ -102,7 +102,8 @@ def write(
     said: Marker,
     keep: int,
 ) -> None:
-    """Write every rank's part, then the marker, then delete checkpoints that are no longer kept.
+    """Write every rank's part and then the marker; then delete the oldest checkpoints beyond
+    ``keep``.
 
     Args:
         leads: whether this rank looks after its machine's folder.

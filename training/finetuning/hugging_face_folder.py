@@ -66,7 +66,7 @@ def named(index: Any, there: Collection[str]) -> list[str]:
         index: the content of INDEX, if there is one.
 
     Raises:
-        DataError: there are no weights, some are missing, or they are pickles.
+        DataError: the folder has no weights, not all of them, or pickles.
     """
     names = {WEIGHTS} if index is None else _indexed(index)
     if missing := sorted(names - {*there}):

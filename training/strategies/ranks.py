@@ -50,14 +50,6 @@ class Ranks:
         dist.all_gather_object(every, value)
         return every
 
-    def from_first(self, value: Any) -> Any:
-        """Return rank 0's value, on every rank."""
-        if self.world == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
-
 
 def read_ranks(environment: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
     """Return (rank, local rank, world size) from the launcher's variables; (0, 0, 1) without one.

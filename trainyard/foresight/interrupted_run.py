@@ -293,6 +293,6 @@ def _outcome(runs: _Runs) -> Outcome:
 
 
 def _spread(values: Array) -> Spread:
-    """Return deciles that occurred: there is no mean between a number and infinity."""
+    """Return the deciles of simulated values, without interpolating: some values are infinite."""
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), method="inverted_cdf")
     return Spread(float(low), float(middle), float(high))

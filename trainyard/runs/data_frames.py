@@ -196,8 +196,9 @@ def frame(pipeline: str | None = None, region: str | None = None) -> "DataFrame"
 def steps(which: Which, region: str | None = None) -> "DataFrame":
     """Return a row for each step that has begun, in the order in which they began.
 
-    ``usd`` is the cost of its job's machines so far: 0 without a job, or when its result was taken
-    from another execution; NaN if there is no price. ``usd_estimated``: a price was derived.
+    ``usd`` is the cost so far of the machines of the step's job: 0 if the step starts no job or
+    reuses another execution's result, NaN if the price is unknown. ``usd_estimated`` is true if
+    the price was derived from others.
 
     Args:
         which: a pipeline's name for all of its executions, an execution's ARN, or several ARNs.

@@ -38,7 +38,8 @@ class Source:
 def split_uri(uri: str) -> tuple[str, str]:
     """Split ``s3://bucket/key``, or S3's https address of it, into (bucket, key).
 
-    Raises :class:`ClientFault`.
+    Raises:
+        ClientFault: the text is neither.
     """
     if found := _ADDRESS.fullmatch(uri):
         return found["bucket"] or found["first"], found["key"]
@@ -53,7 +54,10 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
     """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
 
     A prefix means the object of that very name, or the folder of that name, or else every key that
-    starts with it. Raises :class:`ClientFault`, in AWS's words, if there is no such object.
+    starts with the prefix.
+
+    Raises:
+        ClientFault: no object matches; in AWS's words.
     """
     bucket, key = split_uri(uri)
     try:

@@ -280,7 +280,9 @@ class Functions:
         return read_json(self._path(name))
 
     def _store(self, record: dict, code: Code | None = None) -> dict:
-        """Store the record with a new revision; delete code that is no longer used."""
+        """Store the function's record under a new revision id; delete its code folders that neither
+        the record nor a running call uses.
+        """
         configuration = record["configuration"]
         configuration["LastModified"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
         configuration["LastModified"] += "+0000"
