@@ -331,19 +331,15 @@ def test_a_script_that_raises_is_shown_with_its_error(deployed, emulator, home, 
     (package / "config.py").write_text(
         "from training.workloads.language_model.config import SPEC\n"
     )
-    (package / "packing.py").write_text(
-        "from training.workloads.language_model.packing import Packing\n"
-    )
-    (package / "workload.py").write_text("raise RuntimeError('this workload is broken')\n")
+    (package / "packing.py").write_text("raise RuntimeError('this packing is broken')\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(Path("recipes/laptop.yaml").read_text())
     settings = [*SMALL, "pipeline.name=trainyard-raises", "workload.name=mine.broken",
-                "workload.source=code", "shard.instance_count=1",
-                "train.instance_count=1"]  # fmt: skip
+                "workload.source=code", "shard.instance_count=1"]  # fmt: skip
     given = of_recipe(settings, str(recipe))
     done = process(emulator, home, "upsert", *given, "--start", "--wait")
     assert done.returncode == 1
-    assert "RuntimeError: this workload is broken" in done.stdout
+    assert "RuntimeError: this packing is broken" in done.stdout
 
 
 def test_no_emulator_gives_one_clear_message(run_python):

@@ -282,7 +282,7 @@ def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
     assert registered.client("sagemaker").describe_model_package(ModelPackageName=arn)[
         "ModelApprovalStatus"
     ] == "PendingManualApproval"  # fmt: skip
-    done = registered.python("pipelines.approve", arn, "--reason", "asked by the board")
+    done = called("pipelines.approve", arn, "--reason", "asked by the board")
     assert done.returncode == 0 and "override: parameter GateMaxBitsPerByte was" in done.stdout
     told = registered.client("sagemaker").describe_model_package(ModelPackageName=arn)
     assert told["ApprovalDescription"].startswith("reason: asked by the board; ")

@@ -13,6 +13,8 @@ from steps.gate.config import PACKAGES
 from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
 
 pytestmark = pytest.mark.long
+QUICK = "tests/trainyard/common --collect-only"
+"""``make test T=…`` leaves out the style: a build whose style fails has a test of its own."""
 
 
 def executions(sagemaker: Any) -> list[str]:
@@ -36,7 +38,7 @@ def test_a_failing_command_fails_the_build_and_nothing_is_upserted(
 def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
     codebuild, sagemaker, source: Path
 ):
-    status, ran, _, output = codebuild("buildspec.yml")
+    status, ran, _, output = codebuild("buildspec.yml", T=QUICK)
     assert (status, ran) == (0, ["install 0", "pre_build 0", "build 0", "build 0"]), output
     assert len(executions(sagemaker)) == 1  # it ends by itself: nobody uploaded raw data
     deployed = sagemaker.describe_pipeline(PipelineName="trainyard-laptop")
@@ -60,8 +62,7 @@ def test_a_plan_over_budget_ends_the_build(codebuild, sagemaker, source: Path):
     text = (source / "recipes/laptop.yaml").read_text(encoding="utf-8")
     recipe.write_text(text.replace("name: trainyard-laptop", "name: dear", 1)
                       + "\nbudget: {usd_per_run: 0.01}\n")  # fmt: skip
-    quick = "tests/trainyard/common --collect-only"  # `make test T=…`, without the style
-    status, ran, _, output = codebuild("buildspec.yml", RECIPE="dear.yaml", T=quick)
+    status, ran, _, output = codebuild("buildspec.yml", RECIPE="dear.yaml", T=QUICK)
     recipe.unlink()
     assert (status, ran) == (1, ["install 0", "pre_build 0", "build 1"]), output
     assert "budget: a run may cost" in output

@@ -269,7 +269,7 @@ def process(env: dict, *arguments: str) -> subprocess.Popen:
 def test_of_upserts_at_once_one_wins_and_the_others_say_who(aws, emulator, tmp_path: Path):
     _, sagemaker = aws
     upsert(definition("0"))
-    go, values = tmp_path / "go", "abc"
+    go, values = tmp_path / "go", "ab"
     running = {v: process(emulator.env, v, "--go-when", str(go)) for v in values}
     assert [each.stdout.readline() for each in running.values()] == ["ready\n"] * len(values)
     go.touch()

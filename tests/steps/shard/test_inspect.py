@@ -1,16 +1,20 @@
 """Tests of ``python -m steps.shard.inspect``."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from tests.conftest import called
 from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 
 pytestmark = pytest.mark.long
+
+inspect = partial(called, "steps.shard.inspect")
 
 
 @pytest.fixture
@@ -37,36 +41,29 @@ def test_counts_samples_and_fingerprints(run_python, folder):
     assert f"59  tokens  {np.array2string(last)}" in shown.stdout
 
 
-def test_one_split_alone_and_a_picture(run_python, folder, tmp_path):
-    arguments = (
-        "-m",
-        "steps.shard.inspect",
-        str(folder / "test"),
-        "--plot",
-        str(tmp_path / "p.png"),
-    )
-    shown = run_python(*arguments)
+def test_one_split_alone_and_a_picture(folder, tmp_path):
+    shown = inspect(str(folder / "test"), "--plot", str(tmp_path / "p.png"))
     assert shown.returncode == 0, shown.stderr
     assert "train" not in shown.stdout
     picture = imread(tmp_path / "p.png")
     assert min(picture.shape[:2]) > 300 and picture[..., :3].std() > 0.05  # something is drawn
 
 
-def test_verify_tells_by_its_exit_status(run_python, folder):
-    arguments = ("-m", "steps.shard.inspect", str(folder), "--verify", "--samples", "0")
-    whole = run_python(*arguments)
+def test_verify_tells_by_its_exit_status(folder):
+    arguments = (str(folder), "--verify", "--samples", "0")
+    whole = inspect(*arguments)
     assert whole.returncode == 0 and "train: 10 files, every hash is right" in whole.stdout
     shard = folder / "test" / Dataset(folder / "test").merged.files[0]
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    damaged = run_python(*arguments)
+    damaged = inspect(*arguments)
     assert damaged.returncode == 1
     assert f"damaged {shard.name}: its SHA-256 is" in damaged.stdout
     assert "train: 10 files, every hash is right" in damaged.stdout
 
 
-def test_a_folder_without_a_dataset_is_one_message(run_python, tmp_path):
-    shown = run_python("-m", "steps.shard.inspect", str(tmp_path))
+def test_a_folder_without_a_dataset_is_one_message(tmp_path):
+    shown = inspect(str(tmp_path))
     assert shown.returncode == 1 and "Traceback" not in shown.stderr
     assert "neither it nor a folder in it holds a manifest" in shown.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import called
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 
 pytestmark = pytest.mark.long
@@ -31,14 +32,17 @@ def definition(value: str = "1") -> dict:
 
 
 @pytest.fixture
-def plan(run_python, aws, tmp_path: Path):
+def plan(monkeypatch, aws, tmp_path: Path):
     """Runs the verb over a definition, given as a file, and further arguments."""
+
+    for name, value in aws.endpoint.env.items():
+        monkeypatch.setenv(name, value)
 
     def run(document: dict | None, *arguments: str):
         file = tmp_path / "other.json"
         file.write_text(json.dumps(document))
         files = [str(file)] if document else []
-        return run_python("-m", "trainyard", "plan", *files, *arguments, env=aws.endpoint.env)
+        return called("trainyard.commands.plan", *files, *arguments)
 
     return run
 

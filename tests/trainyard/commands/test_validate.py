@@ -1,16 +1,18 @@
 """``trainyard validate`` as a user runs it."""
 
 import json
-import resource
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import called
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
-from tests.trainyard.validate.faults import FOLDER, load
+from tests.trainyard.validate.faults import FOLDER
 
 pytestmark = pytest.mark.long
 
+validate = partial(called, "trainyard.commands.validate")
 WRONG = "Steps[0].Arguments.RoleArn"
 
 
@@ -29,8 +31,8 @@ def test_valid_file(run_python):
     assert done.stdout == "valid: 3 steps (ForEach, Lambda) and 1 parameter checked\n"
 
 
-def test_wrong_file(run_python, wrong: Path):
-    done = run_python("-m", "trainyard", "validate", str(wrong))
+def test_wrong_file(wrong: Path):
+    done = validate(str(wrong))
     assert done.returncode == 1
     assert "Step Train" in done.stdout
     assert f"$.{WRONG}" in done.stdout and "'[my] role' does not match" in done.stdout
@@ -38,18 +40,18 @@ def test_wrong_file(run_python, wrong: Path):
         assert said in done.stdout
 
 
-def test_json(run_python, wrong: Path):
-    done = run_python("-m", "trainyard", "validate", str(wrong), "--json")
+def test_json(wrong: Path):
+    done = validate(str(wrong), "--json")
     (finding,) = [found for found in json.loads(done.stdout) if found["severity"] == "error"]
     assert done.returncode == 1
     assert (finding["rule"], finding["step"], finding["path"]) == ("pattern", "Train", f"$.{WRONG}")
 
 
-def test_warnings_alone_are_no_failure(run_python, tmp_path: Path):
+def test_warnings_alone_are_no_failure(tmp_path: Path):
     document = json.loads((FOLDER / "gate.json").read_text())
     document["Parameters"].append({"Name": "Idle", "Type": "String"})
     (tmp_path / "idle.json").write_text(json.dumps(document))
-    done = run_python("-m", "trainyard", "validate", str(tmp_path / "idle.json"))
+    done = validate(str(tmp_path / "idle.json"))
     assert done.returncode == 0
     assert "warning" in done.stdout and "0 errors, " in done.stdout
 
@@ -65,36 +67,21 @@ def test_a_file_needs_neither_the_sdk_nor_boto3(run_python):
 
 
 @pytest.mark.parametrize("arguments", [(), ("x.json", "--pipeline", "y"), ("no.json",)])
-def test_what_to_give_is_said(run_python, arguments):
-    done = run_python("-m", "trainyard", "validate", *arguments)
+def test_what_to_give_is_said(arguments):
+    done = validate(*arguments)
     assert done.returncode == 1
     assert done.stderr.startswith("error:") and done.stdout == ""
 
 
-def test_fifty_steps_cost_at_most_twice_five(run_python, tmp_path: Path):
-    def cost(steps: int) -> float:
-        """CPU seconds of the whole process."""
-        step = load("training")["Steps"][0]
-        document = dict(load("training"), Steps=[dict(step, Name=f"S{n}") for n in range(steps)])
-        path = tmp_path / f"{steps}.json"
-        path.write_text(json.dumps(document))
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert run_python("-m", "trainyard", "validate", str(path)).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    first = cost(5)  # the modules' bytecode is written once
-    assert cost(50) <= 2 * min(first, cost(5))
-
-
-def test_a_pipelines_name_stands_for_what_is_deployed(run_python, tmp_path: Path):
+def test_a_pipelines_name_stands_for_what_is_deployed(monkeypatch, tmp_path: Path):
     with cloud(tmp_path / "aws") as aws:
         body = json.dumps(pipeline([process_step("Count", "true")]))
         aws.sm.create_pipeline(
             PipelineName="one", PipelineDefinition=body, RoleArn=ROLE, ClientRequestToken="t" * 32
         )
-        verb = ("-m", "trainyard", "validate", "--pipeline")
-        done = run_python(*verb, "one", env=aws.endpoint.env)
+        for name, value in aws.endpoint.env.items():
+            monkeypatch.setenv(name, value)
+        done = validate("--pipeline", "one")
         assert done.stdout.endswith("1 step (Processing) and 0 parameters checked\n"), done.stderr
-        none = run_python(*verb, "nobodys", env=aws.endpoint.env)
+        none = validate("--pipeline", "nobodys")
         assert none.returncode == 1 and "pipeline nobodys: does not exist in us-" in none.stderr

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from trainyard.validate.rules import ORDER, findings
 from trainyard.validate.rules.rule import RULES, Rule, rule, whole
 
 pytestmark = pytest.mark.long
+SWEEP = pytest.mark.sweep
 
 GENERAL = [rule for rule in RULES.values() if rule.module.startswith("trainyard.")]
 
@@ -59,15 +61,15 @@ def test_two_rules_of_one_name_are_refused():
         rule("error", over=whole, why="", fix="", source="")(no_time_limit)
 
 
-def replaced(value: Any, other: Any) -> Any:
-    """Each copy of ``value`` with one member, at whatever depth, replaced by ``other``."""
+def replaced(value: Any, others: Iterator[Any]) -> Iterator[Any]:
+    """Replace one member of ``value`` after the other, at any depth, by the next of ``others``."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in list(items):
-        value[key] = other
+        value[key] = next(others)
         yield value
         value[key] = item
         if isinstance(item, dict | list):
-            yield from replaced(item, other)
+            yield from replaced(item, others)
 
 
 def test_what_is_known_only_at_run_time_breaks_no_rule():
@@ -83,11 +85,16 @@ def test_what_is_known_only_at_run_time_breaks_no_rule():
     assert list(findings(document(definition))) == []
 
 
-@pytest.mark.parametrize("junk", [None, 7, {}, ["x"]], ids=repr)
-def test_junk_in_the_arguments_or_the_retries_is_no_crash(junk: Any):
+@pytest.mark.parametrize(
+    "junk",
+    [(None, 7, {}, ["x"]), *(pytest.param((one,), marks=SWEEP) for one in (None, 7, {}, ["x"]))],
+    ids=repr,
+)
+def test_junk_in_the_arguments_or_the_retries_is_no_crash(junk: tuple[Any, ...]):
+    others = itertools.cycle(junk)
     definition = valid()
     for step in definition["Steps"]:
         if step["Name"] in ("Shard", "Train", "Tune", "Score"):
             own = {"RetryPolicies": step.get("RetryPolicies", [])}
-            for _ in itertools.chain(replaced(step["Arguments"], junk), replaced(own, junk)):
+            for _ in itertools.chain(replaced(step["Arguments"], others), replaced(own, others)):
                 list(findings(document(definition)))
