@@ -128,7 +128,3 @@ class Observed(TypedDict):
     base: NotRequired[dict[str, Any]]
     """The model that the training started from: sha256, model_package, uri; only where there was
     one."""
-
-
-class Provenance(OriginRecord, Observed):
-    """Content of provenance.json: the origin of a verdict."""

@@ -199,13 +199,6 @@ class TrainConfig(Layout):
             )
         return count
 
-    def steps_per_epoch(self, samples: int) -> int:
-        """Return the optimizer steps in which ``samples`` samples are seen once, rounded up.
-
-        An epoch's end inside a global batch goes on with the next epoch's samples.
-        """
-        return -(-samples // self.global_batch)
-
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:
         if self.global_batch % self.micro_batch:

@@ -10,7 +10,7 @@ from conditions.gate_documents import Gate
 from conditions.no_champion import NONE
 from steps.evaluate.evaluation_document import Evaluation
 from trainyard.runs.execution import Execution
-from trainyard.runs.metric_lines import definitions, found
+from trainyard.runs.metric_lines import definitions, metrics_in
 from trainyard.runs.run_display import Steps
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
@@ -47,7 +47,7 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
         return {}
     values: dict[str, list[float]] = {one.name: [] for one in known}
     for line in execution.all_lines(steps["Train"]):
-        if one := found(known, line):
+        if one := metrics_in(known, line):
             for name, value in one.values.items():
                 values[name].append(value)
     return {name: some for name, some in values.items() if some}

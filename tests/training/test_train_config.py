@@ -152,14 +152,12 @@ def test_settings_that_exclude_each_other(fields, expected):
 
 def test_the_worked_example_of_the_sagemaker_documentation():
     """From "SageMaker's Distributed Model Parallel", Introduction: 2-way data × 4-way model
-    parallel on 8 GPUs, a global batch of 64 images, 640 in the dataset; and 5,000 samples in
-    batches of 500.
+    parallel on 8 GPUs, a global batch of 64 images.
     """
     config = from_arguments(pipeline_parallel="4", global_batch="64", micro_batch="8")
     replicas = config.data_parallel(world=8)
     per_replica = config.micro_batches(world=8) * config.micro_batch
-    assert (replicas, per_replica, config.steps_per_epoch(640)) == (2, 32, 10)
-    assert from_arguments(global_batch="500", micro_batch="4").steps_per_epoch(5_000) == 10
+    assert (replicas, per_replica) == (2, 32)
     with pytest.raises(ValueError, match="12 ranks cannot be .*pipeline_parallel 8 = 8: choose"):
         from_arguments(pipeline_parallel="8").micro_batches(world=12)
 

@@ -20,7 +20,7 @@ from trainyard.console.account_cache import Account
 from trainyard.console.log_lines import fetch
 from trainyard.console.log_streams import Stream, of_job
 from trainyard.runs.execution import LOG_GROUPS
-from trainyard.runs.metric_lines import Definition, Found, definitions, found, given_up
+from trainyard.runs.metric_lines import Definition, Found, definitions, given_up, metrics_in
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
 
 MOST = 64 << 20
@@ -159,7 +159,7 @@ class Reader:
         while self._unread:
             event = self._unread.popleft()
             self._size += len(event.get("message", ""))
-            if (one := found(known, event.get("message", ""))) is not None:
+            if (one := metrics_in(known, event.get("message", ""))) is not None:
                 self.metrics.add(event.get("timestamp", 0), one)
             if time.monotonic() > limit:
                 return float(event.get("timestamp", 0))

@@ -21,7 +21,7 @@ from trainyard.language.parameters import values
 from trainyard.language.step_types import STEP_TYPES, StepType
 from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import named
-from trainyard.runs.evaluation_numbers import LARGEST, got
+from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
@@ -280,7 +280,7 @@ class RunValues(Start):
 
     def s3_file(self, uri: str, path: str) -> Any:
         try:
-            found = self._here.lately(("step: file", uri), lambda: got(self._here.s3, uri))
+            found = self._here.lately(("step: file", uri), lambda: read_object(self._here.s3, uri))
         except (ClientError, BotoCoreError) as error:
             raise ExpressionError(f"{uri}: {error}") from None
         if len(found[1]) > LARGEST:

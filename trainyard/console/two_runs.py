@@ -18,7 +18,7 @@ from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import steps_of
 from trainyard.plan.s3_listing import listed
 from trainyard.plan.step_fields import Fields
-from trainyard.runs.evaluation_numbers import got, in_json, is_overwritten, place
+from trainyard.runs.evaluation_numbers import in_json, is_overwritten, place, read_object
 from trainyard.runs.execution import Step
 from trainyard.runs.run_differences import (
     EXECUTION,
@@ -29,10 +29,10 @@ from trainyard.runs.run_differences import (
     Places,
     contents,
     file,
-    given,
     key,
     parameter_fields,
     places,
+    step_inputs,
 )
 from trainyard.runs.step_table import duration
 
@@ -159,7 +159,7 @@ def _read(here: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
     for one in steps_of(asked.document.get("Steps")):
         step = begun.get(one.name)
         job = _job(here, step) if step else {}
-        was = given(one, asked.parameters, job)
+        was = step_inputs(one, asked.parameters, job)
         where = places(was.uris)
         works[one.name] = Work(declared=one, step=step, job=job, places=where)
         status = step.status if step else "not begun"
@@ -236,7 +236,9 @@ def _numbers(here: Account, work: Work, one: Mapping[str, Any]) -> Sequence[tupl
     if (where := place(work.job, one)) is None:
         return ()
     try:
-        written, content = here.lately(("compare: file", where), lambda: got(here.s3, where), GOOD)
+        written, content = here.lately(
+            ("compare: file", where), lambda: read_object(here.s3, where), GOOD
+        )
     except (ClientError, BotoCoreError):  # a failed step has not written it
         return ()
     if is_overwritten(work.job, written):

@@ -43,7 +43,7 @@ def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
     return f"{uri.rstrip('/')}/{name}"
 
 
-def got(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
+def read_object(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
     """Return the time at which an object was written, and its content, cut if it is large.
 
     Raises:

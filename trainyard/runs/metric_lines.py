@@ -103,7 +103,7 @@ class Found:
     """Name, rank and value of each ``<name>.rank<rank>=<number>`` beside the metrics."""
 
 
-def found(known: Iterable[Definition], message: str) -> Found | None:
+def metrics_in(known: Iterable[Definition], message: str) -> Found | None:
     """Return the metrics in a line; None if there are none."""
     line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
     line = line[:LONGEST]

@@ -11,15 +11,15 @@ from botocore.exceptions import ClientError
 from trainyard.aws_clients import error_code, service_errors
 from trainyard.language.steps import named
 from trainyard.runs.evaluation_numbers import (
-    got,
     in_json,
     in_report,
     is_overwritten,
     of_package,
     place,
+    read_object,
 )
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.metric_lines import definitions, found, given_up
+from trainyard.runs.metric_lines import definitions, given_up, metrics_in
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
 
 Row = dict[str, Any]
@@ -84,7 +84,7 @@ class Made:
     def _logged(self, step: Step, job: Mapping[str, Any]) -> Iterator[tuple[str, Sample]]:
         known, counter = definitions(job), ""
         for event in self.execution.all_events(step) if known else ():
-            if (one := found(known, event["message"])) is not None:
+            if (one := metrics_in(known, event["message"])) is not None:
                 counter = counter or one.counter
                 number = one.step if one.counter == counter else None
                 for name, value in one.values.items():
@@ -124,7 +124,7 @@ class Made:
             return
         with service_errors(f"reading property file {uri}"):
             try:
-                written, content = got(self._s3, uri)
+                written, content = read_object(self._s3, uri)
             except ClientError as error:
                 if error_code(error) in ("NoSuchKey", "404"):  # a failed step has not written it
                     return

@@ -93,7 +93,7 @@ class Given:
     """Path → its place in S3, references resolved."""
 
 
-def given(step: Step, known: Mapping[str, Any], job: Mapping[str, Any]) -> Given:
+def step_inputs(step: Step, known: Mapping[str, Any], job: Mapping[str, Any]) -> Given:
     """Return the inputs of ``step`` in a run with the parameters ``known``.
 
     ``job``: Describe's answer for the job that it started; empty if there is none.

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from trainyard.runs.metric_lines import Found, definitions, found, hint
+from trainyard.runs.metric_lines import Found, definitions, hint, metrics_in
 
 
 def read(regexes: dict[str, str], line: str) -> Found | None:
     entries = [{"Name": name, "Regex": regex} for name, regex in regexes.items()]
-    return found(definitions({"AlgorithmSpecification": {"MetricDefinitions": entries}}), line)
+    return metrics_in(definitions({"AlgorithmSpecification": {"MetricDefinitions": entries}}), line)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainyard.language.steps import steps_of
-from trainyard.runs.run_differences import given, key, parameter_fields, parameters
+from trainyard.runs.run_differences import key, parameter_fields, parameters, step_inputs
 
 
 def test_names_of_the_run_say_nothing():
@@ -20,7 +20,7 @@ def test_names_of_the_run_say_nothing():
 
 def _given(document: dict[str, Any], values: dict[str, str], job: dict[str, Any]):
     step = next(steps_of(document["Steps"]))
-    return given(step, parameters(document, values), job)
+    return step_inputs(step, parameters(document, values), job)
 
 
 def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():
