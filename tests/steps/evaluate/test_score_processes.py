@@ -63,7 +63,7 @@ def test_they_die_with_the_job(tmp_path):
         "import sys\n"
         "from pathlib import Path\n"
         "from steps.evaluate import score_rows\n"
-        "from tests.steps.test_evaluate_crew import work\n"
+        "from tests.steps.evaluate.test_score_processes import work\n"
         "if __name__ == '__main__':\n"
         "    tasks = [(Path(sys.argv[1]), 'for ever')] * 2\n"
         "    list(score_rows.in_order('score', work, tasks, tasks))\n"
