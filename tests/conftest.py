@@ -20,6 +20,8 @@ import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 
+from tests import answer_shapes
+
 # No deadlines: a busy machine is no defect of the code under test.
 settings.register_profile("trainyard", deadline=None)
 settings.load_profile("trainyard")
@@ -32,8 +34,22 @@ JSONFileLoader.load_file = lambda loader, path: (
     _fresh(loader, path) if re.search("/data/s3/.*/service-2$", path) else _parsed(path)
 )
 
+answer_shapes.install()
+
 CHECKOUT = Path(__file__).parent.parent
 AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")
+
+
+QUICK = "not slow and not long"
+"""Marker expression of ``make check``."""
+WHOLE_FILE = re.compile(r"^pytestmark = .*\bmark\.(slow|long)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which ``make check`` runs nothing before what they import is loaded."""
+    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+        return None
+    return bool(WHOLE_FILE.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +73,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def answers_have_their_shape() -> Iterator[None]:
+    """Fail the test in which an answer of the emulator broke botocore's output shape."""
+    yield
+    broken, answer_shapes.VIOLATIONS[:] = sorted(set(answer_shapes.VIOLATIONS)), []
+    assert not broken, "\n".join(broken)
 
 
 def clean_environment() -> dict[str, str]:

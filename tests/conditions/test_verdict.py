@@ -15,6 +15,8 @@ from conditions.gate_check import Check
 from conditions.gate_documents import Gate
 from conditions.verdict import verdict
 
+pytestmark = pytest.mark.long
+
 KEYS = {
     "verdict",
     "reason",

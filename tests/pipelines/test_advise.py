@@ -12,6 +12,8 @@ from pipelines.recipe.read_recipe import load
 from pipelines.validate import of_recipe as validated
 from trainyard.terminal import run
 
+pytestmark = pytest.mark.long
+
 PROD = Path("recipes/prod.yaml")
 
 

@@ -25,6 +25,8 @@ from training.workloads.language_model.config import SPEC, LanguageModelConfig
 from training.workloads.language_model.scores import documents, padding, scores
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 SMALL = {"context_length": 8, "layers": 2, "heads": 2, "dim": 16}
 TEXT = "the cat sat on the mat; the dog ate the cat's hat. größer — 東京 🐈\n" * 3
 END = 256

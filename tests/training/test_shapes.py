@@ -13,6 +13,8 @@ from trainyard.common.errors import TrainingError
 from trainyard.foresight import model_shapes as foresight
 from trainyard.foresight.setting import Setting
 
+pytestmark = pytest.mark.long
+
 MODEL = {
     "context_length": 64,
     "layers": 3,

@@ -15,6 +15,8 @@ from trainyard.emulator.server import serve
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
 
+pytestmark = pytest.mark.long
+
 DEFINITION = {
     "Version": "2020-12-01",
     "Steps": [

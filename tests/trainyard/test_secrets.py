@@ -15,6 +15,8 @@ from trainyard.plan.plan_display import differences
 from trainyard.plan.step_fields import HIDDEN
 from trainyard.secrets import find, in_url, is_secret
 
+pytestmark = pytest.mark.long
+
 LAPTOP = CHECKOUT / "recipes/laptop.yaml"
 
 

@@ -109,7 +109,7 @@ class Registry:
         return {"ModelPackageGroupArn": _group_arn(name)}
 
     def _describe_group(self, request: dict) -> dict:
-        return _public(self._group(request["ModelPackageGroupName"]))
+        return {"CreatedBy": {}, **_public(self._group(request["ModelPackageGroupName"]))}
 
     def _list_groups(self, request: dict) -> dict:
         groups = [_public(g) for g in self._groups.values()]

@@ -16,6 +16,8 @@ from trainyard.plan.cache_prediction import Outcome
 from trainyard.plan.execution_history import History
 from trainyard.plan.prices import load as prices
 
+pytestmark = pytest.mark.long
+
 RECIPE = HERE / "recipe.yaml"
 FIRST, SECOND, THIRD = "ml.g5.xlarge", "ml.g6.xlarge", "ml.g4dn.xlarge"
 P5 = "train.instance_type=ml.p5.48xlarge"

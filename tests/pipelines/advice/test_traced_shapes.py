@@ -18,6 +18,8 @@ from trainyard.common.errors import ForesightError
 from trainyard.plan.step_estimate import Foreseen, NotForeseen
 from trainyard.terminal import run
 
+pytestmark = pytest.mark.long
+
 WORKLOAD = """
 from pydantic import BaseModel
 

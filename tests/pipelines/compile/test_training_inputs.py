@@ -15,6 +15,8 @@ from training.starting_weights import read_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
 from trainyard.language.steps import steps_of
 
+pytestmark = pytest.mark.long
+
 RECIPE = Path("recipes/laptop.yaml")
 CHECKPOINT = "s3://trainyard-laptop/trainyard/trainyard-laptop/checkpoints/0123/4567/step-00000300"
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import TrainyardError
 
+pytestmark = pytest.mark.long
+
 LAPTOP = str(CHECKOUT / "recipes/laptop.yaml")
 EXECUTION = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/x/execution/y"
 FILES = {

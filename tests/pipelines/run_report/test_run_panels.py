@@ -9,6 +9,8 @@ from pipelines.run_report.run_documents import history
 from pipelines.run_report.run_panels import PANELS
 from tests.trainyard.console.test_frozen_page import PACKAGE, References, render, step
 
+pytestmark = pytest.mark.long
+
 CHECK = {
     "name": "max_bits_per_byte",
     "metric": "bits_per_byte",

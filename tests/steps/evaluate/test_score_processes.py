@@ -14,6 +14,8 @@ from steps.evaluate import score_rows
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import DataError, TrainyardError
 
+pytestmark = pytest.mark.long
+
 
 def work(folder: Path, what: str) -> None:
     """A process's task: to fail in a way, or to wait for others."""

@@ -23,6 +23,8 @@ from steps.shard.readers.raw_bytes import Block, Window
 from tests.steps.shard.readings import MIXED, TEXT, Reading, limits, read_all, shown, write
 from training.workloads import Column
 
+pytestmark = pytest.mark.long
+
 REQUIRED = {name: Column(column.kind) for name, column in MIXED.items()}
 COLUMNS = st.sampled_from([MIXED, REQUIRED, TEXT, dict(reversed(MIXED.items()))])
 LIMITS = st.builds(

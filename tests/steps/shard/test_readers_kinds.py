@@ -22,6 +22,8 @@ from tests.steps.shard.readings import limits, read_all, reasons, shown, write
 from tests.steps.shard.test_readers_agree import LIMITS, block, by_rows, exactly, from_file
 from training.workloads import Column
 
+pytestmark = pytest.mark.long
+
 COLUMNS = {
     "image": Column("bytes", required=False),
     "box": Column("list", required=False),

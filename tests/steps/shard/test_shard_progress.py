@@ -15,6 +15,8 @@ from steps.shard.shard_plan import SPLITS
 from steps.shard.survey import Survey
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, five_objects, lines
 
+pytestmark = pytest.mark.long
+
 HOST = "manifest-algo-1.json"
 
 

@@ -17,6 +17,8 @@ from training.checkpoint.checkpoints import Checkpoints
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 
 

@@ -11,6 +11,8 @@ from tests.training.trainings import TOYS, history, losses
 from training.checkpoint.lineage import Lineage
 from training.identity import Parts
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def own(root, tmp_path: Path, monkeypatch) -> Path:

@@ -12,6 +12,8 @@ from torch.distributed import HashStore, PrefixStore
 from training.checkpoint.rendezvous import Meeting
 from trainyard.common.errors import LostRankError, TrainingError
 
+pytestmark = pytest.mark.long
+
 
 def met(world: int, say: Callable[[Meeting], Any], patience: float = 20, absent: int = 0) -> list:
     """Return what ``say`` returns or raises on each rank except the last ``absent`` ones."""

@@ -20,6 +20,8 @@ from training.data.loader import Loader
 from training.data.sample_order import Order, uniform, windowed
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 SAMPLES = 157  # in some 15 shards
 
 

@@ -13,6 +13,8 @@ from training.data.sample_order import uniform, windowed
 from training.data.shard_writer import write_dataset
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 shares = st.lists(st.integers(0, 60), min_size=1, max_size=7).filter(any)
 FIELDS = {"id": Field(dtype="uint32", shape=(1,))}
 

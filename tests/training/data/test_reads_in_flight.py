@@ -25,6 +25,8 @@ from training.data.sample_order import uniform
 from training.data.torch_dataset import ShardDataset
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 SAMPLES = 200  # in some 20 shards
 
 

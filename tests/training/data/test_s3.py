@@ -14,6 +14,8 @@ from training.data.loader import Loader
 from training.data.sample_order import uniform, windowed
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def prefix(emulator, tmp_path: Path, monkeypatch, request) -> str:

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from training.data.sample_order import FEW, Order, permutation, rank_positions, uniform, windowed
 
+pytestmark = pytest.mark.long
+
 shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
 

@@ -22,6 +22,8 @@ from training.data.torch_dataset import Batch, ShardDataset, collate
 from training.export import shipped_files
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 SAMPLES, SEED = 101, 3
 
 

@@ -9,6 +9,8 @@ from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.verify import litter, verify
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:

@@ -22,6 +22,8 @@ from training.finetuning import base_model
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256
 
+pytestmark = pytest.mark.long
+
 MODEL = {"context_length": 32, "layers": 2, "heads": 4, "kv_heads": 2, "dim": 32, "norm_eps": 1e-6}
 STEPS = 6
 SHORT = SETTINGS | {

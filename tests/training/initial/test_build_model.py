@@ -16,6 +16,8 @@ from training.initial.fill_memory import named
 from training.initial.random_draws import Runs, bits
 from training.initial.replay import Whole
 
+pytestmark = pytest.mark.long
+
 SIDE = 200
 
 

@@ -15,6 +15,8 @@ from tests.training.worlds import PRELOADED, free_port
 from training.config import TrainConfig
 from training.watching.clock import PARTS, Clock
 
+pytestmark = pytest.mark.long
+
 SLOW = 1  # seconds: more than a busy machine lets a rank wait
 
 

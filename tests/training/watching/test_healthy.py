@@ -11,6 +11,8 @@ from tests.training.watching.histories import Lines, healthy
 from training.watching.watch_rule import Plan
 from training.watching.watcher import all_events, read_watching
 
+pytestmark = pytest.mark.long
+
 PLAN = Plan(max_steps=10_000, warmup_steps=5)
 SEEDS = pytest.mark.parametrize("seed", range(4))
 

@@ -21,6 +21,8 @@ from training.watching.watch_rule import Plan
 from training.watching.watcher import Watcher, all_events, read_watching
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 PLAN = Plan(max_steps=120, warmup_steps=5)
 WATCHING = read_watching('{"cost_beyond_plan": {"minutes": 10}}')
 

@@ -23,6 +23,8 @@ from training.watching import watchdog
 from training.watching.watchdog import Watch
 from trainyard.common.errors import LostRankError
 
+pytestmark = pytest.mark.long
+
 FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.training import worlds
 from tests.training.trainings import history
 
+pytestmark = pytest.mark.long
+
 STOPS = json.dumps({"dead_updates": {"action": "stop", "lines": 5}})
 FROZEN = {"learning_rate": 1e-12, "max_steps": 20_000, "micro_batch": 4, "checkpoint_interval": 100}
 

@@ -21,6 +21,8 @@ from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
+pytestmark = pytest.mark.long
+
 NAME = "toys.lines"
 COLOURS = ("red", "green", "blue")
 

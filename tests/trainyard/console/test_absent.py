@@ -18,6 +18,8 @@ from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import known_actions
 from trainyard.console.web_server import create
 
+pytestmark = pytest.mark.long
+
 RUN = "p/abcdefghijkl"
 VALUES: dict[str, Iterable[str]] = {
     "pipeline": ["p"],

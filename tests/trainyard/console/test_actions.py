@@ -15,6 +15,8 @@ from trainyard.console.actions.action import Call, missing
 from trainyard.console.app_hooks import Application, Owner
 from trainyard.console.web_server import create
 
+pytestmark = pytest.mark.long
+
 PARAMETERS = [
     {"Name": "Steps", "Type": "Integer", "DefaultValue": 3},
     {"Name": "Rate", "Type": "Float", "DefaultValue": 0.5},

@@ -9,6 +9,8 @@ from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
 from tests.trainyard.emulator.standin import make_client
 from tests.trainyard.emulator.test_callback_tokens import callback_step
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def house(console: str) -> str:

@@ -12,6 +12,8 @@ from tests.trainyard.emulator.harness import Cloud, process_step, wait_for
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import create
 
+pytestmark = pytest.mark.long
+
 OLD = "lr = 1\nfor epoch in range(3):\n    train(epoch)\n"
 NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"
 

@@ -9,6 +9,8 @@ from playwright.sync_api import expect
 from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.emulator.harness import Cloud, process_step, training, until
 
+pytestmark = pytest.mark.long
+
 GROUP = "/aws/sagemaker/ProcessingJobs"
 HOSTILE = "<img src=x onerror=alert(1)> \x1b[31mred\x1b[0m \u202e"
 SCRIPT = "echo begun; sleep 300"

@@ -11,6 +11,8 @@ from trainyard.console.account_cache import Account
 from trainyard.console.execution_index import run_title
 from trainyard.console.outcomes import Outcome, by_importance, no_judge, outcome
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("names", "first"),

@@ -30,6 +30,8 @@ from trainyard.emulator.request_signatures import Refused, check
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.storage.upload_body import SIGNED, Upload
 
+pytestmark = pytest.mark.long
+
 ONCE = {"retries": {"total_max_attempts": 1}}
 SERVICES = {  # service: (a call, AWS's codes for an unknown key, a wrong secret, no signature)
     "s3": ("list_buckets", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"),

@@ -14,6 +14,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, cloud
 
+pytestmark = pytest.mark.long
+
 PREPARE = """
 import argparse, glob, json, os
 parser = argparse.ArgumentParser()

@@ -11,6 +11,8 @@ from tests.trainyard.emulator.harness import Cloud, cloud
 from tests.trainyard.emulator.requests import MODEL, full, minimal, operations
 from trainyard.emulator.stored.resource_kinds import KINDS, Kind
 
+pytestmark = pytest.mark.long
+
 TAGS = [{"Key": "k", "Value": "v"}]
 ROLE = "arn:aws:iam::123456789012:role/some-role-name"
 VERBS = ("Create", "Describe", "List", "Update", "Delete")

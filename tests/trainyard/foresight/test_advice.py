@@ -12,6 +12,8 @@ from trainyard.foresight.question import Question, offers
 from trainyard.foresight.rules_of_thumb import published
 from trainyard.foresight.setting import Setting
 
+pytestmark = pytest.mark.long
+
 OFFERS = {offer.name: offer for offer in offers("us-east-1")}
 P4D, P5 = OFFERS["ml.p4d.24xlarge"], OFFERS["ml.p5.48xlarge"]
 SMALL = Space(pipeline=(1, 2, 4), interleave=(1,), context=(1,), micro_batch=(1, 2, 4))

@@ -23,6 +23,8 @@ from trainyard.emulator.pipelines import executions
 from trainyard.plan.cache_prediction import predict
 from trainyard.plan.execution_history import History
 
+pytestmark = pytest.mark.long
+
 EXECUTION = {"Get": "Execution.PipelineExecutionId"}
 WRITES = "echo same > /opt/ml/processing/out/x"
 """The emulator reuses only what is still there unchanged, which AWS does not look at: so what goes

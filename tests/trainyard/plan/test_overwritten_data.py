@@ -16,6 +16,8 @@ from trainyard.plan.execution_history import History
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.plan.pipeline_plan import started_with
 
+pytestmark = pytest.mark.long
+
 NAME = "reads"
 
 

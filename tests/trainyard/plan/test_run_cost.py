@@ -15,6 +15,8 @@ from trainyard.plan.prices import HOURS_A_MONTH, load
 from trainyard.plan.run_cost import NOTHING, UNKNOWN, Range, estimate, total
 from trainyard.plan.step_estimate import Foreseen, NotForeseen
 
+pytestmark = pytest.mark.long
+
 PRICES = load("us-east-1", HERE / "prices.json")
 
 

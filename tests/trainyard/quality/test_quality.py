@@ -14,6 +14,8 @@ from sklearn import metrics as sk
 from trainyard.quality import constraints, job, model_quality, statistics
 from trainyard.quality.tables import DataError, Table, read
 
+pytestmark = pytest.mark.long
+
 COLUMNS = "age,height,city\n"
 BASE = COLUMNS + "".join(f"{20 + i % 40},{1.5 + i / 1000},{'AB'[i % 2]}\n" for i in range(200))
 

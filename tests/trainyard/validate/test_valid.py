@@ -11,6 +11,8 @@ from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import NESTED, STEP_TYPES
 from trainyard.validate import botocore_shapes, check
 
+pytestmark = pytest.mark.long
+
 BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
 FSX = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/trainyard}"
 RECIPES = {

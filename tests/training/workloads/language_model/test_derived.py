@@ -10,6 +10,8 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, losses
 
+pytestmark = pytest.mark.long
+
 DERIVED = SETTINGS | {
     "workload": "toys.derived",
     "workload_config": json.dumps(MODEL),

@@ -18,6 +18,8 @@ from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import BoostedTrees
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 CALM = SETTINGS | {"min_count": 1, "clip": 100.0}
 
 

@@ -17,6 +17,8 @@ from training.workloads.category_codes import MISSING, Codes, value_hashes
 from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError, TrainingError
 
+pytestmark = pytest.mark.long
+
 
 def test_a_sample_is_a_row():
     frame = table(50)

@@ -9,6 +9,8 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_
 from training.workloads.tabular import scores
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 
 def metrics(logits, labels, groups=None, size=1000):
     """Return the metrics of rows that come in blocks of ``size``."""

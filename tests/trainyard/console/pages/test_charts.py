@@ -16,6 +16,8 @@ from trainyard.console.pages.charts import Curve, Line, axis, chart, groups
 from trainyard.console.web_server import create, serving
 from trainyard.runs.metric_series import Sample
 
+pytestmark = pytest.mark.long
+
 OURS = ["train:step", "train:learning_rate", "train:loss", "train:step_seconds",
         "train:data_seconds", "train:optimizer_seconds", "validation:loss"]  # fmt: skip
 

@@ -20,6 +20,8 @@ from tests.trainyard.emulator.harness import (
 )
 from trainyard.console import frozen_page
 
+pytestmark = pytest.mark.long
+
 ABOVE = """
 () => {
   const [cause, graph] = [".cause", ".graph"].map((name) => document.querySelector(name));

@@ -16,6 +16,8 @@ from tests.trainyard.emulator.harness import (
     wait_for,
 )
 
+pytestmark = pytest.mark.long
+
 PARAMETERS = [
     {"Name": "Rate", "Type": "Float", "DefaultValue": 0.1},
     {"Name": "Same", "Type": "String", "DefaultValue": "s3://bkt/same"},

@@ -12,6 +12,8 @@ from tests.trainyard.emulator.harness import Cloud
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import create
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def runs(cloud: Cloud) -> tuple[str, str]:

@@ -11,6 +11,8 @@ import pytest
 from trainyard.emulator.client_environment import REDIRECT
 from trainyard.emulator.redirect.sitecustomize import led
 
+pytestmark = pytest.mark.long
+
 HERE = "http://127.0.0.1:1234"
 ASK = """
 import json, sys

@@ -4,6 +4,10 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import sys
 from pathlib import Path

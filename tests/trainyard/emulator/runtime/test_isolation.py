@@ -16,6 +16,8 @@ from trainyard.emulator.runtime.isolation import VARIABLE, Namespaces, choose, m
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import Relocation
 
+pytestmark = pytest.mark.long
+
 needs_namespaces = pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
 
 

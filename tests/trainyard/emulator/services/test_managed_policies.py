@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 
 def test_they_are_there_to_be_attached(client: Callable) -> None:
     iam, name = client("iam"), "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"

@@ -11,6 +11,8 @@ from tests.trainyard.emulator.requests import valid
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.services.refused_operations import _REST, DOES, MAKES
 
+pytestmark = pytest.mark.long
+
 RUNS = {
     "athena": "StartQueryExecution",
     "batch": "SubmitJob",

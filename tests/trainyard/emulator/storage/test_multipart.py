@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from trainyard.emulator.storage.checksums import ALGORITHMS, LINEAR, composite, encoded, full_object
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 PARTS = [os.urandom(5 * MIB), b"tail"]
 

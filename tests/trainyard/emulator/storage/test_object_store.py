@@ -19,6 +19,8 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage.object_store import ObjectStore, successor
 
+pytestmark = pytest.mark.long
+
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 NESTED = st.lists(st.sampled_from(["a", "b", "..", ".", "", "é", "~"]), min_size=1).map("/".join)
 

@@ -12,6 +12,8 @@ from tests.trainyard.emulator.standin import signed
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.operation_routes import _ALWAYS, ROUTES, heeded
 
+pytestmark = pytest.mark.long
+
 MODEL = botocore.session.get_session().get_service_model("s3")
 ELSEWHERE = {  # botocore sends these to another service than S3, or to a host of their own
     "CreateSession",

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage.object_store import VERSIONING, ObjectStore
 
+pytestmark = pytest.mark.long
+
 KEY = st.sampled_from(["a", "a/b", "é"])
 STEP = st.one_of(
     st.tuples(st.just("put"), KEY, st.binary(min_size=1, max_size=8)),

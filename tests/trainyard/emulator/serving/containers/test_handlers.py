@@ -23,6 +23,8 @@ from tests.trainyard.emulator.serving.containers.handlers import ROWS, Row
 from trainyard.emulator.serving.model_servers import SCRIPTS
 from trainyard.emulator.serving.serving_instance import _Connection
 
+pytestmark = pytest.mark.long
+
 SECONDS = 240  # for a process to start, on a loaded machine
 SKLEARN_SCRIPT = """
 from sagemaker_containers.beta.framework import (

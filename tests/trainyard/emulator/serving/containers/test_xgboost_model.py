@@ -18,6 +18,8 @@ from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.serving.model_servers import SCRIPTS
 
+pytestmark = pytest.mark.long
+
 X = np.random.default_rng(0).random((60, 3))
 Y = X @ [1, 2, 0]
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:{}"
