@@ -40,7 +40,7 @@ def test_on_a_narrow_terminal_the_reasons_stand_below(studio: Studio):
     )
 
 
-@pytest.mark.parametrize("name", ["evaluate-job", "spot", "drift", "foreseen"])
+@pytest.mark.parametrize("name", ["evaluate-job", "drift", "foreseen"])
 def test_the_pictures_of_the_guide_are_these(name: str):
     guide = (CHECKOUT / "docs/plan.md").read_text(encoding="utf-8")
     kept = (PICTURES / f"{name}.txt").read_text(encoding="utf-8")
