@@ -179,20 +179,23 @@ class Table:
         """Return the records in the window; ``number`` is the first one's.
 
         The window moves on over them. The rest is the beginning of a record; nothing, if it is
-        the last window. Records that are refused together are tried again in pieces.
+        the last window. Where they are refused, a smaller part is tried; one that is small
+        already is read record by record.
         """
-        found, size, whole, start = [], len(window), True, -1
-        while window.start > start:
+        found, size, whole = [], len(window), True
+        while len(window):
             start, stop = window.start, min(window.start + size, window.stop)
             end = self.dialect.probable_end(window.data, start, stop)
             batch = self.fast(window.data, start, end, number, skip=not whole)
             if batch is not None:
                 window.start, size = end, 2 * size
             elif size > PIECE_BYTES:
-                size, whole, start = max(size // FANOUT, PIECE_BYTES), False, -1
+                size, whole = max(size // FANOUT, PIECE_BYTES), False
                 continue
             else:
                 batch = self.exact(window, number, stop)
+            if window.start == start:
+                break
             if batch.seen:
                 found.append(batch)
                 number += batch.seen
