@@ -117,7 +117,7 @@ def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator
     wanted = {end for name in columns for end in _ends(name)}
     sample, number = None, 0
     for member in archive:
-        archive.members.clear()  # else it keeps the header of every member
+        archive.members = []  # type: ignore[missing-attribute]  # else it keeps every header
         named = NAME.fullmatch(member.name)
         if not member.isreg() or named is None or OURS.search(member.name):
             continue
