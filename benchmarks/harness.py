@@ -6,6 +6,7 @@ import operator
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +121,35 @@ def show_targets(targets: Sequence[Target], console: Console) -> None:
         verdict = "[green]met[/]" if target.met else "[red]missed[/]"
         table.add_row(target.what, measured, demanded, verdict)
     console.print(table)
+
+
+def screen(width: int = 120) -> Console:
+    """The terminal; so many columns where the output goes to a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
+def report(
+    sections: Sequence[Section],
+    json: Path | None = None,
+    setting: Mapping[str, Any] | None = None,
+    libraries: Sequence[str] = (),
+    *,
+    shown: bool = False,
+) -> bool:
+    """Show what was measured and demanded, and write it; whether a target was missed.
+
+    Args:
+        json: where every figure goes.
+        shown: whether the sections' tables were printed as they came.
+    """
+    console = screen()
+    for section in () if shown else sections:
+        show(section, console)
+    targets = [target for section in sections for target in section.targets]
+    show_targets(targets, console)
+    if json:
+        write_json(json, sections, setting or {}, libraries)
+    return not all(target.met for target in targets)
 
 
 def progress(console: Console) -> Progress:

@@ -1,1 +1,1 @@
-"""What the console costs: ten thousand executions, and fifty open pages."""
+"""Measure what the console costs."""

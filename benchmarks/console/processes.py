@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,21 +54,20 @@ def emulator(state: Path) -> Iterator[tuple[Started, dict[str, str]]]:
 
 
 @contextlib.contextmanager
-def console(env: Mapping[str, str], module: str = "") -> Iterator[tuple[Started, "Visitor"]]:
-    """``trainyard console``, or another module, in that environment, and somebody with its key."""
+def console(env: Mapping[str, str]) -> Iterator[tuple[Started, "Visitor"]]:
+    """``trainyard console`` in that environment, and somebody with its key."""
     began = time.monotonic()
-    with _serving(["console"], env, module) as (process, output):
+    with _serving(["console"], env) as (process, output):
         address = next(line.split()[-1] for line in output if "console on " in line)
         yield Started(process, time.monotonic() - began), Visitor(address)
 
 
 @contextlib.contextmanager
 def _serving(
-    arguments: list[str], env: Mapping[str, str], module: str = ""
+    arguments: list[str], env: Mapping[str, str]
 ) -> Iterator[tuple[psutil.Process, Iterator[str]]]:
-    command = [sys.executable, "-m", *([module] if module else ["trainyard", *arguments])]
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "trainyard", *arguments],
         cwd=CHECKOUT,
         env={**env, "COLUMNS": "500"},
         stdout=subprocess.PIPE,
@@ -107,15 +106,3 @@ class Visitor:
         with self._opener.open(f"{self.root}{path}") as answer:
             html = answer.read().decode()
         return time.perf_counter() - began, html
-
-    def post(self, path: str, body: bytes) -> None:
-        """Send JSON, as a page of the console does."""
-        headers = {"Content-Type": "application/json", "Origin": self.root}
-        asked = urllib.request.Request(f"{self.root}{path}", body, headers)
-        with self._opener.open(asked) as answer:
-            answer.read()
-
-    def stream(self, path: str) -> Generator[bytes, None, None]:
-        """The lines of an answer that does not end."""
-        with self._opener.open(f"{self.root}{path}", timeout=60) as answer:
-            yield from answer

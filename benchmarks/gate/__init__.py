@@ -1,1 +1,1 @@
-"""Does the gate keep its word? Simulated champions and challengers, and ten million scores."""
+"""Simulated champions and challengers, judged by the gate."""
