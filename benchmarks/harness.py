@@ -8,14 +8,16 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+Trial = TypeVar("Trial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,33 @@ def progress(console: Console) -> Progress:
     """A bar for each measurement that is under way; it is gone when that ends."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+
+
+def trials(
+    what: str, runs: int, run: Callable[[int], Trial], failed: Callable[[Trial], object]
+) -> list[Trial]:
+    """Make so many seeded runs behind a bar; one that failed is printed at once."""
+    found = []
+    with progress(screen()) as bar:
+        task = bar.add_task(what, total=runs)
+        for number in range(runs):
+            found.append(run(number))
+            if failed(found[-1]):
+                told = asdict(found[-1])
+                bar.console.print(f"run {number}: {told}", style="red", markup=False)
+            bar.advance(task)
+    return found
+
+
+def show_counts(title: str, sections: Mapping[str, Mapping[str, object]]) -> None:
+    """A table of names and counts below headings."""
+    table = Table("", "", title=title, show_header=False)
+    for heading, rows in sections.items():
+        table.add_row(f"[bold]{heading}", "")
+        for name, count in rows.items():
+            table.add_row(f"  {name}", str(count))
+        table.add_section()
+    screen().print(table)
 
 
 def chosen(only: str, sections: Mapping[str, Callable[..., Any]]) -> list[str]:

@@ -1,1 +1,1 @@
-"""What foresight predicts against what was measured, here and elsewhere."""
+"""Foresight beside what was measured elsewhere, and beside our own strategies."""

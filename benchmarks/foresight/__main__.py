@@ -1,4 +1,4 @@
-"""How far foreseen step times are from published ones, by rows that the constants have not seen.
+"""Compare foreseen step times with published ones, by rows that the constants have not seen.
 
 python -m benchmarks.foresight [--json]
 python -m benchmarks.foresight --fit         # write the constants of time anew, from all rows
@@ -15,11 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.foresight import choosing, published
-from benchmarks.foresight.fitting import Case, Floats, cases, errors, fit
+from benchmarks.foresight.fitting import Case, Floats, cases, errors, fit, read
 from benchmarks.foresight.holding_out import (
     GROUPS,
     Score,
+    choice_table,
+    choices,
     constant_mfu,
     held_out,
     inside,
@@ -99,19 +100,19 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
     refit: Annotated[bool, typer.Option("--fit", help="Write the constants anew.")] = False,
 ) -> None:
-    of = cases(published.read())
+    of = cases(read())
     if refit:
         write(fitted(of))
         return
     scores = validated(of)
-    choice = choosing.scores(of)
+    choice = choices(of)
     if as_json:
         print(json.dumps({"time": scores, "choice": choice}, indent=2, default=asdict))
         return
     console = Console()
     for title, found in scores.items():
         console.print(table(title, found if isinstance(found, dict) else {"all": found}))
-    console.print(choosing.table(choice))
+    console.print(choice_table(choice))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Foreseen memory against what was published: errors of each source by constants of the others.
+"""Compare foreseen memory with what was published, each source by constants of the others.
 
 python -m benchmarks.foresight.memories [--json FILE] [--fit]
 
@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.foresight.published import read
+from benchmarks.foresight.fitting import read
 from trainyard.common import atomic_file
 from trainyard.foresight import memory
 from trainyard.foresight.memory import CONSTANTS, STAYS, Constants, Memory

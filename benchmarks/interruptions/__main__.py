@@ -18,16 +18,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from benchmarks import harness
 from benchmarks.interruptions import trial
 from benchmarks.interruptions.training import INTERVAL, STEPS, write_data
 from benchmarks.interruptions.trial import References, Trial
-
-COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-console = Console()
 
 
 def main(
@@ -51,18 +46,14 @@ def measure(scratch: Path, runs: int, worlds: list[int], seed: int) -> list[Tria
     """Every run in a folder of its own, which is deleted afterwards."""
     write_data(scratch / "data", seed)
     references = References(scratch / "data", scratch / "undisturbed")
-    trials = []
-    with Progress(*COLUMNS, console=console) as progress:
-        task = progress.add_task("interruptions", total=runs)
-        for number in range(runs):
-            folder = scratch / f"{number}"
-            one = trial.run(number, seed, scratch / "data", folder, references, worlds)
-            trials.append(one)
-            if one.faults:
-                progress.console.print(f"run {number}: {asdict(one)}", style="red", markup=False)
-            shutil.rmtree(folder)
-            progress.advance(task)
-    return trials
+
+    def interrupted(number: int) -> Trial:
+        folder = scratch / f"{number}"
+        one = trial.run(number, seed, scratch / "data", folder, references, worlds)
+        shutil.rmtree(folder)
+        return one
+
+    return harness.trials("interruptions", runs, interrupted, lambda one: one.faults)
 
 
 def figures(trials: list[Trial], seed: int) -> dict:
@@ -106,7 +97,6 @@ def _kind(resume: trial.Resume) -> str:
 
 
 def _print(found: dict) -> None:
-    table = Table("", "", title=f"{found['runs']} runs of {STEPS} steps", show_header=False)
     sections = {
         "interrupted by": found["disturbances"]
         | {"(a write was unfinished)": found["killed_during_a_write"]},
@@ -122,12 +112,7 @@ def _print(found: dict) -> None:
             "runs with a fault": found["failed_runs"],
         },
     }
-    for title, rows in sections.items():
-        table.add_row(f"[bold]{title}", "")
-        for name, count in rows.items():
-            table.add_row(f"  {name}", str(count))
-        table.add_section()
-    console.print(table)
+    harness.show_counts(f"{found['runs']} runs of {STEPS} steps", sections)
 
 
 if __name__ == "__main__":

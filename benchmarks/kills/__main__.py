@@ -17,17 +17,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from benchmarks.kills import trial
-from benchmarks.kills.corpus import write_corpus
-from benchmarks.kills.disturbances import namespaces
-from benchmarks.kills.trial import Reference, Trial
-
-COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-console = Console()
+from benchmarks import harness
+from benchmarks.kills.job import write_corpus
+from benchmarks.kills.trial import Reference, Trial, namespaces, run
 
 
 def main(
@@ -47,18 +40,14 @@ def main(
 def _measure(scratch: Path, runs: int, seed: int) -> tuple[Reference, list[Trial]]:
     write_corpus(scratch / "raw", seed)
     reference = Reference.measure(scratch / "raw", scratch / "undisturbed")
-    trials = []
-    with Progress(*COLUMNS, console=console) as progress:
-        task = progress.add_task("kills", total=runs)
-        for number in range(runs):
-            folder = scratch / f"{number}"
-            one = trial.run(number, seed, scratch / "raw", folder, reference)
-            trials.append(one)
-            if one.failed:
-                progress.console.print(f"run {number}: {asdict(one)}", style="red")
-            shutil.rmtree(folder)
-            progress.advance(task)
-    return reference, trials
+
+    def disturbed(number: int) -> Trial:
+        folder = scratch / f"{number}"
+        one = run(number, seed, scratch / "raw", folder, reference)
+        shutil.rmtree(folder)
+        return one
+
+    return reference, harness.trials("kills", runs, disturbed, lambda one: one.failed)
 
 
 def figures(reference: Reference, trials: list[Trial], seed: int) -> dict:
@@ -86,11 +75,10 @@ def figures(reference: Reference, trials: list[Trial], seed: int) -> dict:
 def _print(reference: Reference, trials: list[Trial]) -> None:
     found = figures(reference, trials, 0)
     samples, seconds = sum(found["samples"].values()), reference.seconds
-    console.print(
+    print(
         f"Undisturbed: {samples:,} samples in {reference.files} files, {seconds:.1f} s. "
         f"Disk full by {found['disk_full_by']}."
     )
-    table = Table("", "times", title=f"{len(trials)} runs", show_header=False)
     names = ("wrong", "missing", "duplicated")
     sections = {
         "disturbed": found["disturbances"] | {"a torn file": found["torn_files"]},
@@ -100,12 +88,7 @@ def _print(reference: Reference, trials: list[Trial]) -> None:
         | {"other fingerprints": found["differences"].get("fingerprints", 0),
            "runs with a fault": found["failed_runs"]},
     }  # fmt: skip
-    for title, rows in sections.items():
-        table.add_row(f"[bold]{title}", "")
-        for name, count in sorted(rows.items()):
-            table.add_row(f"  {name}", str(count))
-        table.add_section()
-    console.print(table)
+    harness.show_counts(f"{len(trials)} runs", sections)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.kills.corpus import write_corpus
-from benchmarks.kills.dataset import Contents
-from benchmarks.kills.job import TIMEOUT, Job
+from benchmarks.kills.job import TIMEOUT, Contents, Job, write_corpus
 
 RECORDS = ("listing", "reads", "lost", "pulled-from-*", "survey", "pulled", "all-pulled", "told-*")
 """Progress records of an instance, in the order of its work."""

@@ -1,14 +1,13 @@
-"""The hyperparameter search where the optimum is known.
+"""Measure the hyperparameter search where the optimum is known.
 
 python -m benchmarks.tuning
 
 The strategies alone on 12 tables against optuna alone; what Hyperband and early stopping spare on
-made-up curves; with --jobs three tunings of 20 trials as real jobs. Regret is 0 at a table's
-optimum and 1 at its median. Spread is over tables and seeds: the middle half.
+made-up curves. Regret is 0 at a table's optimum and 1 at its median. Spread is over tables and
+seeds: the middle half.
 """
 
 import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,10 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table as Shown
 
-from benchmarks.tuning import jobs as real
-from benchmarks.tuning.searching import SEARCHERS, searched
-from benchmarks.tuning.stopping import RULES, units
-from benchmarks.tuning.tables import NAMES, Table, load
+from benchmarks.harness import screen
+from benchmarks.tuning.searches import NAMES, RULES, SEARCHERS, Table, load, searched, units
 
 AT = (10, 20, 30, 60)
 
@@ -29,27 +26,22 @@ def main(
     trials: Annotated[int, typer.Option(help="Of each search.")] = 60,
     seeds: Annotated[int, typer.Option(help="Searches of each table.")] = 10,
     tables: Annotated[int, typer.Option(help="So many of the 12.")] = len(NAMES),
-    jobs: Annotated[bool, typer.Option("--jobs", help="Real jobs, too: minutes.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the regret into this PNG.")] = None,
 ) -> None:
-    """Print tables of regret, of units of resource and, with --jobs, of real tunings."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    """Print tables of regret and of units of resource."""
+    console = screen(160)
     found = [load(name) for name in NAMES[:tables]]
     regrets, took = _regrets(found, trials, seeds)
     _show_regrets(console, regrets, took)
     spent = {rule: np.array([[units(table, RULES[rule], seed) for seed in range(seeds)]
                              for table in found]) for rule in RULES}  # fmt: skip
     _show_units(console, spent)
-    tuned = real.tunings() if jobs else []
-    if tuned:
-        _show_jobs(console, tuned)
     if json:
         document = {
             "regret": {name: values.tolist() for name, values in regrets.items()},
             "milliseconds": took,
             "units": {name: values.tolist() for name, values in spent.items()},
-            "jobs": [{key: getattr(each, key) for key in each.__slots__} for each in tuned],
         }
         json.write_text(json_format.dumps(document))
     if plot:
@@ -98,17 +90,6 @@ def _show_units(console: Console, spent: dict[str, np.ndarray]) -> None:
         low, high = np.percentile(values, [25, 75])
         shown.add_row(name, f"{np.median(values):,.0f} ({low:,.0f}..{high:,.0f})",
                       f"{np.median(ratio):.1f} ({ratio.min():.1f}..{ratio.max():.1f})")  # fmt: skip
-    console.print(shown)
-
-
-def _show_jobs(console: Console, tuned: list[real.Tuned]) -> None:
-    shown = Shown(title=f"real jobs: XGBoost, {real.TRIALS} trials, {real.PARALLEL} at a time")
-    for column in ("", "status", "best validation:rmse", "completed", "stopped", "rounds", "s"):
-        shown.add_column(column, justify="left" if not column else "right")
-    for each in tuned:
-        counts = each.counters
-        shown.add_row(each.strategy, each.status, f"{each.best:.2f}", str(counts["Completed"]),
-                      str(counts["Stopped"]), str(each.rounds), f"{each.seconds:.0f}")  # fmt: skip
     console.print(shown)
 
 

@@ -8,11 +8,8 @@ import pytest
 
 from benchmarks.kills import instances, trial
 from benchmarks.kills.__main__ import figures
-from benchmarks.kills.corpus import write_corpus
-from benchmarks.kills.dataset import Contents
-from benchmarks.kills.disturbances import Moment, limit_files, tear
-from benchmarks.kills.job import Job
-from benchmarks.kills.trial import Reference
+from benchmarks.kills.job import Contents, Job, write_corpus
+from benchmarks.kills.trial import Moment, Reference, limit_files, tear
 
 pytestmark = pytest.mark.long
 
