@@ -11,8 +11,6 @@ one is rolled back, the good one is in service, and no request is lost.
 """
 
 import io
-import json as json_format
-import sys
 import tarfile
 import tempfile
 import threading
@@ -28,9 +26,9 @@ import boto3
 import typer
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep, screen
 from trainyard.emulator.server import Endpoint, serve
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
@@ -254,7 +252,7 @@ def main(
     clients: Annotated[int, typer.Option(help="clients that ask without a pause")] = 4,
     wait: Annotated[int, typer.Option(help="WaitIntervalInSeconds after each shift")] = 10,
     size: Annotated[int, typer.Option(help="the canary's share of the requests, in %")] = 20,
-    json: Annotated[Path | None, typer.Option(help="where to write all figures")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Rehearses a canary that must be rolled back, and one that must go through."""
     with tempfile.TemporaryDirectory() as folder:
@@ -265,7 +263,7 @@ def main(
         table.add_row(
             each.model, " → ".join(each.states), each.serves, f"{each.seconds:g}", *counts
         )
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = screen(140)
     console.print(table)
     for each in deployed:
         if each.reason:
@@ -273,14 +271,8 @@ def main(
     total = sum(load.counts.values())
     console.print(f"{total} requests by {clients} clients, {load.counts['lost']} lost")
     wrong = faults(deployed, load)
-    if json:
-        document = {
-            "deployments": [asdict(each) for each in deployed],
-            "requests": total,
-            "counts": dict(load.counts),
-            "faults": wrong,
-        }
-        json.write_text(json_format.dumps(document, indent=1))
+    found = {"deployments": [asdict(each) for each in deployed], "requests": total}
+    keep(json_file, found | {"counts": dict(load.counts), "faults": wrong})
     for fault in wrong:
         console.print(f"[red]{fault}")
     raise typer.Exit(1 if wrong else 0)

@@ -23,9 +23,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep, screen
 from trainyard.emulator.server import Endpoint, serve
 
-CHECKOUT = Path(__file__).parent.parent
 RECIPE = "recipes/laptop.yaml"
 ZONES = ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham")
 SAID = re.compile(r"pipeline \S+: (\w+) \(definition (\w+), (\d+) bytes of code uploaded\)")
@@ -53,10 +53,10 @@ class Upsert:
 
 def main(
     clones: Annotated[int, typer.Option(min=2, help="Fresh clones.")] = 10,
-    json: Annotated[Path | None, typer.Option(help="Write what each said to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 unless all definitions are one and only the steps concerned change."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = screen()
     with (
         tempfile.TemporaryDirectory(prefix="clones-") as folder,
         serve(state=Path(folder) / "aws") as endpoint,
@@ -65,10 +65,8 @@ def main(
         changed = {file: carriers(Path(folder) / "clone-0", file) for file in CHANGES}
     good = one_definition(upserts) and changed == CHANGES
     _print(console, upserts, changed)
-    if json:
-        found = {"upserts": [asdict(one) for one in upserts], "good": good}
-        found["changed"] = {file: sorted(steps) for file, steps in changed.items()}
-        json.write_text(json_format.dumps(found, indent=1))
+    told = {file: sorted(steps) for file, steps in changed.items()}
+    keep(json_file, {"upserts": [asdict(one) for one in upserts], "good": good, "changed": told})
     raise typer.Exit(0 if good else 1)
 
 

@@ -11,8 +11,6 @@ of than the first, beyond what its executions are meant to leave, is a leak.
 
 import json as json_format
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +27,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-CHECKOUT = Path(__file__).parent.parent
+from benchmarks.harness import JsonFile, keep, screen
+from benchmarks.measured_process import emulator
+
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 PIPELINE = "endurance"
@@ -68,34 +68,18 @@ def main(
     stages: Annotated[int, typer.Option(min=1, help="Looks, beside the one at the start.")] = 2,
     parallel: Annotated[int, typer.Option(min=1, help="Executions at a time.")] = 4,
     state: Annotated[Path | None, typer.Option(help="Keep the state here.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every look to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 when descriptors, threads or children are more at the end than at the start."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = screen(140)
     with tempfile.TemporaryDirectory(prefix="endurance-") as folder:
         state = state or Path(folder) / "aws"
         with emulator(state) as (process, environment):
-            observe = partial(look, process, environment, state)
+            observe = partial(look, psutil.Process(process.pid), environment, state)
             looks = endure(observe, environment, executions, stages, parallel, console)
     console.print(_table(looks))
-    if json:
-        json.write_text(json_format.dumps([asdict(look) for look in looks], indent=1))
+    keep(json_file, [asdict(look) for look in looks])
     raise typer.Exit(0 if steady(looks) else 1)
-
-
-@contextmanager
-def emulator(state: Path) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """An emulator in a process of its own, and the environment that leads to it."""
-    command = [sys.executable, "-m", "trainyard", "emulator", "--state", str(state)]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            found = {}
-            while "SAGEMAKER_ADMIN_CONFIG_OVERRIDE" not in found:
-                name, _, value = process.stdout.readline().removeprefix("export ").partition("=")
-                found[name] = value.strip()
-            yield psutil.Process(process.pid), found
-        finally:
-            process.terminate()
 
 
 def endure(

@@ -7,7 +7,6 @@ Without a GPU it says so and exits with status 0; ``--smoke`` runs it all on a t
 compiling.
 """
 
-import json as json_module
 import re
 import tempfile
 import time
@@ -26,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from benchmarks.harness import Figure
+from benchmarks.harness import Figure, JsonFile, keep
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
@@ -95,7 +94,7 @@ class NoCheckpoints:
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     only: Annotated[str, typer.Option(help="Models: gpt2,1b; default: both.")] = "",
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     smoke: Annotated[bool, typer.Option(help="A tiny model on any machine: does it run?")] = False,
@@ -117,8 +116,7 @@ def main(
             measured = measure(sizes[model], Path(folder), rounds, compiled=not smoke)
         show(model, measured, most, console)
         found["models"][model] = data(sizes[model], measured, most)
-    if json:
-        json.write_text(json_module.dumps(found, indent=1))
+    keep(json_file, found)
 
 
 def measure(size: Size, folder: Path, rounds: int, *, compiled: bool) -> dict:

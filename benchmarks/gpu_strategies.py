@@ -11,7 +11,6 @@ runs it all on two processes over gloo with tiny models. Exits with 1 when a cur
 
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,10 +20,10 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import resumed
+from benchmarks.harness import screen
 from benchmarks.strategies.cases import CASES, SETTINGS, TOLERANCE, container, write_data
 from benchmarks.strategies.runs import distance, reason
 from tests.training import worlds
@@ -110,7 +109,7 @@ def main(
 ) -> None:
     """Train under each strategy that this machine has the GPUs for."""
     gpus = torch.cuda.device_count()
-    console = Console(width=None if sys.stdout.isatty() else 130)
+    console = screen(130)
     if not smoke and not gpus:
         console.print("no CUDA device here: nothing is measured (--smoke runs it on CPUs)")
         return

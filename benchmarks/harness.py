@@ -7,16 +7,19 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+CHECKOUT = Path(__file__).parents[1]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
+Name = TypeVar("Name")
 Trial = TypeVar("Trial")
 
 
@@ -101,11 +104,7 @@ class Section:
 def show(section: Section, console: Console) -> None:
     """A section's table, its targets and its notes."""
     table = Table(title=section.title, title_justify="left", title_style="bold")
-    for number, column in enumerate(section.columns):
-        table.add_column(column, justify="left" if number == 0 else "right")
-    for row in section.rows:
-        table.add_row(*row)
-    console.print(table)
+    console.print(filled(table, section.columns, section.rows))
     for note in section.notes:
         console.print(note, style="dim", width=100)
     console.print()
@@ -113,16 +112,30 @@ def show(section: Section, console: Console) -> None:
 
 def show_targets(targets: Sequence[Target], console: Console) -> None:
     """Everything that was demanded, beside what was measured."""
-    table = Table(title="Targets", title_justify="left", title_style="bold")
-    for column in ("", "median (min–max)", "demanded", ""):
-        table.add_column(column, justify="right" if column else "left")
+    table, rows = Table(title="Targets", title_justify="left", title_style="bold"), []
     for target in targets:
         scale, digits = (0.01, 3) if target.unit == "%" else (1, 2)
         measured = f"{target.figure.text(scale, digits)} {target.unit}"
         demanded = f"{target.sign} {target.demanded / scale:g} {target.unit}"
         verdict = "[green]met[/]" if target.met else "[red]missed[/]"
-        table.add_row(target.what, measured, demanded, verdict)
-    console.print(table)
+        rows.append((target.what, measured, demanded, verdict))
+    console.print(filled(table, ("", "median (min–max)", "demanded", ""), rows))
+
+
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
+) -> None:
+    """Print a table of figures, whose first column is a name."""
+    screen(width).print(filled(Table(title=title or None, title_justify="left"), columns, rows))
+
+
+def filled(table: Table, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """The table with these columns, all but the first to the right, and rows."""
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
 
 
 def screen(width: int = 120) -> Console:
@@ -132,7 +145,7 @@ def screen(width: int = 120) -> Console:
 
 def report(
     sections: Sequence[Section],
-    json: Path | None = None,
+    json_file: Path | None = None,
     setting: Mapping[str, Any] | None = None,
     libraries: Sequence[str] = (),
     *,
@@ -141,7 +154,7 @@ def report(
     """Show what was measured and demanded, and write it; whether a target was missed.
 
     Args:
-        json: where every figure goes.
+        json_file: where every figure goes.
         shown: whether the sections' tables were printed as they came.
     """
     console = screen()
@@ -149,8 +162,8 @@ def report(
         show(section, console)
     targets = [target for section in sections for target in section.targets]
     show_targets(targets, console)
-    if json:
-        write_json(json, sections, setting or {}, libraries)
+    if json_file:
+        write_json(json_file, sections, setting or {}, libraries)
     return not all(target.met for target in targets)
 
 
@@ -158,6 +171,20 @@ def progress(console: Console) -> Progress:
     """A bar for each measurement that is under way; it is gone when that ends."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+
+
+def turns(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
+    """Each name once in every round, with the round's number; who begins changes."""
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in (*names[turn:], *names[:turn]):
+            yield number, name
+
+
+def keep(path: Path | None, found: object) -> None:
+    """Write figures as JSON, where a file was named."""
+    if path:
+        path.write_text(json.dumps(found, indent=1))
 
 
 def trials(

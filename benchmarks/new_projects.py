@@ -6,7 +6,6 @@ In an empty folder each project is written and goes through the commands that st
 README: its test, its check, its run on an embedded AWS. Ends with 1 where one of them fails.
 """
 
-import json
 import os
 import re
 import shlex
@@ -21,9 +20,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep
 from pipelines.new import kinds
 
-CHECKOUT = Path(__file__).parents[1]
 console = Console()
 
 
@@ -75,7 +74,7 @@ def made(kind: str, folder: Path) -> list[dict[str, object]]:
 
 def main(
     like: Annotated[str | None, typer.Option(help="one kind; else all")] = None,
-    out: Annotated[Path | None, typer.Option("--json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Print what became of each command."""
     rows = []
@@ -86,8 +85,7 @@ def main(
     for row in rows:
         table.add_row(*(str(row[name]) for name in ("kind", "command", "seconds", "end")))
     console.print(table)
-    if out:
-        out.write_text(json.dumps(rows, indent=1))
+    keep(json_file, rows)
     raise typer.Exit(1 if any(row["failed"] for row in rows) else 0)
 
 

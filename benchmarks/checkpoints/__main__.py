@@ -7,13 +7,12 @@ read, CPU, memory, and how long the loop stands still. Exits with 1 when a tenso
 or a rank of ours read more than 1.1 times its shard beside the metadata.
 """
 
-import json
 import shutil
 import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -22,6 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.checkpoints.session import Act, session
+from benchmarks.harness import JsonFile, keep
 
 GB = 1e9
 NEAR = 1.1
@@ -102,7 +102,7 @@ def main(
     peers: bool = True,
     small: bool = False,
     scratch: Path | None = None,
-    json_file: Annotated[Path | None, typer.Option("--json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     console = Console(width=160)
     sizes = [float(one) for one in ("0.01,0.02" if small else gb).split(",")]
@@ -111,8 +111,7 @@ def main(
         told = measure(Path(folder), sizes, counts, rounds, 0.5 if small else weight_mb,
                        ((2, 1),) if small else RESHARDED, peers)  # fmt: skip
     show(console, told)
-    if json_file:
-        json_file.write_text(json.dumps(told, indent=1))
+    keep(json_file, told)
     raise typer.Exit(is_wrong(told))
 
 

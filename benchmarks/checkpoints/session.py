@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 from torch.distributed import TCPStore
 
+from benchmarks.measured_process import rank_environment
+
 SECONDS = 1800
 
 
@@ -66,14 +68,7 @@ def session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, A
 
 
 def _rank(file: Path, rank: int, world: int, port: int, acts: list[Act]) -> None:
-    os.environ |= {
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)},
-    }
+    os.environ |= rank_environment(rank, world, port) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     import torch
     import torch.distributed as dist
 

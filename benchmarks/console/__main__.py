@@ -22,7 +22,7 @@ import typer
 from benchmarks import harness
 from benchmarks.console.processes import Started, Visitor, console, emulator
 from benchmarks.console.state import IMAGE, ROLE, STEPS, make
-from benchmarks.harness import Figure, Section, Target
+from benchmarks.harness import Figure, JsonFile, Section, Target
 from trainyard.emulator.client_environment import applied
 from trainyard.language.statuses import ENDED
 
@@ -271,7 +271,7 @@ def _processing() -> dict[str, Any]:
 
 
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     only: Annotated[str, typer.Option(help="Sections: a,b; default: all.")] = "",
     executions: Annotated[int, typer.Option(min=100, help="In the list of runs.")] = 10_000,
     rounds: Annotated[int, typer.Option(min=1, help="Each page so often.")] = 7,
@@ -285,7 +285,9 @@ def main(
             "live": lambda: live(folder),
         }
         measured = [sections[name]() for name in harness.chosen(only, sections)]
-    raise typer.Exit(harness.report(measured, json, {"executions": executions, "rounds": rounds}))
+    raise typer.Exit(
+        harness.report(measured, json_file, {"executions": executions, "rounds": rounds})
+    )
 
 
 if __name__ == "__main__":

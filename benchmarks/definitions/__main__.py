@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.definitions.trial import Figures, kill, run
+from benchmarks.harness import JsonFile, keep
 
 console = Console()
 
@@ -29,7 +30,7 @@ def main(
     count: Annotated[int, typer.Option(min=0, help="Definitions to run undisturbed.")] = 200,
     kills: Annotated[int, typer.Option(min=0, help="Times that the emulator is killed.")] = 50,
     seed: Annotated[int, typer.Option(help="Of the definitions and of the moments.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if anything is not explained, left over or lost."""
     with tempfile.TemporaryDirectory(prefix="definitions-") as scratch:
@@ -39,8 +40,7 @@ def main(
         for number in track(range(kills), "kills", console=console):
             kill(Path(scratch) / f"{number}", number, seed, killed)
         _show("killed", killed)
-    if json:
-        json.write_text(json_format.dumps([_plain(figures), _plain(killed)], indent=1))
+    keep(json_file, [_plain(figures), _plain(killed)])
     raise typer.Exit(1 if figures.wrong or killed.wrong else 0)
 
 

@@ -3,10 +3,8 @@
 import contextlib
 import os
 import random
-import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from benchmarks.definitions import oracle
 from benchmarks.definitions.generate import definitions
 from benchmarks.definitions.service import Service
+from benchmarks.measured_process import emulator
 from trainyard.emulator.server import serve
 
 MARK = "def answer(event, context):\n    open(event, 'w').close()\n"
@@ -75,29 +74,10 @@ def run(scratch: Path, count: int, seed: int, processing: bool = True) -> Figure
 
 
 @contextlib.contextmanager
-def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, Service]]:
-    """A process of its own; what it starts ends with the block."""
-    command = [sys.executable, "-m", "trainyard", "emulator", "--state", str(state), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        told = {}
-        while "AWS_SECRET_ACCESS_KEY" not in told or "AWS_REGION" not in told:
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError(f"the emulator did not start: {process.stderr.read()}")
-            words = shlex.split(line)
-            if words[0] == "export":
-                name, _, value = words[1].partition("=")
-                told[name] = value
-        threading.Thread(target=process.stdout.read, daemon=True).start()
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        try:
-            yield process, Service(told)
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+def started(state: Path) -> Iterator[tuple[subprocess.Popen, Service]]:
+    """An emulator in a process of its own, and its clients."""
+    with emulator(state) as (process, told):
+        yield process, Service(told)
 
 
 def kill(scratch: Path, number: int, seed: int, figures: Figures) -> None:
@@ -106,7 +86,7 @@ def kill(scratch: Path, number: int, seed: int, figures: Figures) -> None:
     drawn = definitions(3, 1000 * seed + number, processing=True)
     (scratch / "marks").mkdir(parents=True)
     state, arns, before = scratch / "state", dict[str, dict](), dict[str, list[dict]]()
-    with emulator(state) as (process, service):
+    with started(state) as (process, service):
         queue = service.prepare()
         service.function("mark", MARK)
         for index, definition in enumerate(drawn):
@@ -122,7 +102,7 @@ def kill(scratch: Path, number: int, seed: int, figures: Figures) -> None:
     figures.kills += 1
     name = f"kill {number}"
     figures.wrong += [f"{name}: {orphan} outlived it" for orphan in _orphans(family, state)]
-    with emulator(state) as (_, service):
+    with started(state) as (_, service):
         queue = service.queue()  # moto keeps queues in memory
         with service.answering(queue):
             figures.wrong += [

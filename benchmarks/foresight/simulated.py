@@ -6,10 +6,8 @@ Each layout is foreseen by ``trainyard.foresight.memory`` and simulated by ``tra
 which runs the strategy's code on tensors without contents. Nothing is fitted to it.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
@@ -17,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 
@@ -139,7 +138,7 @@ def beside(name: str, most: Mapping[str, Any], setting: Setting) -> dict[str, An
 
 def main(
     only: Annotated[str, typer.Option(help="Layouts: a part of their names.")] = "",
-    json_: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare, and print a row for each layout."""
     found = [compared(layout) for layout in layouts() if only in layout.name]
@@ -156,8 +155,7 @@ def main(
         made.add_row(one["layout"], *cells)
     Console(width=200).print(made)
     print(f"allocated: mean error {mean(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}")
-    if json_:
-        json_.write_text(json.dumps(found, indent=1))
+    keep(json_file, found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ model for a slice, or promotes one of many equal tries.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ from benchmarks import harness
 from benchmarks.gate.promotion import looks, promotion, sure
 from benchmarks.gate.setting import Setting, processes
 from benchmarks.gate.slices import slices
-from benchmarks.harness import Section
+from benchmarks.harness import JsonFile, Section
 
 SECTIONS: dict[str, Callable[[Setting], Section]] = {
     "promotion": promotion,
@@ -34,7 +33,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     pairs: Annotated[int, typer.Option(min=4, help="Pairs a line; some lines take less.")] = 1000,
     groups: Annotated[str, typer.Option(help="Groups of the test splits.")] = "30,100,300,600",
     full: Annotated[
@@ -57,7 +56,7 @@ def main(
             sections.append(SECTIONS[name](setting))
             harness.show(sections[-1], console)
     sizes = {"pairs": setting.pairs, "groups": setting.groups}
-    harness.report(sections, json, sizes, ("numpy", "pyarrow", "scipy"), shown=True)
+    harness.report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"), shown=True)
 
 
 if __name__ == "__main__":

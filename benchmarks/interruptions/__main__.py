@@ -9,7 +9,6 @@ on, sometimes with another world size or strategy. Its curve has to be the undis
 bit with the same ranks and strategy, within 1e-5 otherwise.
 """
 
-import json as json_format
 import shutil
 import tempfile
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import harness
+from benchmarks.harness import JsonFile, keep
 from benchmarks.interruptions import trial
 from benchmarks.interruptions.training import INTERVAL, STEPS, write_data
 from benchmarks.interruptions.trial import References, Trial
@@ -29,16 +29,14 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="Trainings, each interrupted.")] = 50,
     world: Annotated[list[int], typer.Option(min=1, help="Ranks; give it several times.")] = [2, 4],  # noqa: B006
     seed: Annotated[int, typer.Option(help="Of the data and of every interruption.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every run to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if a curve differs, a torn checkpoint was resumed, or too much was lost."""
     with tempfile.TemporaryDirectory(prefix="interruptions-") as scratch:
         trials = measure(Path(scratch), runs, world, seed)
     found = figures(trials, seed)
     _print(found)
-    if json:
-        found["trials"] = [asdict(one) for one in trials]
-        json.write_text(json_format.dumps(found, indent=1))
+    keep(json_file, found | {"trials": [asdict(one) for one in trials]})
     raise typer.Exit(1 if found["failed_runs"] else 0)
 
 

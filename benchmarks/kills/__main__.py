@@ -8,7 +8,6 @@ file is then torn (cut off or garbled) that no manifest names. Then the job runs
 dataset is compared, sample by sample, with that of an undisturbed run.
 """
 
-import json as json_format
 import shutil
 import tempfile
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import harness
+from benchmarks.harness import JsonFile, keep
 from benchmarks.kills.job import write_corpus
 from benchmarks.kills.trial import Reference, Trial, namespaces, run
 
@@ -26,14 +26,13 @@ from benchmarks.kills.trial import Reference, Trial, namespaces, run
 def main(
     runs: Annotated[int, typer.Option(min=1, help="Runs of the job, each disturbed.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the corpus and of every disturbance.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every run to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if one sample is wrong, missing or duplicated, or a run did not finish."""
     with tempfile.TemporaryDirectory(prefix="kills-") as scratch:
         reference, trials = _measure(Path(scratch), runs, seed)
     _print(reference, trials)
-    if json:
-        json.write_text(json_format.dumps(figures(reference, trials, seed), indent=1))
+    keep(json_file, figures(reference, trials, seed))
     raise typer.Exit(1 if any(one.failed for one in trials) else 0)
 
 

@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -26,7 +25,9 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.harness import JsonFile, keep
 from benchmarks.kills.job import TIMEOUT, Contents, Job, write_corpus
+from benchmarks.measured_process import free_ports
 
 RECORDS = ("listing", "reads", "lost", "pulled-from-*", "survey", "pulled", "all-pulled", "told-*")
 """Progress records of an instance, in the order of its work."""
@@ -79,10 +80,7 @@ class Cluster:
 
     def __init__(self, parts: Sequence[Path], folder: Path, processes: int) -> None:
         hosts = [f"algo-{number + 1}" for number in range(len(parts))]
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in hosts]
-        ports = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-        for one in sockets:
-            one.close()
+        ports = [f"127.0.0.1:{port}" for port in free_ports(len(hosts))]
         self.folder = folder
         self.instances = [
             Instance(part, folder / host, processes, host, hosts, ports)
@@ -203,7 +201,7 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="Runs of the job, each disturbed.")] = 30,
     instances: Annotated[int, typer.Option(min=2, help="Instances of the job.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the corpus and of every kill.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every run to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if one sample or file is another one, or a run did not finish."""
     with tempfile.TemporaryDirectory(prefix="kills-") as scratch:
@@ -232,8 +230,7 @@ def main(
         "trials": [asdict(one) for one in trials],
     }
     print(json_format.dumps({name: value for name, value in found.items() if name != "trials"}))
-    if json:
-        json.write_text(json_format.dumps(found, indent=1))
+    keep(json_file, found)
     raise typer.Exit(1 if found["failed_runs"] else 0)
 
 

@@ -17,10 +17,10 @@ import psutil
 import pyarrow as pa
 from pyarrow import csv, parquet
 
+from benchmarks.harness import CHECKOUT
 from steps.shard.shard_plan import SPLITS
 from training.data.dataset import Dataset
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 SETTINGS = {"context_length": 64, "layers": 1, "heads": 1, "dim": 8}
 SHARD_MB = 0.03  # many small shards: many moments to be killed at
 TIMEOUT = 120  # seconds that no job takes

@@ -7,17 +7,16 @@ contents. Nothing in it is fitted to the published figures beside it. A layout o
 minutes: each is said when it is there, and those that FILE has are not simulated again.
 """
 
-import sys
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import resumed
+from benchmarks.harness import screen
 from benchmarks.memory.cases import ELSEWHERE, OURS, PUBLISHED, SHAPES, Case
 from training.simulate import configured, simulate
 from training.simulation.allocations import CATEGORIES
@@ -35,7 +34,7 @@ def main(
     cases = {case.title: case for case in (*PUBLISHED, *OURS) if only in case.title}
     if not cases:
         raise typer.BadParameter(f"--only {only}: no layout's name has it, like '70B on 512'")
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = screen(150)
     found = []
     for title, one in resumed.each(cases, lambda title: fullest(cases[title]), json_, {}):
         found.append((cases[title], one))

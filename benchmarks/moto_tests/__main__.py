@@ -22,10 +22,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep, screen
 from benchmarks.moto_tests.argued import argument
 from benchmarks.moto_tests.plugin import RESULTS
 
-CHECKOUT = Path(__file__).parent.parent.parent
 OUTCOMES = ("passed", "text", "argued", "refused", "wrong", "skipped")
 
 
@@ -35,16 +35,15 @@ def main(
     verified: Annotated[bool, typer.Option(help="Only what was verified against AWS.")] = False,
     only: Annotated[str, typer.Option("-k", help="pytest's -k.")] = "",
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: pytest's own.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write each test's outcome there.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = screen(160)
     found = run(checkout, service, verified, only, workers)
     if not found:
         raise SystemExit(f"{checkout}/tests/test_{service}: no test ran")
     show(found, console)
-    if json:
-        json.write_text(json_format.dumps(found, indent=1))
+    keep(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
 

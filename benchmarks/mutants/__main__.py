@@ -13,17 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import resumed
+from benchmarks.harness import CHECKOUT
 from benchmarks.mutants.edits import Mutant, everywhere, same
 from benchmarks.mutants.executing import Tests
 from benchmarks.mutants.forked import load
-
-HERE = Path(__file__).resolve().parent.parent.parent
 
 
 def main(
     count: Annotated[int, typer.Option(min=1, help="Mutants that are drawn.")] = 300,
     seed: Annotated[int, typer.Option(help="Draws them.")] = 0,
-    checkout: Annotated[Path, typer.Option(help="Whose commit is tried.")] = HERE,
+    checkout: Annotated[Path, typer.Option(help="Whose commit is tried.")] = CHECKOUT,
     json: Annotated[Path | None, typer.Option(help="What is in it is not tried again.")] = None,
     of: Annotated[Path | None, typer.Option(help="Another checkout's results.")] = None,
 ) -> None:

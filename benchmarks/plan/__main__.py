@@ -7,7 +7,6 @@ the processor time of the whole process, beginning to end, over that of a proces
 SDK and nothing else, in the same round.
 """
 
-import json as json_format
 import os
 import subprocess
 import sys
@@ -19,13 +18,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.harness import Figure, Section, Target, machine, show, show_targets
+from benchmarks.harness import (
+    CHECKOUT,
+    Figure,
+    JsonFile,
+    Section,
+    Target,
+    progress,
+    report,
+    screen,
+    turns,
+)
+from benchmarks.measured_process import Used
 from benchmarks.plan.definitions import repeated
 
-CHECKOUT = Path(__file__).parent.parent.parent
 RECIPE = "recipes/laptop.yaml"
 # What a definition with a processing, a training and a register step is authored with.
 SDK = "import sagemaker.mlops.workflow.pipeline, sagemaker.train, sagemaker.serve.model_builder"
@@ -43,23 +50,16 @@ class Command:
 
 
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     rounds: Annotated[int, typer.Option(min=1, help="Each command so often.")] = 7,
 ) -> None:
     """Compare validate and plan with the import of the SDK; exit 1 when one is too slow."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
     with (
         tempfile.TemporaryDirectory(prefix="benchmarks-plan-") as folder,
         emulator(Path(folder)) as environment,
     ):
-        section = measure(commands(Path(folder)), environment, rounds, console)
-    show(section, console)
-    show_targets(section.targets, console)
-    if json:
-        targets = [target.data() for target in section.targets]
-        found = {"machine": machine(), "rounds": rounds, "targets": targets, **section.data}
-        json.write_text(json_format.dumps(found, indent=1))
-    raise typer.Exit(0 if all(target.met for target in section.targets) else 1)
+        section = measure(commands(Path(folder)), environment, rounds)
+    raise typer.Exit(report([section], json_file, {"rounds": rounds}))
 
 
 @contextmanager
@@ -98,22 +98,17 @@ def _verb(name: str, *arguments: str) -> tuple[str, ...]:
     return ("-m", f"pipelines.{name}", *arguments)
 
 
-def measure(
-    chosen: Mapping[str, Command], environment: Mapping[str, str], rounds: int, console: Console
-) -> Section:
+def measure(chosen: Mapping[str, Command], environment: Mapping[str, str], rounds: int) -> Section:
     """All rounds, after one that counts for nothing: it fills the page cache."""
-    names, seconds = list(chosen), {name: [] for name in chosen}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=(rounds + 1) * len(names))
-        for number in range(rounds + 1):
-            turn = number % len(names)
-            for name in names[turn:] + names[:turn]:
-                bar.update(task, description=chosen[name].label)
-                took = processor_seconds(chosen[name], environment)
-                if number:
-                    seconds[name].append(took)
-                bar.advance(task)
+    seconds: dict[str, list[float]] = {name: [] for name in chosen}
+    with progress(screen()) as bar:
+        task = bar.add_task("", total=(rounds + 1) * len(chosen))
+        for number, name in turns(list(chosen), rounds + 1):
+            bar.update(task, description=chosen[name].label)
+            took = processor_seconds(chosen[name], environment)
+            if number:
+                seconds[name].append(took)
+            bar.advance(task)
     return _section(chosen, {name: Figure(tuple(found)) for name, found in seconds.items()})
 
 
@@ -128,12 +123,12 @@ def processor_seconds(command: Command, environment: Mapping[str, str]) -> float
         process = subprocess.Popen(
             arguments, cwd=CHECKOUT, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in command.statuses:
+        used = Used.of(process.pid)
+        process.returncode = used.status
+        if used.status not in command.statuses:
             output.seek(0)
-            raise SystemExit(f"{' '.join(arguments)}: exit {process.returncode}\n{output.read()}")
-    return used.ru_utime + used.ru_stime
+            raise SystemExit(f"{' '.join(arguments)}: exit {used.status}\n{output.read()}")
+    return used.cpu_seconds
 
 
 def _section(chosen: Mapping[str, Command], found: Mapping[str, Figure]) -> Section:

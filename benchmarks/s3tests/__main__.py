@@ -25,6 +25,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep, screen
 from benchmarks.s3tests.argued import ARGUED
 from trainyard.emulator.server import Endpoint, serve
 
@@ -61,7 +62,7 @@ def main(
     checkout: Annotated[Path, typer.Argument(help="A checkout of ceph/s3-tests.")],
     only: Annotated[str, typer.Option("-k", help="Only tests with this in their names.")] = "",
     every: Annotated[bool, typer.Option(help="Not only the core groups.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write each test's outcome there.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
     source = (checkout / FILE).read_text()
@@ -69,9 +70,8 @@ def main(
     if not names:
         raise SystemExit(f"{checkout / FILE}: no test is chosen")
     found = run(checkout, names)
-    show(found, Console(width=None if sys.stdout.isatty() else 160))
-    if json:
-        json.write_text(json_format.dumps(found, indent=1))
+    show(found, screen(160))
+    keep(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
 

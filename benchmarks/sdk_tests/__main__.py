@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import CHECKOUT, screen
 from benchmarks.sdk_tests import changes, environment
 from benchmarks.sdk_tests.judge import VERDICTS, Verdict, judge
-
-CHECKOUT = Path(__file__).parent.parent.parent
 
 
 def main(
@@ -144,7 +142,7 @@ def _read(results: Path) -> dict[str, dict[str, Any]]:
 
 def table(ended: dict[str, Verdict]) -> None:
     """One line a test, with its reason, then how many of each there are."""
-    console = Console(width=None if sys.stdout.isatty() else 220)
+    console = screen(220)
     shown = Table("test", "verdict", "reason")
     order = sorted(ended.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[0]))
     for test, verdict in order:

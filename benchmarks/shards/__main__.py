@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import harness
-from benchmarks.harness import Figure, Section, Target
+from benchmarks.harness import Figure, JsonFile, Section, Target
 from benchmarks.shards.bench import QUICK, Bench, ContenderFailed, Process, Sizes
 from benchmarks.shards.contenders import BATCH, ENTRIES
 
@@ -164,7 +164,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run? No figures.")] = False,
     peers: Annotated[bool, typer.Option(help="Measure other libraries too.")] = True,
     only: Annotated[str, typer.Option(help="Sections: a,b,…; default: all.")] = "",
@@ -179,10 +179,10 @@ def main(
     console = harness.screen()
     if scratch:
         scratch.mkdir(parents=True, exist_ok=True)
-        _run(scratch.resolve(), sizes, peers, names, json, console)
+        _run(scratch.resolve(), sizes, peers, names, json_file, console)
     else:
         with tempfile.TemporaryDirectory(prefix="benchmarks-shards-") as folder:
-            _run(Path(folder), sizes, peers, names, json, console)
+            _run(Path(folder), sizes, peers, names, json_file, console)
 
 
 def _run(
@@ -190,7 +190,7 @@ def _run(
     sizes: Sizes,
     peers: bool,
     names: list[str],
-    json: Path | None,
+    json_file: Path | None,
     console: Console,
 ) -> None:
     sections = []
@@ -207,7 +207,7 @@ def _run(
     for module, reason in bench.failed.items():
         console.print(f"[yellow]not measured[/] {module}: {reason}")
     setting = dataclasses.asdict(sizes) | {"not_measured": bench.failed}
-    harness.report(sections, json, setting, LIBRARIES, shown=True)
+    harness.report(sections, json_file, setting, LIBRARIES, shown=True)
 
 
 def _bench(scratch: Path, sizes: Sizes, peers: bool, progress: Progress) -> Bench:

@@ -12,11 +12,9 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.harness import Figure
+from benchmarks.harness import CHECKOUT, Figure, turns
 from benchmarks.shards import corpus
 from benchmarks.shards.contenders import Entry
-
-CHECKOUT = Path(__file__).parent.parent.parent
 
 
 class ContenderFailed(Exception):
@@ -117,18 +115,16 @@ class Bench:
 
         A peer that fails is left out, and reported.
         """
-        names = list(measures)
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found: dict[str, list[float]] = {name: [] for name in measures}
         bar = self.progress.add_task(what, total=len(measures) * self.sizes.rounds)
-        for number in range(self.sizes.rounds):
-            turn = number % len(names)
-            for name in [name for name in names[turn:] + names[:turn] if name in found]:
-                try:
+        for _, name in turns(list(measures), self.sizes.rounds):
+            try:
+                if name in found:
                     found[name].append(measures[name]())
-                except ContenderFailed as error:
-                    self.leave_out(error)
-                    del found[name]
-                self.progress.advance(bar)
+            except ContenderFailed as error:
+                self.leave_out(error)
+                del found[name]
+            self.progress.advance(bar)
         self.progress.remove_task(bar)
         return {name: Figure(tuple(values)) for name, values in found.items()}
 

@@ -11,7 +11,6 @@ much from a machine with few cores.
 import json as json_format
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,9 +24,10 @@ from typing import Annotated, Any
 import psutil
 import typer
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep
 from benchmarks.kills.instances import divide
+from benchmarks.measured_process import free_ports
 from benchmarks.shards import corpus
-from benchmarks.shards.bench import CHECKOUT
 from benchmarks.shards.corpus import CATEGORIES, KEY, LABEL, NUMBERS
 
 FILES = 64
@@ -64,7 +64,11 @@ def run(
     ``apart``: each is a job of its own.
     """
     names = sorted(f"algo-{number + 1}" for number in range(hosts))
-    ports = _ports(hosts) if len(raw) == hosts > 1 and not apart else []
+    ports = (
+        [f"127.0.0.1:{port}" for port in free_ports(hosts)]
+        if len(raw) == hosts > 1 and not apart
+        else []
+    )
     running = []
     for host, part in zip(names, raw, strict=False):
         root = folder / host
@@ -126,14 +130,6 @@ def _size(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 total += os.stat(os.path.join(place, name)).st_size
     return total
-
-
-def _ports(count: int) -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
 
 
 def write(kind: str, folder: Path, mb: float) -> list[str]:
@@ -223,7 +219,7 @@ def main(
     mb: Annotated[float, typer.Option(help="MB of each kind of raw data.")] = 200,
     kinds: Annotated[str, typer.Option(help="text,csv")] = "text,csv",
     instances: Annotated[str, typer.Option(help="Numbers of instances.")] = "1,2,4,8,16",
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     picture: Annotated[Path | None, typer.Option("--plot", help="Draw this PNG.")] = None,
 ) -> None:
     """Exit status 1 if an instance takes more than 1.2 times what its part takes apart."""
@@ -231,8 +227,7 @@ def main(
     for kind in kinds.split(","):
         with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
             results.append(measure(kind, Path(scratch).resolve(), mb, counts))
-    if json:
-        json.write_text(json_format.dumps(results, indent=1))
+    keep(json_file, results)
     if picture:
         plot(results, picture)
     worst = 0.0

@@ -17,7 +17,6 @@ with 1 when a strategy is off by more than the tolerance, or, in 16 bits, to one
 """
 
 import json
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,9 +25,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from benchmarks import resumed
+from benchmarks.harness import screen
 from benchmarks.strategies.cases import (
     BESIDE,
     BESIDE_FLOAT8,
@@ -69,7 +68,7 @@ def main(
     names = [*(MECHANISMS if mechanisms else CASES)]
     layouts = chosen(names, only, precision, optimizer, float8)
     runs = [Run(layout, s) for layout in layouts for s in range(seed, seed + seeds)]
-    console = Console(width=None if sys.stdout.isatty() else 130)
+    console = screen(130)
     rows, wrong, single = list[Row](), list[str](), list[Found]()
     for layout, found in trained(runs, settings, documents, json_file):
         if failed := {one["failed"] for one in found if "failed" in one}:

@@ -8,7 +8,6 @@ it, and in turn with it torch's DataLoader with a map-style dataset over the sam
 has a mount of its own, so that nothing is in the kernel's cache. Needs root and /dev/fuse.
 """
 
-import json
 import multiprocessing
 import statistics
 import tempfile
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep
 from benchmarks.throttled import demand
 from benchmarks.throttled.mount import mounted, refuse
 from benchmarks.throttled.protocol import Slow
@@ -96,7 +96,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=0, help="Of each case.")] = 8.0,
     megabytes: Annotated[int, typer.Option(min=8, help="Of the data.")] = 512,
     rounds: Annotated[int, typer.Option(min=1, help="All rows once in each; medians.")] = 1,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     refuse()
     if not (chosen := list(cases(only, ranks, times))):
@@ -112,8 +112,7 @@ def main(
         ]
     rows = [summary(case, [row for one, row in found if one == case]) for case in chosen]
     show(rows, needs)
-    if json_file:
-        json_file.write_text(json.dumps({"needs": asdict(needs), "rows": rows}, indent=1))
+    keep(json_file, {"needs": asdict(needs), "rows": rows})
 
 
 def write(folder: Path, order: str, megabytes: int) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import typer
 
+from benchmarks.harness import CHECKOUT
 from benchmarks.throttled.protocol import Server, Slow
 
 DEVICE = Path("/dev/fuse")
 READ_ONLY, FORCE, DETACH = 1, 1, 2  # MS_RDONLY; MNT_FORCE, MNT_DETACH
-HERE = Path(__file__).parents[2]
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 LIBC.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -57,8 +57,8 @@ def mounted(folder: Path, at: Path, slow: Slow) -> Iterator[dict[str, int]]:
     # In a session of its own Ctrl-C does not reach it: it ends when its input does, whatever
     # ended this process.
     server = subprocess.Popen(
-        command, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
+        command, cwd=CHECKOUT, text=True, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert server.stdin is not None and server.stdout is not None
     try:

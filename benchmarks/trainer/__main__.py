@@ -13,16 +13,14 @@ kills: Trainer, Accelerate and Lightning, killed at random steps and started aga
 weights have to be the uninterrupted training's, bit for bit.
 """
 
-import json as json_format
 import random
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from benchmarks.harness import JsonFile, keep, screen
 from benchmarks.trainer import curve
 from benchmarks.trainer.loops import LOOPS, interrupted, run, same_model
 
@@ -40,7 +38,7 @@ LIMITS: dict[curve.Setting, float | None] = {
 }
 """The largest relative difference of a loss that the native module may have in the Trainer."""
 Losses = dict[int, float]
-console = Console(width=None if sys.stdout.isatty() else 120)
+console = screen()
 
 
 def main(
@@ -48,7 +46,7 @@ def main(
     quick: Annotated[bool, typer.Option(help="Few steps: does it run?")] = False,
     kills: Annotated[int, typer.Option(min=1, max=14, help="Of each training, of 60 steps.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if a loss is off by more than its limit, or a model is another."""
     random.seed(seed)
@@ -60,8 +58,7 @@ def main(
             found["losses"] = losses(root, 10 if quick else 100)
         if only in ("", "kills"):
             found["kills"] = killed(root, 1 if quick else kills, 16 if quick else 60)
-    if json:
-        json.write_text(json_format.dumps(found, indent=1))
+    keep(json_file, found)
     close = all(line["within"] for line in found.get("losses", {}).values())
     raise typer.Exit(int(not close or not all(found.get("kills", {}).values())))
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from benchmarks.trainer.loops import CHECKOUT, LOOPS, MICRO, LoopFailed, run, trainer_losses
+from benchmarks.harness import CHECKOUT
+from benchmarks.trainer.loops import LOOPS, MICRO, LoopFailed, run, trainer_losses
 from training.config import TrainConfig
 from training.data.shard_writer import write_dataset
 from training.initial.build_model import real

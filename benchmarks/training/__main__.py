@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import harness
-from benchmarks.harness import Section
+from benchmarks.harness import JsonFile, Section
 from benchmarks.training import compare
 from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry, prepare
 from benchmarks.training.setting import Setting
@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option(help="Tiny model, 1 round: does it run?")] = False,
     peers: Annotated[bool, typer.Option(help="Measure the frameworks too.")] = True,
     only: Annotated[str, typer.Option(help="Contenders: a,b,…; default: all.")] = "",
@@ -54,7 +54,7 @@ def main(
             compared = compare.compare(prepared, world, entries, rounds, scratch, bar)
             sections.append(compare.section(compared))
             harness.show(sections[-1], console)
-    harness.report(sections, json, asdict(setting) | {"rounds": rounds}, LIBRARIES, shown=True)
+    harness.report(sections, json_file, asdict(setting) | {"rounds": rounds}, LIBRARIES, shown=True)
 
 
 def _chosen(peers: bool, only: str) -> list[Entry]:

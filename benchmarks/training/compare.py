@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -14,8 +13,9 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.harness import Figure, Section, Target
-from benchmarks.training.entries import CHECKOUT, ENTRIES, ESSENTIAL, Entry
+from benchmarks.harness import CHECKOUT, Figure, Section, Target, turns
+from benchmarks.measured_process import Used, free_ports, rank_environment
+from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
 from benchmarks.training.setting import Setting
 
 SECONDS = 300
@@ -55,7 +55,7 @@ def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     command = entry.command(setting, root, world)
-    found, port = Run(), _free_port()
+    found, [port] = Run(), free_ports(1)
     began = time.perf_counter()
     ranks = [_start(command, rank, world, port, root) for rank in range(world)]
     killer = threading.Timer(SECONDS, lambda: [rank.kill() for rank in ranks])
@@ -77,22 +77,17 @@ def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
 
 def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> subprocess.Popen:
     """As torchrun starts a rank."""
-    environment = os.environ | {
-        "PYTHONPATH": str(CHECKOUT),
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "GROUP_RANK": "0",
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "TORCHELASTIC_RUN_ID": "benchmark",
-        "DS_ACCELERATOR": "cpu",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONWARNINGS": "ignore",
-    }
+    environment = (
+        os.environ
+        | rank_environment(rank, world, port)
+        | {
+            "PYTHONPATH": str(CHECKOUT),
+            "TORCHELASTIC_RUN_ID": "benchmark",
+            "DS_ACCELERATOR": "cpu",
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+    )
     with (root / f"rank-{rank}.log").open("w") as log:
         out = subprocess.PIPE if rank == 0 else log
         return subprocess.Popen(
@@ -127,9 +122,9 @@ def _follow(
 
 def _reap(ranks: list[subprocess.Popen], found: Run) -> list[int]:
     for rank in ranks:
-        _, status, usage = os.wait4(rank.pid, 0)
-        rank.returncode = os.waitstatus_to_exitcode(status)
-        found.peak_bytes = max(found.peak_bytes, usage.ru_maxrss * 1024)
+        used = Used.of(rank.pid)
+        rank.returncode = used.status
+        found.peak_bytes = max(found.peak_bytes, used.peak_bytes)
     return [rank.returncode for rank in ranks]
 
 
@@ -153,12 +148,6 @@ def _last_words(root: Path) -> str:
             errors = [line for line in lines if "error" in line.lower()]
             return (errors or lines)[-1].strip()
     return "a rank ended, and wrote nothing"
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-3}
@@ -208,13 +197,11 @@ def compare(
             compared.failed[entry.name] = reason
     entries = [entry for entry in entries if entry.name not in compared.failed]
     task = bar.add_task(f"{world} ranks", total=rounds * len(entries))
-    for number in range(rounds):
-        turn = number % len(entries)
-        for entry in entries[turn:] + entries[:turn]:
-            if entry.name not in compared.failed:
-                bar.update(task, description=f"{world} ranks: {entry.label}")
-                _once(compared, entry, setting, scratch)
-            bar.advance(task)
+    for _, entry in turns(entries, rounds):
+        if entry.name not in compared.failed:
+            bar.update(task, description=f"{world} ranks: {entry.label}")
+            _once(compared, entry, setting, scratch)
+        bar.advance(task)
     bar.remove_task(task)
     for entry in entries:
         _check_losses(compared, entry)

@@ -20,7 +20,6 @@ from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 from training.workloads.language_model.config import LanguageModelConfig
 
-CHECKOUT = Path(__file__).parents[2]
 PACKAGE = "benchmarks.training.contenders"
 
 

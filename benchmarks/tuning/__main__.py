@@ -7,7 +7,6 @@ made-up curves. Regret is 0 at a table's optimum and 1 at its median. Spread is 
 seeds: the middle half.
 """
 
-import json as json_format
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Shown
 
-from benchmarks.harness import screen
+from benchmarks.harness import JsonFile, keep, screen
 from benchmarks.tuning.searches import NAMES, RULES, SEARCHERS, Table, load, searched, units
 
 AT = (10, 20, 30, 60)
@@ -26,7 +25,7 @@ def main(
     trials: Annotated[int, typer.Option(help="Of each search.")] = 60,
     seeds: Annotated[int, typer.Option(help="Searches of each table.")] = 10,
     tables: Annotated[int, typer.Option(help="So many of the 12.")] = len(NAMES),
-    json: Annotated[Path | None, typer.Option(help="Write the figures here.")] = None,
+    json_file: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the regret into this PNG.")] = None,
 ) -> None:
     """Print tables of regret and of units of resource."""
@@ -37,13 +36,9 @@ def main(
     spent = {rule: np.array([[units(table, RULES[rule], seed) for seed in range(seeds)]
                              for table in found]) for rule in RULES}  # fmt: skip
     _show_units(console, spent)
-    if json:
-        document = {
-            "regret": {name: values.tolist() for name, values in regrets.items()},
-            "milliseconds": took,
-            "units": {name: values.tolist() for name, values in spent.items()},
-        }
-        json.write_text(json_format.dumps(document))
+    found = {name: values.tolist() for name, values in regrets.items()}
+    units_spent = {name: values.tolist() for name, values in spent.items()}
+    keep(json_file, {"regret": found, "milliseconds": took, "units": units_spent})
     if plot:
         _draw(plot, regrets)
 

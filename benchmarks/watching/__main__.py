@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep
 from benchmarks.watching import data, trial
 from benchmarks.watching.faults import FAULTS
 from benchmarks.watching.healthy import Case, cases
@@ -32,7 +33,7 @@ def main(
     split: Annotated[str, typer.Option(help="Of the healthy ones.")] = "unseen",
     only: Annotated[str, typer.Option(help="faults or healthy.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Keep the lines here.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         place = folder or Path(scratch) / "lines"
@@ -43,8 +44,7 @@ def main(
             found["faults"] = faults(Path(scratch), place)
         if only != "faults":
             found["healthy"] = healthy(cases(split, runs), Path(scratch), place)
-    if json_file:
-        json_file.write_text(json.dumps(found, indent=1))
+    keep(json_file, found)
     missed = [one for one in found.get("faults", ()) if not one["fired"]]
     raise typer.Exit(bool(missed or found.get("healthy", {}).get("false")))
 

@@ -8,12 +8,12 @@ Exit status 1: less than 90 % have the right cause, or a wrong one was stated as
 import json as json_format
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep
 from benchmarks.why.running import counts, run
 
 console = Console()
@@ -21,7 +21,7 @@ WANTED = 0.9
 
 
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 where `why` is not good enough."""
     with tempfile.TemporaryDirectory(prefix="why-") as state:
@@ -34,8 +34,7 @@ def main(
             table.add_row(one.name, one.source, one.verdict, one.cause.name, ", ".join(one.right))
     if table.row_count:
         console.print(table)
-    if json:
-        json.write_text(json_format.dumps(count, indent=1))
+    keep(json_file, count)
     is_good = count["right"] >= WANTED * count["of"] and not count.get("wrong and certain")
     raise typer.Exit(0 if is_good else 1)
 
