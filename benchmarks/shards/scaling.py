@@ -1,6 +1,6 @@
 """How the work of the shard job is shared out among instances: CPU, bytes, disk and memory of each.
 
-python -m benchmarks.shards.scaling [--mb 200] [--plot F.png]
+python -m benchmarks.shards.scaling [--mb 200] [--json FILE]
 
 The instances of a job are processes of this machine, each with a part of the files as S3 gives it
 under ShardedByS3Key, one worker each; seconds of CPU are what counts. ``apart`` are as many jobs of
@@ -185,42 +185,11 @@ def ratios(found: dict, count: int) -> tuple[float, float]:
     return largest * count / one, max(cpu["now"]) / max(cpu["apart"])
 
 
-def plot(results: Sequence[dict], path: Path) -> None:
-    """Draw CPU, bytes read and disk of the largest instance."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = {"cpu_s": "CPU s", "read_mb": "MB read", "disk_mb": "MB on disk, peak",
-             "peak_mb": "MB of memory, peak"}  # fmt: skip
-    figure, rows = pyplot.subplots(len(results), 4, figsize=(15, 3.4 * len(results)), squeeze=False)
-    for row, found in zip(rows, results, strict=True):
-        for axes, (name, label) in zip(row, names.items(), strict=True):
-            for which, style in (("apart", "^:"), ("now", "o-")):
-                points = {n: max(one[name] for one in c) for n, c in found[which].items()}
-                axes.plot(list(points), list(points.values()), style, label=which)
-            counts = list(found["now"])
-            if name != "peak_mb":
-                one = found["now"][counts[0]][0][name]
-                axes.plot(counts, [one / n for n in counts], ":", color="grey", label="1/n")
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2) if name != "peak_mb" else axes.set_ylim(0)
-            axes.set_xticks(counts, [str(n) for n in counts])
-            axes.set_title(f"{found['kind']}, {found['mb']:,.0f} MB: {label}", fontsize=9)
-            axes.set_xlabel("instances")
-    rows[0][0].legend(fontsize=8)
-    figure.suptitle("The largest instance of a shard job")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
 def main(
     mb: Annotated[float, typer.Option(help="MB of each kind of raw data.")] = 200,
     kinds: Annotated[str, typer.Option(help="text,csv")] = "text,csv",
     instances: Annotated[str, typer.Option(help="Numbers of instances.")] = "1,2,4,8,16",
     json_file: JsonFile = None,
-    picture: Annotated[Path | None, typer.Option("--plot", help="Draw this PNG.")] = None,
 ) -> None:
     """Exit status 1 if an instance takes more than 1.2 times what its part takes apart."""
     counts, results = [int(word) for word in instances.split(",")], []
@@ -228,8 +197,6 @@ def main(
         with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
             results.append(measure(kind, Path(scratch).resolve(), mb, counts))
     keep(json_file, results)
-    if picture:
-        plot(results, picture)
     worst = 0.0
     for found in results:
         for count in counts:

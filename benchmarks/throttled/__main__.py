@@ -24,12 +24,59 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.harness import JsonFile, keep
-from benchmarks.throttled import demand
-from benchmarks.throttled.mount import mounted, refuse
-from benchmarks.throttled.protocol import Slow
+from benchmarks.throttled.mount import Slow, mounted, refuse
 from benchmarks.throttled.ranks import Rank, Waited, train
+from pipelines.advice.training_setting import of_recipe
+from pipelines.recipe.read_recipe import load
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
+from trainyard.foresight.step_time import foresee
+
+TOKEN = 2
+"""Bytes of a token of up to 65,536 (docs/shards.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Of one rank."""
+
+    step_seconds: float
+    """Foreseen, the middle of its spread."""
+
+    ranks: int
+    share: int
+    """Samples a rank takes in a step."""
+
+    sample_bytes: int
+
+    @property
+    def uniform(self) -> float:
+        """Samples a second: a rank reads those that it takes."""
+        return self.share / self.step_seconds
+
+    @property
+    def windowed(self) -> float:
+        """Bytes a second: a rank reads all shards whole, and takes its samples of them."""
+        return self.uniform * self.ranks * self.sample_bytes
+
+
+def demand_of(recipe: Path) -> Demand:
+    """The demand of a recipe for a language model.
+
+    Raises:
+        RecipeError: it is not valid.
+        ForesightError: its training cannot be foreseen.
+    """
+    ours = of_recipe(load(recipe))
+    setting = ours.setting
+    ranks = setting.gpus
+    return Demand(
+        step_seconds=foresee(setting).step_seconds.p50,
+        ranks=ranks,
+        share=ours.loop.global_batch // ranks,
+        sample_bytes=TOKEN * (setting.sequence + 1),
+    )
+
 
 RECIPE = Path(__file__).parents[2] / "recipes/prod.yaml"
 SHARD_MB = {"windowed": 1, "uniform": 64}
@@ -101,7 +148,7 @@ def main(
     refuse()
     if not (chosen := list(cases(only, ranks, times))):
         raise typer.BadParameter(f"--only {only}: no row has that; there are {', '.join(SYSTEMS)}")
-    needs = demand.of(RECIPE)
+    needs = demand_of(RECIPE)
     with tempfile.TemporaryDirectory(prefix="throttled-") as scratch:
         folder = Path(scratch)
         for order in SHARD_MB:
@@ -125,7 +172,7 @@ def write(folder: Path, order: str, megabytes: int) -> None:
     write_dataset(folder, {"tokens": rows}, packing.fields, shard_bytes=size, workload=packing.info)
 
 
-def measure(case: Case, scratch: Path, needs: demand.Demand, seconds: float) -> dict:
+def measure(case: Case, scratch: Path, needs: Demand, seconds: float) -> dict:
     """One case on a mount of its own; what the slowest of its ranks waited."""
     order = "windowed" if case.loader == "windowed" else "uniform"
     rate = needs.uniform * case.times
@@ -166,7 +213,7 @@ def summary(case: Case, found: list[dict]) -> dict:
     return {**asdict(case), **row, "stall_spread": (min(stalls), max(stalls))}
 
 
-def show(rows: list[dict], needs: demand.Demand) -> None:
+def show(rows: list[dict], needs: Demand) -> None:
     """The rows, as a table."""
     console = Console(width=150)
     console.print(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.tuning.searches import EPOCHS, RULES, Table, emission, searched, units
+from benchmarks.tuning import EPOCHS, RULES, Table, emission, searched, units
 from trainyard.emulator.tuning.search_space import Categorical, Numeric
 
 pytestmark = pytest.mark.sweep
