@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, screen
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 from trainyard.emulator.server import Endpoint, serve
 
 RECIPE = "recipes/laptop.yaml"
@@ -56,7 +54,6 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 unless all definitions are one and only the steps concerned change."""
-    console = screen()
     with (
         tempfile.TemporaryDirectory(prefix="clones-") as folder,
         serve(state=Path(folder) / "aws") as endpoint,
@@ -64,7 +61,7 @@ def main(
         upserts = [upsert(Path(folder), number, endpoint) for number in range(clones)]
         changed = {file: carriers(Path(folder) / "clone-0", file) for file in CHANGES}
     good = one_definition(upserts) and changed == CHANGES
-    _print(console, upserts, changed)
+    _print(upserts, changed)
     told = {file: sorted(steps) for file, steps in changed.items()}
     keep(json_file, {"upserts": [asdict(one) for one in upserts], "good": good, "changed": told})
     raise typer.Exit(0 if good else 1)
@@ -142,16 +139,12 @@ def _verb(clone: Path, name: str, **environment: str) -> str:
     return done.stdout
 
 
-def _print(console: Console, upserts: list[Upsert], changed: Mapping[str, set[str]]) -> None:
-    table = Table("clone", "upsert", "definition", "bytes uploaded")
-    for one in upserts:
-        table.add_row(one.clone, one.change, one.definition, f"{one.uploaded_bytes:,}")
-    console.print(table)
-    table = Table("a comment in", "changes the code of")
-    for file, steps in changed.items():
-        shown = ", ".join(sorted(steps)) or "no step"
-        table.add_row(file, shown, style="" if steps == CHANGES[file] else "red")
-    console.print(table)
+def _print(upserts: list[Upsert], changed: Mapping[str, set[str]]) -> None:
+    told = ((one.clone, one.change, one.definition, one.uploaded_bytes) for one in upserts)
+    show_table(("clone", "upsert", "definition", "bytes uploaded"), told)
+    shown = [(f, ", ".join(sorted(steps)) or "no step", steps == CHANGES[f])
+             for f, steps in changed.items()]  # fmt: skip
+    show_table(("a comment in", "changes the code of", "as it must"), shown)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,9 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 from torch.nn import functional as F
 
-from benchmarks.harness import Figure, JsonFile, keep
+from benchmarks.harness import Figure, JsonFile, chosen, keep, show_figures
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
@@ -90,21 +88,18 @@ def main(
     smoke: Annotated[bool, typer.Option(help="A tiny model on any machine: does it run?")] = False,
 ) -> None:
     """Measure both loops."""
-    console = Console(width=None)
     if not smoke and not torch.cuda.is_available():
-        console.print("no CUDA device here: nothing is measured (--smoke runs it on a CPU)")
+        print("no CUDA device here: nothing is measured (--smoke runs it on a CPU)")
         return
     sizes = SMOKE if smoke else SIZES
-    names = only.split(",") if only else list(sizes)
-    if unknown := set(names) - sizes.keys():
-        raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {', '.join(sizes)}")
+    names = chosen(only, sizes)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     most = peak_of(name)
     found = {"device": name, "peak": most, "torch": torch.__version__, "models": {}}
     for model in names:
         with tempfile.TemporaryDirectory(prefix="gpu-mfu-") as folder:
             measured = measure(sizes[model], Path(folder), rounds, compiled=not smoke)
-        show(model, measured, most, console)
+        show(model, measured, most)
         found["models"][model] = data(sizes[model], measured, most)
     keep(json_file, found)
 
@@ -166,16 +161,14 @@ def by_hand(size: Size, train: Dataset, compiled: bool) -> tuple[float, float]:
     return size.steps * size.batch * size.context_length / seconds, loss.item()
 
 
-def show(name: str, measured: dict, most: float | None, console: Console) -> None:
+def show(name: str, measured: dict, most: float | None) -> None:
     """A table of both loops."""
-    table = Table(title=name, title_justify="left")
-    for column in ("", "tokens/s", "MFU, %", "÷ by hand"):
-        table.add_column(column, justify="right" if column else "left")
+    rows = []
     for contender, speed in measured["tokens"].items():
         share = speed.text(most / measured["flops"] / 100, 1) if most else "unknown peak"
         ratio = speed.over(measured["tokens"]["by hand"]).text()
-        table.add_row(contender, speed.text(1, 0), share, ratio)
-    console.print(table)
+        rows.append((contender, speed.text(1, 0), share, ratio))
+    show_figures(("", "tokens/s", "MFU, %", "÷ by hand"), rows, name)
 
 
 def data(size: Size, measured: dict, most: float | None) -> dict:

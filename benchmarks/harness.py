@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -125,8 +126,19 @@ def show_targets(targets: Sequence[Target], console: Console) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
 ) -> None:
-    """Print a table of figures, whose first column is a name."""
-    screen(width).print(filled(Table(title=title or None, title_justify="left"), columns, rows))
+    """Print rows below columns."""
+    table = Table(*columns, title=title or None, title_justify="left")
+    for row in rows:
+        table.add_row(*map(str, row))
+    screen(width).print(table)
+
+
+def show_figures(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
+) -> None:
+    """Print rows of figures, to the right, each behind its name."""
+    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
+    screen(width).print(filled(table, columns, rows))
 
 
 def filled(table: Table, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -214,7 +226,27 @@ def show_counts(title: str, sections: Mapping[str, Mapping[str, object]]) -> Non
     screen().print(table)
 
 
-def chosen(only: str, sections: Mapping[str, Callable[..., Any]]) -> list[str]:
+def show_outcomes(
+    found: Sequence[Mapping[str, str]], groups: Sequence[str], outcomes: Sequence[str]
+) -> None:
+    """What did not pass of somebody's tests, with why, and how many of each group ended how.
+
+    Args:
+        found: ``test``, ``group``, ``outcome`` and ``why`` of each.
+        outcomes: all there are; the first one is that a test passed.
+    """
+    for outcome in outcomes[1:]:
+        for one in found:
+            if one["outcome"] == outcome and one["why"]:
+                print(f"{outcome} {one['test'].rpartition('/')[2]}: {one['why']}")
+    rows = []
+    for group in (*groups, None):
+        counts = Counter(one["outcome"] for one in found if group in (None, one["group"]))
+        rows.append((group if group is not None else "all", *(counts[o] or "" for o in outcomes)))
+    show_figures(("group", *outcomes), rows, f"{len(found)} tests", 160)
+
+
+def chosen(only: str, sections: Mapping[str, object]) -> list[str]:
     """The names of the sections that ``--only a,b`` asks for; without it all of them.
 
     Raises:

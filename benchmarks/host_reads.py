@@ -24,15 +24,14 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.harness import show_table
 from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
 from tests.training import worlds
 
@@ -238,11 +237,9 @@ def main(only: str = "", json_file: Annotated[Path | None, typer.Option("--json"
         for name in track([name for name in cases if only in name], "training", transient=True):
             root = container(Path(scratch) / "data", Path(scratch) / name)
             found[name] = [read for step in counted(root, *cases[name])[0] for read in step]
-    table = Table("strategy", "reads a step", "which")
-    for name, reads in found.items():
-        number = f"{len(reads) / len(WATCHED):g}"
-        table.add_row(name, number, "\n".join(sorted({" ".join(one) for one in reads})))
-    Console(width=160).print(table)
+    rows = [(name, f"{len(reads) / len(WATCHED):g}", "\n".join({" ".join(one) for one in reads}))
+            for name, reads in found.items()]  # fmt: skip
+    show_table(("strategy", "reads a step", "which"), rows, "", 160)
     if json_file:
         json_file.write_text(json.dumps(found, indent=1))
     raise typer.Exit(any(found.values()))

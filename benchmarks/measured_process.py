@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import CHECKOUT
 
@@ -91,3 +92,18 @@ def serving(
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
+
+
+def client(told: Mapping[str, str], service: str, **config: Any) -> Any:
+    """A client of the AWS that the variables lead to; a lost request is not hidden by a retry."""
+    import botocore.session  # not in the ranks that import this module
+    from botocore.config import Config
+
+    return botocore.session.Session().create_client(
+        service,
+        region_name=told["AWS_REGION"],
+        endpoint_url=told["AWS_ENDPOINT_URL"],
+        aws_access_key_id=told["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=told["AWS_SECRET_ACCESS_KEY"],
+        config=Config(retries={"total_max_attempts": 1}, **config),
+    )

@@ -1,6 +1,6 @@
 """Simulate the memory of Llama's shapes on 32 to 512 ranks, beside what others have measured.
 
-python -m benchmarks.memory [--only "70B on 512"] [--json FILE]
+python -m benchmarks.memory [--only "70B on 256"] [--json FILE]
 
 Each layout is simulated by ``training.simulate``: the training's own code on tensors without
 contents. Nothing in it is fitted to the published figures beside it. A layout of 405B takes
@@ -13,12 +13,10 @@ from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from benchmarks import resumed
-from benchmarks.harness import screen
+from benchmarks.harness import show_table
 from training.simulate import configured, simulate
-from training.simulation.allocations import CATEGORIES
 from training.simulation.simulation_report import GIB
 
 
@@ -40,7 +38,6 @@ def _llama(layers: int, heads: int, dim: int, hidden: int) -> dict[str, Any]:
 SHAPES = {
     "8B": _llama(32, 32, 4096, 14336),
     "70B": _llama(80, 64, 8192, 28672),
-    "405B": _llama(126, 128, 16384, 53248),
 }
 
 
@@ -49,7 +46,7 @@ class Case:
     """A layout of one of the shapes.
 
     Attributes:
-        published: GiB that somebody has measured on GPUs; None where nobody has.
+        published: GiB that somebody has measured on GPUs.
         source: who, and with what.
         note: in what the published run differed, as far as it is known.
         stated: whether the source says all settings that matter.
@@ -60,7 +57,7 @@ class Case:
     settings: dict[str, Any]
     accumulation: int = 1
     model: dict[str, Any] = field(default_factory=dict)
-    published: float | None = None
+    published: float
     source: str = ""
     note: str = ""
     stated: bool = True
@@ -163,29 +160,6 @@ ELSEWHERE = {
 }
 """Published rows that are not simulated → what they have that does not run here."""
 
-OURS = (
-    Case(shape="8B", world=32, settings={"micro_batch": 2, **SELECTIVE}),
-    Case(
-        shape="8B",
-        world=64,
-        settings={"micro_batch": 1, "context_parallel": 8, **FULL},
-        model={"context_length": 131072},
-    ),
-    Case(shape="70B", world=64, settings={"micro_batch": 1, **FULL}),
-    Case(shape="70B", world=128, settings={"micro_batch": 2, "shard_degree": 64, **FULL}),
-    Case(shape="70B", world=256, settings={"micro_batch": 4, "tensor_parallel": 8, **SELECTIVE}),
-    Case(shape="70B", world=512, settings={"micro_batch": 1, **SELECTIVE}),
-    Case(shape="405B", world=256, settings={"micro_batch": 2, "tensor_parallel": 8, **FULL}),
-    Case(shape="405B", world=512, settings={"micro_batch": 2, "tensor_parallel": 8, **FULL}),
-    Case(
-        shape="405B",
-        world=512,
-        accumulation=16,
-        settings={"micro_batch": 1, "tensor_parallel": 8, "pipeline_parallel": 8, **FULL},
-    ),
-)
-"""Layouts of each shape on 32 to 512 ranks."""
-
 
 def main(
     only: Annotated[str, typer.Option(help="Layouts: a part of their names.")] = "",
@@ -193,26 +167,19 @@ def main(
         Path | None, typer.Option("--json", help="Keep all figures here, as they come.")
     ] = None,
 ) -> None:
-    """Simulate every layout, and compare where somebody has measured."""
-    cases = {case.title: case for case in (*PUBLISHED, *OURS) if only in case.title}
+    """Simulate every layout that somebody has measured."""
+    cases = {case.title: case for case in PUBLISHED if only in case.title}
     if not cases:
-        raise typer.BadParameter(f"--only {only}: no layout's name has it, like '70B on 512'")
-    console = screen(150)
+        raise typer.BadParameter(f"--only {only}: no layout's name has it, like '70B on 256'")
     found = []
     for title, one in resumed.each(cases, lambda title: fullest(cases[title]), json_, {}):
         found.append((cases[title], one))
-        console.print(f"{title}: {one['reserved'] / GIB:.1f} GiB, CPU {one['cpu_seconds']:.0f} s")
-    if ours := [pair for pair in found if pair[0].published is None]:
-        console.print(layouts(ours))
-    compared = [pair for pair in found if pair[0].published is not None]
-    if compared:
-        console.print(comparison(compared))
-        errors = [abs(error(*pair)) for pair in compared]
-        print(f"mean error {mean(errors):.1%} of {len(errors)} rows")
-        if stated := [abs(error(*pair)) for pair in compared if pair[0].stated]:
-            print(f"mean error {mean(stated):.1%} of the {len(stated)} whose settings are stated")
-        for rows, why in ELSEWHERE.items():
-            console.print(f"not simulated: {rows}: {why}", highlight=False)
+        print(
+            f"{title}: {one['reserved'] / GIB:.1f} GiB, CPU {one['cpu_seconds']:.0f} s", flush=True
+        )
+    show(found)
+    for rows, why in ELSEWHERE.items():
+        print(f"not simulated: {rows}: {why}")
 
 
 def fullest(case: Case) -> dict[str, Any]:
@@ -231,33 +198,18 @@ def error(case: Case, one: dict[str, Any]) -> float:
     return one["reserved"] / GIB / case.published - 1
 
 
-def layouts(found: list[tuple[Case, dict[str, Any]]]) -> Table:
-    """A row for each layout of ours; GiB of the fullest rank."""
-    made = Table(box=None, pad_edge=False, title="GiB a GPU, fullest stage", title_justify="left")
-    for name in ("shape", "ranks", "layout", *CATEGORIES, "peak", "reserved"):
-        made.add_column(name, justify="left" if name in ("shape", "layout") else "right")
+def show(found: list[tuple[Case, dict[str, Any]]]) -> None:
+    """A row for each published figure, and how far the simulation is off."""
+    rows = []
     for case, one in found:
-        numbers = (*one["peak"].values(), one["peak_bytes"], one["reserved"])
-        sizes = (f"{number / GIB:,.1f}" for number in numbers)
-        made.add_row(case.shape, str(case.world), case.name, *sizes)
-    return made
-
-
-def comparison(found: list[tuple[Case, dict[str, Any]]]) -> Table:
-    """A row for each published figure."""
-    made = Table(
-        box=None, pad_edge=False, title="\nagainst published figures", title_justify="left"
-    )
-    for name in ("shape", "ranks", "layout", "published", "simulated", "error", "note"):
-        made.add_column(name)
-    for case, one in found:
-        numbers = (
-            f"{case.published:.1f}",
-            f"{one['reserved'] / GIB:.1f}",
-            f"{error(case, one):+.1%}",
-        )
-        made.add_row(case.shape, str(case.world), case.name, *numbers, case.note)
-    return made
+        sizes = f"{case.published:.1f}", f"{one['reserved'] / GIB:.1f}", f"{error(case, one):+.1%}"
+        rows.append((case.shape, case.world, case.name, *sizes, case.note))
+    columns = ("shape", "ranks", "layout", "published", "simulated", "error", "note")
+    show_table(columns, rows, "GiB a GPU", 150)
+    errors = {case.title: abs(error(case, one)) for case, one in found}
+    print(f"mean error {mean(errors.values()):.1%} of {len(errors)} rows")
+    if stated := [errors[case.title] for case, _ in found if case.stated]:
+        print(f"mean error {mean(stated):.1%} of the {len(stated)} whose settings are stated")
 
 
 if __name__ == "__main__":

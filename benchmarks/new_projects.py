@@ -17,13 +17,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 from pipelines.new import kinds
-
-console = Console()
 
 
 def commands(readme: Path) -> list[list[str]]:
@@ -65,7 +61,7 @@ def made(kind: str, folder: Path) -> list[dict[str, object]]:
             }
         )
         if done.returncode:
-            console.print(done.stdout, markup=False)
+            print(done.stdout)
             break
         if words is style:
             waiting = commands(project / "README.md")
@@ -81,10 +77,8 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         for kind in [like] if like else kinds():
             rows += made(kind, Path(folder))
-    table = Table("kind", "command", "seconds", "end")
-    for row in rows:
-        table.add_row(*(str(row[name]) for name in ("kind", "command", "seconds", "end")))
-    console.print(table)
+    columns = ("kind", "command", "seconds", "end")
+    show_table(columns, ([row[name] for name in columns] for row in rows))
     keep(json_file, rows)
     raise typer.Exit(1 if any(row["failed"] for row in rows) else 0)
 

@@ -17,15 +17,12 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import JsonFile, keep, screen
+from benchmarks.harness import JsonFile, keep, show_outcomes
 from trainyard.emulator.server import Endpoint, serve
 
 _ANONYMOUS = (
@@ -110,7 +107,7 @@ def main(
     if not names:
         raise SystemExit(f"{checkout / FILE}: no test is chosen")
     found = run(checkout, names)
-    show(found, screen(160))
+    show_outcomes(found, [*GROUPS, ""] if every else [*GROUPS], OUTCOMES)
     keep(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
@@ -233,24 +230,6 @@ def _configure(checkout: Path, endpoint: Endpoint, target: Path) -> None:
     with target.open("w") as file:
         sample.write(file)
     target.chmod(0o600)
-
-
-def show(found: list[dict[str, str]], console: Console) -> None:
-    """What did not pass, with what came, and a table of the groups."""
-    for outcome in OUTCOMES[1:]:
-        for each in found:
-            if each["outcome"] == outcome:
-                line = f"{outcome} {each['test']}: {each['why']}"
-                console.print(line, markup=False, soft_wrap=True)
-    table = Table("group", *OUTCOMES)
-    for group in [*GROUPS, ""]:
-        counts = Counter(each["outcome"] for each in found if each["group"] == group)
-        if counts:
-            table.add_row(group or "other", *(str(counts[o] or "") for o in OUTCOMES))
-    counts = Counter(each["outcome"] for each in found)
-    table.add_section()
-    table.add_row(f"{len(found)} tests", *(str(counts[outcome]) for outcome in OUTCOMES))
-    console.print(table)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ or a rank of ours read more than 1.1 times its shard beside the metadata.
 import shutil
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from benchmarks.checkpoints.session import Act, session
-from benchmarks.harness import JsonFile, keep
+from benchmarks.harness import Figure, JsonFile, keep, show_table
 
 GB = 1e9
 NEAR = 1.1
@@ -74,8 +72,8 @@ def slopes(rows: Sequence[dict[str, Any]], what: str) -> dict[str, tuple[float, 
     return {name: (float(f), float(e)) for name, f, e in zip(names, fitted, errors, strict=True)}
 
 
-def ratios(rows: Sequence[dict[str, Any]], what: str, peer: str) -> list[float]:
-    """Ours over a peer's, case by case and round by round, sorted; equal cases in their order."""
+def ratios(rows: Sequence[dict[str, Any]], what: str, peer: str) -> tuple[float, ...]:
+    """Ours over a peer's, case by case and round by round; equal cases in their order."""
     ours = [row for row in rows if row["contender"] == "ours" and row.get(what)]
     theirs = [row for row in rows if row["contender"] == peer and row.get(what)]
     found = []
@@ -85,7 +83,7 @@ def ratios(rows: Sequence[dict[str, Any]], what: str, peer: str) -> list[float]:
             for side in (ours, theirs)
         ]
         found += [a / b for a, b in zip(*both, strict=False)]
-    return sorted(found)
+    return tuple(found)
 
 
 MB = 1e6
@@ -104,13 +102,12 @@ def main(
     scratch: Path | None = None,
     json_file: JsonFile = None,
 ) -> None:
-    console = Console(width=160)
     sizes = [float(one) for one in ("0.01,0.02" if small else gb).split(",")]
     counts = [*map(int, ("1,2" if small else ranks).split(","))]
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         told = measure(Path(folder), sizes, counts, rounds, 0.5 if small else weight_mb,
                        ((2, 1),) if small else RESHARDED, peers)  # fmt: skip
-    show(console, told)
+    show(told)
     keep(json_file, told)
     raise typer.Exit(is_wrong(told))
 
@@ -163,55 +160,51 @@ def is_wrong(told: dict[str, list]) -> bool:
     return not all(row["right"] for row in rows) or max(ours) > NEAR
 
 
-def show(console: Console, told: dict[str, list]) -> None:
-    table = Table("GB", "ranks", "whose", "read ÷ shard", "metadata MB", "resume CPU s",
-                  "resume memory ÷ shard", "save CPU s", "save memory ÷ shard", "stall s",
-                  "stall CPU s", "first stall s", "same")  # fmt: skip
-    for row in [*told["same"], *told["other"]]:
-        saved = f"{row['before']} → {row['ranks']}" if "before" in row else str(row["ranks"])
-        save = ["–"] * 5
-        if "save_cpu" in row:
-            save = [f"{row['save_cpu']:.2f}", f"{row['first_peak'] / row['shard']:.2f}",
-                    f"{row['save_stall']:.3f}", f"{row['save_stall_cpu']:.3f}",
-                    f"{row['first_stall']:.3f}"]  # fmt: skip
-        table.add_row(f"{row['model'] / GB:.2f}", saved, row["contender"],
-                      f"{read_over_shard(row):.3f}", f"{row['metadata'] / MB:.2f}",
-                      f"{row['load_cpu']:.2f}", f"{row['load_peak'] / row['shard']:.2f}", *save,
-                      "yes" if row["right"] else "NO")  # fmt: skip
-    console.print(table)
-    _show_slopes(console, told["same"])
+def show(told: dict[str, list]) -> None:
+    """A row for each act, by which size costs grow, and how they compare with torch's."""
+    columns = ("GB", "ranks", "whose", "read ÷ shard", "metadata MB", "resume CPU s",
+               "resume memory ÷ shard", "save CPU s", "save memory ÷ shard", "stall s",
+               "stall CPU s", "first stall s", "same")  # fmt: skip
+    show_table(columns, map(_cells, [*told["same"], *told["other"]]), "", 160)
+    rows = list(_slopes(told["same"]))
+    if rows:
+        columns = ("grows, ± its standard error", "whose", "a GB of the shard", "a GB of the model")
+        show_table(columns, rows, "", 160)
     if any(row["contender"] != "ours" for row in told["same"]):
-        _show_ratios(console, told["same"])
+        columns = ("ours ÷ theirs: median (smallest to largest)", "DCP", "DCP async")
+        show_table(columns, _ratios(told["same"]), "", 160)
 
 
-def _show_slopes(console: Console, rows: list[dict[str, Any]]) -> None:
-    table = Table("grows, ± its standard error", "whose", "a GB of the shard", "a GB of the model")
+def _cells(row: dict[str, Any]) -> list[str]:
+    saved = f"{row['before']} → {row['ranks']}" if "before" in row else str(row["ranks"])
+    save = ["–"] * 5
+    if "save_cpu" in row:
+        stalls = (row[name] for name in ("save_stall", "save_stall_cpu", "first_stall"))
+        save = [f"{row['save_cpu']:.2f}", f"{row['first_peak'] / row['shard']:.2f}",
+                *(f"{stall:.3f}" for stall in stalls)]  # fmt: skip
+    return [f"{row['model'] / GB:.2f}", saved, row["contender"], f"{read_over_shard(row):.3f}",
+            f"{row['metadata'] / MB:.2f}", f"{row['load_cpu']:.2f}",
+            f"{row['load_peak'] / row['shard']:.2f}", *save, "yes" if row["right"] else "NO",
+            ]  # fmt: skip
+
+
+def _slopes(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
     costs = {"resume, CPU s": ("load_cpu", 1.0), "resume, memory GB": ("load_peak", GB),
              "save, CPU s": ("save_cpu", 1.0), "save, memory GB": ("first_peak", GB),
              "stall, CPU s": ("save_stall_cpu", 1.0)}  # fmt: skip
     for title, (what, unit) in costs.items():
         for name in SAVES:
-            found = slopes([row for row in rows if row["contender"] == name], what)
-            if found:
-                cells = [f"{found[one][0] / unit:.3f} ± {found[one][1] / unit:.3f}"
-                         for one in ("shard", "model")]  # fmt: skip
-                table.add_row(title, name, *cells)
-    if table.row_count:
-        console.print(table)
+            if found := slopes([row for row in rows if row["contender"] == name], what):
+                pairs = (found[one] for one in ("shard", "model"))
+                yield [title, name, *(f"{f / unit:.3f} ± {e / unit:.3f}" for f, e in pairs)]
 
 
-def _show_ratios(console: Console, rows: list[dict[str, Any]]) -> None:
-    table = Table("ours ÷ theirs: median (smallest to largest)", "DCP", "DCP async")
+def _ratios(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
     costs = {"bytes read on resume": "load_read", "CPU of a resume": "load_cpu",
              "CPU of a save": "save_cpu", "stall, wall": "save_stall",
              "stall, CPU": "save_stall_cpu"}  # fmt: skip
     for title, what in costs.items():
-        cells = []
-        for peer in ("DCP", "DCP async"):
-            found = ratios(rows, what, peer)
-            cells.append(f"{statistics.median(found):.2f} ({found[0]:.2f}–{found[-1]:.2f})")
-        table.add_row(title, *cells)
-    console.print(table)
+        yield [title, *(Figure(ratios(rows, what, peer)).text() for peer in ("DCP", "DCP async"))]
 
 
 if __name__ == "__main__":

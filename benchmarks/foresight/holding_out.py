@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 from scipy.stats import spearmanr
 
 from benchmarks.foresight.fitting import Case, Floats, errors, fit
+from benchmarks.harness import show_table
 
 Flags = NDArray[np.bool_]
 
@@ -190,10 +190,9 @@ def _choice(name: str, of: Sequence[Case], foreseen: np.ndarray) -> Choice:
     return Choice(name, len(of), float(spread), float(lost), float(order))
 
 
-def choice_table(found: Sequence[Choice]) -> Table:
+def show_choices(found: Sequence[Choice]) -> None:
+    """A row for each group of layouts."""
     columns = ("layouts of", "n", "slowest is slower by", "chosen is slower by", "Spearman")
-    shown = Table(*columns, title="choice")
-    for one in found:
-        shares = (f"{one.spread:.1%}", f"{one.lost:.1%}")
-        shown.add_row(one.group, str(one.layouts), *shares, f"{one.spearman:.2f}")
-    return shown
+    rows = ((one.group, one.layouts, f"{one.spread:.1%}", f"{one.lost:.1%}", f"{one.spearman:.2f}")
+            for one in found)  # fmt: skip
+    show_table(columns, rows, "choice")

@@ -15,10 +15,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from benchmarks.foresight.fitting import read
-from benchmarks.harness import JsonFile, keep, screen
+from benchmarks.harness import JsonFile, keep, show_figures
 from trainyard.common import atomic_file
 from trainyard.foresight import memory
 from trainyard.foresight.memory import CONSTANTS, STAYS, Constants, Memory
@@ -150,13 +149,8 @@ def main(
     lines = [line(name, [pair for pair in pairs if pair[0].source == name]) for name in names]
     lines.append(line("stated", [pair for pair in pairs if pair[0].source not in SILENT]))
     lines.append(line("all", pairs))
-    made = Table(box=None, pad_edge=False, title="Peak, each source by the others' constants")
-    for name in lines[0]:
-        made.add_column(name, justify="left" if name == "source" else "right")
-    for one in lines:
-        cells = [f"{v:.1%}" if isinstance(v, float) else str(v) for v in one.values()]
-        made.add_row(*cells)
-    screen().print(made)
+    shown = ([f"{v:.1%}" if isinstance(v, float) else v for v in one.values()] for one in lines)
+    show_figures([*lines[0]], shown, "Peak, each source by the others' constants")
     said = verdicts(sources)
     for kind, counts in said.items():
         print(f"{kind}: " + ", ".join(f"{count} called {word}" for word, count in counts.items()))

@@ -12,10 +12,8 @@ from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import JsonFile, keep
+from benchmarks.harness import JsonFile, keep, show_figures
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 
@@ -142,18 +140,16 @@ def main(
 ) -> None:
     """Compare, and print a row for each layout."""
     found = [compared(layout) for layout in layouts() if only in layout.name]
-    made = Table(box=None, pad_edge=False, title="GiB simulated / foreseen", title_justify="left")
-    for name in ("layout", *PAIRS, "allocated", "error", "reserved"):
-        made.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
-    errors = []
+    rows, errors = [], []
     for one in found:
         told, ours = one["simulated"], one["foreseen"]
         errors.append(sum(ours.values()) / sum(told.values()) - 1)
         cells = [f"{told[name]:.2f} / {ours[name]:.2f}" for name in PAIRS]
         cells.append(f"{sum(told.values()):.2f} / {sum(ours.values()):.2f}")
         cells += [f"{errors[-1]:+.1%}", "{:.2f} / {:.2f}".format(*one["reserved"])]
-        made.add_row(one["layout"], *cells)
-    Console(width=200).print(made)
+        rows.append((one["layout"], *cells))
+    columns = ("layout", *PAIRS, "allocated", "error", "reserved")
+    show_figures(columns, rows, "GiB simulated / foreseen", 200)
     print(f"allocated: mean error {mean(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}")
     keep(json_file, found)
 

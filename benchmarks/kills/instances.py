@@ -19,14 +19,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from benchmarks import harness
 from benchmarks.harness import JsonFile, keep
 from benchmarks.kills.job import TIMEOUT, Contents, Job, write_corpus
+from benchmarks.kills.trial import Trial
 from benchmarks.measured_process import free_ports
 
 RECORDS = ("listing", "reads", "lost", "pulled-from-*", "survey", "pulled", "all-pulled", "told-*")
@@ -59,20 +61,6 @@ class Instance(Job):
         (root / "config/resourceconfig.json").write_text(json_format.dumps(cluster))
         (root / "processing/input").mkdir(parents=True)
         (root / "processing/input/raw").symlink_to(self.raw)
-
-
-@dataclass
-class Trial:
-    """What was done to a run, and what came of it."""
-
-    number: int
-    kills: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    differences: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.faults or any(self.differences.values()))
 
 
 class Cluster:
@@ -144,7 +132,7 @@ def trial(number: int, seed: int, parts: Sequence[Path], folder: Path, like: "Re
         victim = source.randrange(len(parts))
         when = _wait(cluster, victim, source, like.seconds)
         cluster.kill(victim, source.choice((0, source.uniform(0, 2))))
-        done.kills.append(when)
+        done.disturbed.append(when)
     done.faults = cluster.end()
     if not done.faults:
         whole = cluster.dataset()
@@ -209,29 +197,25 @@ def main(
         write_corpus(place / "raw", seed)
         parts = divide(place / "raw", place / "parts", instances)
         like = Reference.measure(parts, place / "undisturbed")
-        trials = []
-        for number in range(runs):
-            folder = place / f"{number}"
-            trials.append(trial(number, seed, parts, folder, like))
-            print(json_format.dumps(asdict(trials[-1])), flush=True)
-            shutil.rmtree(folder)
-    kills = Counter(when for one in trials for when in one.kills)
-    totals: Counter[str] = Counter()
-    for one in trials:
-        totals.update(one.differences)
-    found = {
-        "runs": runs,
-        "instances": instances,
-        "seed": seed,
-        "undisturbed_seconds": like.seconds,
-        "kills": dict(kills),
-        "failed_runs": sum(one.failed for one in trials),
-        "differences": dict(totals),
-        "trials": [asdict(one) for one in trials],
+
+        def killed(number: int) -> Trial:
+            one = trial(number, seed, parts, place / f"{number}", like)
+            shutil.rmtree(place / f"{number}")
+            return one
+
+        found = harness.trials("kills", runs, killed, lambda one: one.failed)
+    differences: Counter[str] = Counter()
+    for one in found:
+        differences.update(one.differences)
+    failed = sum(one.failed for one in found)
+    counts = {
+        "killed at": Counter(when for one in found for when in one.disturbed),
+        "after the last run": {**differences, "runs with a fault": failed},
     }
-    print(json_format.dumps({name: value for name, value in found.items() if name != "trials"}))
-    keep(json_file, found)
-    raise typer.Exit(1 if found["failed_runs"] else 0)
+    harness.show_counts(f"{runs} runs of {instances} instances", counts)
+    told = {"seed": seed, "undisturbed_seconds": like.seconds, "failed_runs": failed, **counts}
+    keep(json_file, told | {"trials": [asdict(one) for one in found]})
+    raise typer.Exit(failed > 0)
 
 
 if __name__ == "__main__":

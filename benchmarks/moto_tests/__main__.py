@@ -10,20 +10,17 @@ argue.
 """
 
 import fnmatch
-import json as json_format
+import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, screen
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_outcomes
 from benchmarks.moto_tests.plugin import RESULTS
 
 
@@ -106,11 +103,10 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
-    console = screen(160)
     found = run(checkout, service, verified, only, workers)
     if not found:
         raise SystemExit(f"{checkout}/tests/test_{service}: no test ran")
-    show(found, console)
+    show_outcomes(found, sorted({each["group"] for each in found}), OUTCOMES)
     keep(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
@@ -118,7 +114,7 @@ def main(
 def run(
     checkout: Path, service: str, verified: bool = False, only: str = "", workers: int = 0
 ) -> list[dict[str, str]]:
-    """``test``, ``outcome`` and ``why`` of each, in the order of their names."""
+    """``test``, ``group``, ``outcome`` and ``why`` of each, in the order of their names."""
     with tempfile.TemporaryDirectory(prefix="moto-tests-") as folder:
         results = Path(folder) / "results.jsonl"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.moto_tests.plugin"]
@@ -134,8 +130,9 @@ def run(
             environment["MOTO_TEST_ALLOW_AWS_REQUEST"] = "true"  # as they are run against AWS
         subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=False)
         lines = results.read_text().splitlines() if results.exists() else []
-    found = [json_format.loads(line) for line in lines]
-    return sorted((argued(each) for each in found), key=lambda each: each["test"])
+    found = [argued(json.loads(line)) for line in lines]
+    ended = [each | {"group": _file(each)} for each in found]
+    return sorted(ended, key=lambda each: each["test"])
 
 
 def argued(each: dict[str, str]) -> dict[str, str]:
@@ -144,24 +141,6 @@ def argued(each: dict[str, str]) -> dict[str, str]:
     if each["outcome"] == "wrong" and reason:
         return each | {"outcome": "argued", "why": reason}
     return each
-
-
-def show(found: list[dict[str, str]], console: Console) -> None:
-    """A table of files, then every test that did not pass, with what came."""
-    table = Table("file", *OUTCOMES)
-    files = sorted({_file(each) for each in found})
-    for file in files:
-        counts = Counter(each["outcome"] for each in found if _file(each) == file)
-        table.add_row(file, *(str(counts[outcome] or "") for outcome in OUTCOMES))
-    counts = Counter(each["outcome"] for each in found)
-    table.add_section()
-    table.add_row(f"{len(found)} tests", *(str(counts[outcome]) for outcome in OUTCOMES))
-    for outcome in ("refused", "argued", "text", "wrong"):
-        for each in found:
-            if each["outcome"] == outcome:
-                name = each["test"].rpartition("/")[2]
-                console.print(f"{outcome} {name}: {each['why']}", markup=False, soft_wrap=True)
-    console.print(table)
 
 
 def _file(each: dict[str, str]) -> str:

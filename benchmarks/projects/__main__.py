@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, screen
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 
 HERE = Path(__file__).parent
 MOST = 25
@@ -194,17 +193,17 @@ def _stand_in(project: Project) -> int:
 
 
 def show(projects: list[Project], taken: list[Taken]) -> None:
-    console = screen(140)
-    columns = ("minutes", "recipe", "evaluation", "data made here")
-    table = Table("project", "package", *columns, title="projects as they stand; lines of ours")
+    """A row for each project, and why it came to no package."""
+    rows = []
     for project, one in zip(projects, taken, strict=True):
-        figures = (one.recipe, one.evaluation, one.stand_ins)
         package = "/".join(one.package.split("/")[-2:]) if one.package else "none"
-        table.add_row(project.title, package, f"{one.minutes:.1f}", *map(str, figures))
-    console.print(table)
+        lines = (one.recipe, one.evaluation, one.stand_ins)
+        rows.append((project.title, package, f"{one.minutes:.1f}", *lines))
+    columns = ("project", "package", "minutes", "recipe", "evaluation", "data made here")
+    show_table(columns, rows, "projects as they stand; lines of ours", 140)
     for one in taken:
         if one.why:
-            console.print(f"{one.name}: {one.why}", markup=False, highlight=False)
+            print(f"{one.name}: {one.why}")
 
 
 if __name__ == "__main__":

@@ -19,11 +19,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from benchmarks.harness import JsonFile, keep
+from benchmarks.harness import JsonFile, keep, show_table
 from benchmarks.throttled.mount import Slow, mounted, refuse
 from benchmarks.throttled.ranks import Rank, Waited, train
 from pipelines.advice.training_setting import of_recipe
@@ -214,25 +212,26 @@ def summary(case: Case, found: list[dict]) -> dict:
 
 
 def show(rows: list[dict], needs: Demand) -> None:
-    """The rows, as a table."""
-    console = Console(width=150)
-    console.print(
+    """What is asked for, and the rows."""
+    print(
         f"prod.yaml, a rank: a step of {needs.step_seconds:.2f} s, {needs.uniform:.1f} samples/s; "
         f"{needs.windowed / 1e6:.2f} MB/s windowed"
     )
-    heads = ("file system", "loader", "ranks", "×", "MB/s a rank", "stall %", "worst s", "cold s",
-             "read ÷ taken")  # fmt: skip
-    table = Table(*heads)
-    for row in rows:
-        low, high = row["stall_spread"]
-        stall = f"{100 * row['stall']:.2f} ({100 * low:.2f}–{100 * high:.2f})"
-        table.add_row(
-            row["system"], row["loader"], str(row["ranks"]), str(row["times"]),
-            f"{row['megabytes_per_second']:.2f}", stall,
-            f"{row['worst_seconds']:.3f}", f"{row['cold_seconds']:.2f}",
-            f"{row['read_per_consumed']:.1f}",
-        )  # fmt: skip
-    console.print(table)
+    columns = ("file system", "loader", "ranks", "×", "MB/s a rank", "stall %", "worst s", "cold s",
+               "read ÷ taken")  # fmt: skip
+    show_table(columns, map(_cells, rows), "", 150)
+
+
+def _cells(row: dict) -> list[object]:
+    low, high = row["stall_spread"]
+    return [
+        *(row[name] for name in ("system", "loader", "ranks", "times")),
+        f"{row['megabytes_per_second']:.2f}",
+        f"{100 * row['stall']:.2f} ({100 * low:.2f}–{100 * high:.2f})",
+        f"{row['worst_seconds']:.3f}",
+        f"{row['cold_seconds']:.2f}",
+        f"{row['read_per_consumed']:.1f}",
+    ]
 
 
 if __name__ == "__main__":

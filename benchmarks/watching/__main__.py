@@ -20,11 +20,9 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from benchmarks.harness import JsonFile, keep
+from benchmarks.harness import JsonFile, keep, show_table
 from benchmarks.watching.faults import FAULTS, Rank
 from benchmarks.watching.healthy import Case, base, cases, workload, write_all
 from steps.train import job
@@ -185,39 +183,38 @@ def faults(scratch: Path, place: Path) -> list[dict[str, Any]]:
         found.append({"rule": fault.rule, "fault": fault.what, "fired": first is not None,
                       "step": first and first.step, "line": first and first.line,
                       "others": others})  # fmt: skip
-    table = Table("rule", "seeded fault", "fires at step", "value", "which fire, too")
+    rows = []
     for one in found:
         value = one["line"].split("=")[2].split()[0] if one["line"] else ""
-        step = str(one["step"]) if one["fired"] else "[red]never[/]"
-        table.add_row(one["rule"], one["fault"], step, value, ", ".join(one["others"]))
-    Console(width=150).print(table)
+        step = one["step"] if one["fired"] else "[red]never[/]"
+        rows.append((one["rule"], one["fault"], step, value, ", ".join(one["others"])))
+    columns = ("rule", "seeded fault", "fires at step", "value", "which fire, too")
+    show_table(columns, rows, "", 150)
     return found
 
 
 def healthy(chosen: list[Case], scratch: Path, place: Path) -> dict[str, Any]:
     """How often each rule speaks of them; it should not."""
     told, lines = [], 0
-    learned = Counter[bool | None]()
+    lower = Counter[bool | None]()
     for case in track(chosen, "healthy", transient=True):
         processes = _lines(case, scratch, place)
         lines += sum(map(len, processes))
         if not case.tuned:  # a base has learned what there is
-            learned[learned(processes)] += 1
+            lower[learned(processes)] += 1
         told += [(case.name, event) for event in judged(case, processes)]
     spoke = Counter(event.rule for _, event in told)
-    table = Table("rule", f"spoke in {len(chosen)} healthy trainings, {lines} lines")
-    for rule in RULES:
-        table.add_row(rule, str(spoke[rule]))
-    Console(width=150).print(table)
+    columns = ("rule", f"spoke in {len(chosen)} healthy trainings, {lines} lines")
+    show_table(columns, ((rule, spoke[rule]) for rule in RULES))
     for name, event in told:
         print(name, event.line)
     print(
-        f"held-out loss of the {learned.total()} from fresh weights: {learned[True]} end below "
-        f"their first, {learned[False]} do not, {learned[None]} were looked at once"
+        f"held-out loss of the {lower.total()} from fresh weights: {lower[True]} end below "
+        f"their first, {lower[False]} do not, {lower[None]} were looked at once"
     )
     false = sorted({name for name, _ in told})
     return {"trainings": len(chosen), "lines": lines, "spoke": dict(spoke), "false": false,
-            "learned": learned[True], "not_learned": learned[False]}  # fmt: skip
+            "learned": lower[True], "not_learned": lower[False]}  # fmt: skip
 
 
 def _lines(case: Case, scratch: Path, place: Path, rank: Any = run_rank) -> list[Lines]:

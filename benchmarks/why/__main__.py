@@ -6,7 +6,6 @@ Exit status 1: less than 90 % have the right cause, or a wrong one was stated as
 """
 
 import json
-import json as json_format
 import re
 import tempfile
 import time
@@ -17,11 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.definitions.service import ENDED, Service
-from benchmarks.harness import JsonFile, keep
+from benchmarks.harness import JsonFile, keep, show_table
 from benchmarks.why.failures import BUCKET, FAILURES, SCARCE, SOURCE, Failure
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import serve
@@ -131,24 +128,19 @@ def counts(all_judged: Sequence[Judged]) -> dict[str, int]:
     return {"right": found["right"], **found, "of": len(all_judged)}
 
 
-console = Console()
 WANTED = 0.9
 
 
-def main(
-    json_file: JsonFile = None,
-) -> None:
+def main(json_file: JsonFile = None) -> None:
     """Exit status 1 where `why` is not good enough."""
     with tempfile.TemporaryDirectory(prefix="why-") as state:
         rows = list(run(Path(state)))
     count = counts(rows)
-    console.print(json_format.dumps(count), highlight=False)
-    table = Table("failure", "from", "verdict", "said", "right")
-    for one in rows:
-        if one.verdict != "right":
-            table.add_row(one.name, one.source, one.verdict, one.cause.name, ", ".join(one.right))
-    if table.row_count:
-        console.print(table)
+    print(json.dumps(count))
+    wrong = [(one.name, one.source, one.verdict, one.cause.name, ", ".join(one.right))
+             for one in rows if one.verdict != "right"]  # fmt: skip
+    if wrong:
+        show_table(("failure", "from", "verdict", "said", "right"), wrong)
     keep(json_file, count)
     is_good = count["right"] >= WANTED * count["of"] and not count.get("wrong and certain")
     raise typer.Exit(0 if is_good else 1)

@@ -80,7 +80,7 @@ def test_of_several_instances_one_is_killed_and_started_again(tmp_path, runs):
     like = instances.Reference.measure(parts, tmp_path / "undisturbed")
     for number in range(runs):
         one = instances.trial(number, 1, parts, tmp_path / f"{number}", like)
-        assert one.kills and not one.failed, one
+        assert one.disturbed and not one.failed, one
 
 
 def test_an_instance_started_again_reads_nothing_twice(tmp_path):
