@@ -1,4 +1,4 @@
-"""A canary with a bad model, and one with a good one.
+"""Deploy a bad model and then a good one as a canary, under load.
 
 python -m benchmarks.canary [--json FILE]
 

@@ -8,7 +8,7 @@ the pipeline, the others say ``unchanged`` and upload nothing. Then a comment is
 file after another: the steps whose code's hash changes must be those that carry the file.
 """
 
-import json as json_format
+import json
 import os
 import re
 import subprocess
@@ -110,7 +110,7 @@ def carriers(clone: Path, file: str) -> set[str]:
 
 def _code(clone: Path) -> dict[str, str]:
     """Step → S3 URI of its code."""
-    steps = json_format.loads(_verb(clone, "definition"))["Steps"]
+    steps = json.loads(_verb(clone, "definition"))["Steps"]
     return {step["Name"]: uri for step in steps if (uri := _code_uri(step["Arguments"]))}
 
 

@@ -1,4 +1,4 @@
-"""A thousand executions on one emulator.
+"""Run a thousand executions on one emulator.
 
 python -m benchmarks.endurance [--json FILE]
 
@@ -9,7 +9,7 @@ one execution takes, and how long the answers about all of them take. What the l
 of than the first, beyond what its executions are meant to leave, is a leak.
 """
 
-import json as json_format
+import json
 import statistics
 import tempfile
 import time
@@ -91,7 +91,7 @@ def endure(
     with _client(environment, "sagemaker") as sagemaker:
         sagemaker.create_pipeline(
             PipelineName=PIPELINE,
-            PipelineDefinition=json_format.dumps(_definition()),
+            PipelineDefinition=json.dumps(_definition()),
             RoleArn=ROLE,
             ClientRequestToken="endurance" * 4,
         )

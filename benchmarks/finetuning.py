@@ -1,4 +1,4 @@
-"""Do fine-tuned models train, save and resume under every strategy? On real ranks (gloo).
+"""Train, save and resume fine-tuned models under every strategy, on real ranks (gloo).
 
 python -m benchmarks.finetuning [--only BatchNorm] [--strategy pipeline]
 

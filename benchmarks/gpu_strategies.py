@@ -1,4 +1,4 @@
-"""The strategies on this machine's GPUs, over NCCL: the curve of one process? How fast, how large?
+"""Train each strategy on this machine's GPUs over NCCL: its curve, speed and memory.
 
 python -m benchmarks.gpu_strategies [--json FILE] [--only FSDP2] [--minutes 10]
 

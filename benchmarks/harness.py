@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: figures with their spread, targets, tables and one JSON file."""
+"""Frame of the benchmarks: figures with their spread, targets, rounds, tables and JSON files."""
 
 import importlib.metadata
 import json

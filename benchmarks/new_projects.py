@@ -1,4 +1,4 @@
-"""Every kind of project that ``pipelines.new`` writes, from nothing to a registered package.
+"""Take every kind of project that ``pipelines.new`` writes to a registered package.
 
 python -m benchmarks.new_projects [--like table] [--json projects.json]
 

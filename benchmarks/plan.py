@@ -1,4 +1,4 @@
-"""Measure how fast one knows.
+"""Measure the processor time of validate and plan beside the import of the SDK.
 
 python -m benchmarks.plan [--json FILE] [--rounds N]
 

@@ -1,4 +1,4 @@
-"""Do the tests hold on other processors? Run them at each instruction set that this one has.
+"""Run the tests at each instruction set that this processor has: do they hold on others?
 
 python -m benchmarks.processors [--all] [--select tests/training] [--log FOLDER]
 

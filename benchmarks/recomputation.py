@@ -1,4 +1,4 @@
-"""What does a block keep for its backward pass under each policy, and what is computed anew?
+"""Count what a block keeps for its backward pass under each policy, and computes anew.
 
 python -m benchmarks.recomputation [--shape 8B]
 

@@ -10,7 +10,7 @@ status 1 when one is wrong that ``ARGUED`` does not argue.
 
 import ast
 import configparser
-import json as json_format
+import json
 import os
 import re
 import subprocess
@@ -157,7 +157,7 @@ def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
             )
         results = here / "results.jsonl"
         lines = results.read_text().splitlines() if results.exists() else []
-    raw = {each["test"]: each for each in map(json_format.loads, lines)}
+    raw = {each["test"]: each for each in map(json.loads, lines)}
     return [judged(name, raw.get(name)) for name in names]
 
 

@@ -1,1 +1,0 @@
-"""Trainyard's checkpoints beside torch's DCP."""

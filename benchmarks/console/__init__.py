@@ -1,1 +1,0 @@
-"""Measure what the console costs."""

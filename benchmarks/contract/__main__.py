@@ -1,4 +1,4 @@
-"""Which of the seeded faults does ``python -m training.try`` name?
+"""Seed faults into a sound workload, and count those that ``python -m training.try`` names.
 
 python -m benchmarks.contract [--out contract.json]
 

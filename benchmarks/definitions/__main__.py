@@ -12,7 +12,7 @@ lost, and a retry of what was struck ends as its steps say.
 """
 
 import contextlib
-import json as json_format
+import json
 import os
 import random
 import signal
@@ -261,7 +261,7 @@ def _plain(figures: Figures) -> dict:
 
 
 def _show(title: str, figures: Figures) -> None:
-    console.print(f"{title}:", json_format.dumps(_plain(figures), indent=1), highlight=False)
+    console.print(f"{title}:", json.dumps(_plain(figures), indent=1), highlight=False)
 
 
 if __name__ == "__main__":

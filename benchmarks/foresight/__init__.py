@@ -1,1 +1,0 @@
-"""Foresight beside what was measured elsewhere, and beside our own strategies."""

@@ -1,4 +1,4 @@
-"""Do the systems that we refuse still fail as docs/frameworks.md says? Install and run each.
+"""Install and run each system that docs/frameworks.md refuses: does it still fail as said?
 
 python -m benchmarks.frameworks [NAME …] [--scratch FOLDER]
 

@@ -1,1 +1,0 @@
-"""Simulated champions and challengers, judged by the gate."""

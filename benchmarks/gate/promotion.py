@@ -1,4 +1,4 @@
-"""How often the gate promotes a challenger that is no better, beside simpler ways to decide."""
+"""Count promotions: of challengers that are no better, are better, or are one of many tries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

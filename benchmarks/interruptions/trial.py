@@ -1,4 +1,4 @@
-"""One run: disturb a training once or twice, resume it, compare the loss curve."""
+"""Disturb a training once or twice, resume it, and compare the loss curve."""
 
 import os
 import random
@@ -33,14 +33,6 @@ def stop_node(training: Training, source: random.Random) -> None:
 def kill_node(training: Training, source: random.Random) -> None:
     """SIGKILL of every rank at once."""
     _wait(training, source)
-    _kill(training)
-
-
-def kill_node_at(training: Training, step: float) -> None:
-    """SIGKILL of every rank as soon as the training has made ``step``, if it comes so far."""
-    _resumed(training)
-    while training.running and training.last_step() < step:
-        time.sleep(0.001)
     _kill(training)
 
 

@@ -9,7 +9,7 @@ compared, sample by sample and byte by byte, with that of an undisturbed run.
 """
 
 import contextlib
-import json as json_format
+import json
 import os
 import random
 import shutil
@@ -58,7 +58,7 @@ class Instance(Job):
         root = self.folder / "root"
         (root / "config").mkdir(parents=True)
         cluster = {"current_host": self.host, "hosts": list(self.hosts)}
-        (root / "config/resourceconfig.json").write_text(json_format.dumps(cluster))
+        (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
         (root / "processing/input").mkdir(parents=True)
         (root / "processing/input/raw").symlink_to(self.raw)
 

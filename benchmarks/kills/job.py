@@ -1,4 +1,4 @@
-"""The sharding job as a process of its own, over a folder of raw data."""
+"""The sharding job as a process of its own, its raw data, and the dataset that it writes."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""One run: disturb the job, let it finish, compare what it wrote."""
+"""Disturb the sharding job, let it finish, and compare what it wrote."""
 
 import functools
 import os

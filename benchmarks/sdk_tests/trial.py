@@ -1,9 +1,10 @@
-"""One test against a fresh emulator.
+"""Run one test against a fresh emulator, and collect what it really started.
 
 python -m benchmarks.sdk_tests.trial SPECIFICATION.json
 
-In a process of its own, because moto's part of an emulator belongs to the process. Writes what
-came to the file that the specification names.
+In a process of its own, because moto's part of an emulator belongs to the process. What happened is
+read from the emulator's state and through its API, not from the test: a test that deletes its
+pipeline has started its executions nevertheless. It goes to the file that the specification names.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""How the work of the shard job is shared out among instances: CPU, bytes, disk and memory of each.
+"""Measure how instances share the shard job's work: CPU, bytes, disk and memory of each.
 
 python -m benchmarks.shards.scaling [--mb 200] [--json FILE]
 
@@ -8,7 +8,7 @@ one instance, each on one of these parts, at the same time: they exchange nothin
 much from a machine with few cores.
 """
 
-import json as json_format
+import json
 import os
 import shutil
 import subprocess
@@ -74,7 +74,7 @@ def run(
         root = folder / host
         (root / "config").mkdir(parents=True)
         cluster = {"current_host": host, "hosts": [host] if apart else names}
-        (root / "config/resourceconfig.json").write_text(json_format.dumps(cluster))
+        (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
         (root / "processing/input").mkdir(parents=True)
         (root / "processing/input/raw").symlink_to(part)
         command = [sys.executable, "-m", "steps.shard.job", *arguments, "--root", str(root)]
@@ -145,7 +145,7 @@ def write(kind: str, folder: Path, mb: float) -> list[str]:
         arguments = ["--workload", "tabular", "--key", KEY, "--unique", *CATEGORIES, *NUMBERS]
     first = min(folder.iterdir())
     shutil.copy(first, folder / f"copy{first.suffix}")
-    return [*arguments, "--workload_config", json_format.dumps(config)]
+    return [*arguments, "--workload_config", json.dumps(config)]
 
 
 def measure(kind: str, scratch: Path, mb: float, counts: Sequence[int]) -> dict:
@@ -170,7 +170,7 @@ def measure(kind: str, scratch: Path, mb: float, counts: Sequence[int]) -> dict:
 def _say(kind: str, which: str, count: int, costs: Sequence[Cost]) -> None:
     largest = {name: round(max(asdict(one)[name] for one in costs), 1) for name in asdict(costs[0])}
     total = round(sum(one.cpu_s for one in costs), 1)
-    print(json_format.dumps({"kind": kind, "which": which, "instances": count, "total": total,
+    print(json.dumps({"kind": kind, "which": which, "instances": count, "total": total,
                              "largest": largest}), flush=True)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Does the strategy change the curve? Every one against a single process, on real ranks (gloo).
+"""Compare every strategy's curve with a single process's, on real ranks (gloo).
 
 python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--json F]     keep each curve there when it is there; those it has are not trained again
@@ -12,8 +12,7 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
 
 In float32 a difference can be rounding or an error; in float64 rounding is a billion times smaller
 and an error is not. In bfloat16 and float16 the layouts round at other places: what counts is that
-their curves lie neither above nor below (see ``bias``; why the first steps may, ``norms``). Exits
-with 1 when a strategy is off by more than the tolerance, or, in 16 bits, to one side.
+their curves lie neither above nor below (see ``rows``). Exits with 1 when a strategy is off by more than the tolerance, or, in 16 bits, to one side.
 """
 
 import json

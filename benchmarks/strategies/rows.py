@@ -1,4 +1,10 @@
-"""What is said of each layout beside one process."""
+"""Compare each layout's curves with one process's, and test for a bias beyond what seeds scatter.
+
+Two trainings whose sums are rounded at other places drift apart, and what they have drifted by
+stays in the steps that follow. So the steps of one training are hardly more than one observation,
+and say nothing of bias however many they are: trainings of other seeds are the independent ones.
+What is tested is that over seeds the expectation of a run's mean signed difference is nought.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

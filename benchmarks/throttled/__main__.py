@@ -1,4 +1,4 @@
-"""How long a training waits for data on FastFile and on FSx for Lustre, as slow as those are.
+"""Measure how long a training waits for data on FastFile and on FSx, as slow as those are.
 
 python -m benchmarks.throttled [--only FSx] [--ranks 1] [--times 10] [--rounds 3] [--json FILE]
 

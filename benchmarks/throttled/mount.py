@@ -1,4 +1,12 @@
-"""The slow mount as a process of its own: it ends, and unmounts, when whoever started it ends."""
+"""Mount a folder as a file system that is as slow as one says: FUSE, without a library.
+
+The kernel asks (``/dev/fuse``, linux/fuse.h, version 7.31) and threads of a process of its own
+answer late; it ends, and unmounts, when whoever started it ends. So what reads by ``read``, by
+``mmap`` or by any library waits as it would there. Read only, flat; needs ``/dev/fuse`` and root.
+The protocol is spoken here because the libraries for it (mfusepy, fusepy, pyfuse3) are bindings of
+libfuse, a package of the system that the locks cannot bring; what a read only folder needs of the
+protocol is ten requests.
+"""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""Others' loops on our shards: losses, interruptions.
+"""Train with others' loops on our shards: losses beside our loop's, and kills.
 
 python -m benchmarks.trainer [--only losses|kills] [--quick] [--json FILE]
 

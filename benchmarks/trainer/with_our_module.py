@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer over the native loop's own module and loss: run by ``curve``."""
+"""Hugging Face's Trainer over the native loop's own module and loss: run by ``benchmarks.trainer``."""
 
 import json
 import os

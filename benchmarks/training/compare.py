@@ -1,4 +1,4 @@
-"""All contenders train the same model, in turns: speed, start and memory, once losses agree."""
+"""Train the same model with all contenders, in turns: speed, start and memory."""
 
 import os
 import re

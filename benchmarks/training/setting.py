@@ -1,4 +1,4 @@
-"""What every contender trains: model, batches, learning rates; one JSON file for all of them.
+"""Setting of every contender: model, batches, learning rates; one JSON file for all of them.
 
 Scripts import this, and their start-up is measured: nothing here imports Trainyard.
 """

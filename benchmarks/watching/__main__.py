@@ -1,4 +1,4 @@
-"""Watch rules on real trainings: each on its seeded fault, and all on healthy ones.
+"""Judge real trainings by the watch rules: each rule's seeded fault, and healthy ones.
 
 python -m benchmarks.watching [--runs 200] [--split S] [--only faults] [--folder F] [--json F]
 
@@ -91,11 +91,6 @@ def learned(processes: list[Lines]) -> bool | None:
     every = {line["step"]: line["validation_loss"] for lines in processes for line in lines
              if "validation_loss" in line}  # fmt: skip
     return every[max(every)] < every[min(every)] if len(every) > 1 else None
-
-
-def counted(events: list[Event]) -> dict[str, int]:
-    """Rule → how often it spoke."""
-    return dict(Counter(event.rule for event in events))
 
 
 def _base(name: str, data: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The ways to keep a corpus on disk and to read it, one small module each.
+"""Ways to keep a corpus on disk and to read it, one small module each.
 
 A contender is imported only in a process of its own (``benchmarks.shards.worker``), so that one
 library's threads, allocator and imports do not disturb another's. Nothing in this file imports any
