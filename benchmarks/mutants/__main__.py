@@ -13,7 +13,6 @@ status is 1.
 
 import functools
 import json
-import json as jsons
 import os
 import random
 import re
@@ -137,7 +136,9 @@ def main(
     count: Annotated[int, typer.Option(min=1, help="Mutants that are drawn.")] = 300,
     seed: Annotated[int, typer.Option(help="Draws them.")] = 0,
     checkout: Annotated[Path, typer.Option(help="Whose commit is tried.")] = CHECKOUT,
-    json: Annotated[Path | None, typer.Option(help="What is in it is not tried again.")] = None,
+    kept: Annotated[
+        Path | None, typer.Option("--json", help="What is in it is not tried again.")
+    ] = None,
     of: Annotated[Path | None, typer.Option(help="Another checkout's results.")] = None,
 ) -> None:
     """Edit the code one place at a time; exit 1 when a test was lost."""
@@ -156,7 +157,7 @@ def main(
             return {"mutant": asdict(mutant or drawn[name]), **took}
 
         found = {}
-        for name, found[name] in resumed.each(drawn, measured, json, setting):
+        for name, found[name] in resumed.each(drawn, measured, kept, setting):
             print(f"{found[name]['verdict']:12} {name} {found[name]['by'] or ''}", flush=True)
     verdicts = Counter(one["verdict"] for one in found.values())
     print(f"{len(drawn)} mutants:", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items()))
@@ -187,7 +188,7 @@ def _drawn(copy: Path, count: int, seed: int) -> dict[str, Mutant]:
 
 def _killed(results: Path) -> dict[str, Mutant]:
     """Read the mutants that were killed from a file of results."""
-    found = jsons.loads(results.read_text(encoding="utf-8"))["cases"]
+    found = json.loads(results.read_text(encoding="utf-8"))["cases"]
     return {n: Mutant(**one["mutant"]) for n, one in found.items() if one["verdict"] == "killed"}
 
 

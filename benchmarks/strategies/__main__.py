@@ -12,7 +12,8 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
 
 In float32 a difference can be rounding or an error; in float64 rounding is a billion times smaller
 and an error is not. In bfloat16 and float16 the layouts round at other places: what counts is that
-their curves lie neither above nor below (see ``rows``). Exits with 1 when a strategy is off by more than the tolerance, or, in 16 bits, to one side.
+their curves lie neither above nor below (see ``rows``). Exits with 1 when a strategy is off by more
+than the tolerance, or, in 16 bits, to one side.
 """
 
 import json

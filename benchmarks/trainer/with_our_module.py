@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer over the native loop's own module and loss: run by ``benchmarks.trainer``."""
+"""Run Hugging Face's Trainer over the native loop's own module and loss."""
 
 import json
 import os
