@@ -1,4 +1,4 @@
-"""Simulate the memory of Llama's shapes on 32 to 512 ranks, beside what others have measured.
+"""Simulate the memory of Llama's shapes on 8 to 256 ranks, beside what others have measured.
 
 python -m benchmarks.memory [--only "70B on 256"] [--json FILE]
 
