@@ -1,20 +1,16 @@
-"""How the work of the shard job is shared out among instances: CPU, bytes, disk and memory of each.
+"""Measure how instances share the shard job's work: CPU, bytes, disk and memory of each.
 
-python -m benchmarks.shards.scaling [--mb 200] [--before CHECKOUT] [--engine PYTHON] [--plot F.png]
+python -m benchmarks.shards.scaling [--mb 200] [--json FILE]
 
 The instances of a job are processes of this machine, each with a part of the files as S3 gives it
 under ShardedByS3Key, one worker each; seconds of CPU are what counts. ``apart`` are as many jobs of
 one instance, each on one of these parts, at the same time: they exchange nothing, and suffer as
-much from a machine with few cores. ``--before`` is a checkout of an earlier commit, in which every
-instance reads all files: there one of them is run. ``--engine`` is an interpreter with Daft, which
-reads the same files, leaves equal texts out, orders by a hash and writes Parquet, on this machine;
-``sorted_cpu_s`` is what our instances need to have the same.
+much from a machine with few cores.
 """
 
-import json as json_format
+import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,14 +19,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psutil
 import typer
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep
 from benchmarks.kills.instances import divide
-from benchmarks.shards import corpus, job, table
-from benchmarks.shards.process import CHECKOUT
+from benchmarks.measured_process import free_ports
+from benchmarks.shards import corpus
+from benchmarks.shards.corpus import CATEGORIES, KEY, LABEL, NUMBERS
 
 FILES = 64
 """Raw files, and one more that repeats the first."""
@@ -53,12 +51,9 @@ class Cost:
     """At the peak, below its output folder."""
     peak_mb: float
     """Resident memory at the peak."""
-    sorted_cpu_s: float
-    """CPU until its records lay sorted on its disk, without duplicates, before they are packed."""
 
 
 def run(
-    checkout: Path,
     raw: Sequence[Path],
     folder: Path,
     hosts: int,
@@ -69,13 +64,17 @@ def run(
     ``apart``: each is a job of its own.
     """
     names = sorted(f"algo-{number + 1}" for number in range(hosts))
-    ports = _ports(hosts) if len(raw) == hosts > 1 and not apart else []
+    ports = (
+        [f"127.0.0.1:{port}" for port in free_ports(hosts)]
+        if len(raw) == hosts > 1 and not apart
+        else []
+    )
     running = []
     for host, part in zip(names, raw, strict=False):
         root = folder / host
         (root / "config").mkdir(parents=True)
         cluster = {"current_host": host, "hosts": [host] if apart else names}
-        (root / "config/resourceconfig.json").write_text(json_format.dumps(cluster))
+        (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
         (root / "processing/input").mkdir(parents=True)
         (root / "processing/input/raw").symlink_to(part)
         command = [sys.executable, "-m", "steps.shard.job", *arguments, "--root", str(root)]
@@ -83,7 +82,7 @@ def run(
         with (root / "log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, "--processes", "1"],
-                cwd=checkout,
+                cwd=CHECKOUT,
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -100,42 +99,28 @@ class _Watched:
     def __init__(self, pid: int, root: Path, host: str) -> None:
         self._process, self._root = psutil.Process(pid), root
         self._output = root / "processing/output"
-        progress = self._output / "progress" / host
-        self._marks = progress / "pulled.json", progress / "survey.json"
         self._read = self._disk = 0
-        self._sorted = 0.0
         self._usage = None
 
     def look(self) -> bool:
         """Return whether it has ended."""
         if self._usage is not None:
             return True
-        try:
+        with suppress(psutil.Error, OSError):
             self._read = max(self._read, self._process.io_counters().read_chars)
-            if not self._sorted and self._marks[1].is_file():
-                times = self._process.cpu_times()
-                self._sorted = times.user + times.system
-        except (psutil.Error, OSError):
-            pass
         self._disk = max(self._disk, _size(self._output))
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid:
             if status:
-                raise job.JobFailed((self._root / "log").read_text()[-2000:])
+                raise RuntimeError((self._root / "log").read_text()[-2000:])
             self._usage = usage
         return bool(pid)
 
     def cost(self) -> Cost:
         usage = self._usage
         assert usage is not None
-        cpu = usage.ru_utime + usage.ru_stime
-        return Cost(
-            cpu,
-            self._read / 1e6,
-            self._disk / 1e6,
-            usage.ru_maxrss * 1024 / 1e6,
-            self._sorted or cpu,
-        )
+        cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+        return Cost(cpu, self._read / 1e6, self._disk / 1e6, peak)
 
 
 def _size(folder: Path) -> int:
@@ -147,79 +132,45 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _ports(count: int) -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
-
-
-def engine(python: Path, raw: Path, output: Path) -> dict[str, float]:
-    """Return seconds of CPU and peak memory of the engine on all files."""
-    script = Path(__file__).with_name("engine.py")
-    process = subprocess.Popen([python, script, raw, output])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise job.JobFailed(f"{python} {script} ended with {status}")
-    return {
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_mb": usage.ru_maxrss * 1024 / 1e6,
-        "disk_mb": _size(output) / 1e6,
-    }
-
-
 def write(kind: str, folder: Path, mb: float) -> list[str]:
     """Write a corpus; return the job's arguments."""
     if kind == "text":
         size = int(mb * 1e6)
         corpus.write_json_lines(folder, corpus.standard_library(), size, size // FILES)
-        arguments = job.language_model(None)
+        config: dict[str, Any] = {"context_length": 2048, "tokenizer": "bytes"}
+        arguments = ["--workload", "language_model"]
     else:
-        table.write(folder, "csv", int(mb * 1e6 / ROW_BYTES), FILES)
-        config = {"categories": table.CATEGORIES, "numbers": table.NUMBERS, "label": table.LABEL}
-        arguments = ["--workload", "tabular", "--workload_config", json_format.dumps(config)]
-        arguments += ["--key", table.KEY, "--unique", *table.CATEGORIES, *table.NUMBERS]
+        corpus.write_table(folder, int(mb * 1e6 / ROW_BYTES), FILES)
+        config = {"categories": CATEGORIES, "numbers": NUMBERS, "label": LABEL}
+        arguments = ["--workload", "tabular", "--key", KEY, "--unique", *CATEGORIES, *NUMBERS]
     first = min(folder.iterdir())
     shutil.copy(first, folder / f"copy{first.suffix}")
-    return arguments
+    return [*arguments, "--workload_config", json.dumps(config)]
 
 
-def measure(
-    kind: str,
-    scratch: Path,
-    mb: float,
-    counts: Sequence[int],
-    before: Path | None,
-    python: Path | None,
-) -> dict:
+def measure(kind: str, scratch: Path, mb: float, counts: Sequence[int]) -> dict:
     """Measure one kind of raw data with each number of instances."""
     raw = scratch / "raw"
     arguments = write(kind, raw, mb)
-    found: dict = {"kind": kind, "mb": _size(raw) / 1e6, "now": {}, "apart": {}, "before": {}}
+    found: dict = {"kind": kind, "mb": _size(raw) / 1e6, "now": {}, "apart": {}}
     for count in counts:
         parts = divide(raw, scratch / f"parts-{count}", count)
-        runs = {"now": (CHECKOUT, parts, False), "apart": (CHECKOUT, parts, True)}
-        runs |= {"before": (before, [raw], False)} if before else {}
-        for which, (checkout, given, apart) in runs.items():
-            costs = run(checkout, given, scratch / "run", count, arguments, apart)
+        for which in ("now", "apart"):
+            costs = run(parts, scratch / "run", count, arguments, which == "apart")
             found[which][count] = [asdict(one) for one in costs]
             shutil.rmtree(scratch / "run")
             _say(kind, which, count, costs)
     tiny = scratch / "tiny"
     write(kind, tiny, 0.05)
-    found["start"] = asdict(run(CHECKOUT, [tiny], scratch / "run", 1, arguments)[0])
+    found["start"] = asdict(run([tiny], scratch / "run", 1, arguments)[0])
     shutil.rmtree(scratch / "run")
-    if python and kind == "text":
-        found["engine"] = engine(python, raw, scratch / "engine")
-        print(json_format.dumps({"engine": found["engine"]}), flush=True)
     return found
 
 
 def _say(kind: str, which: str, count: int, costs: Sequence[Cost]) -> None:
     largest = {name: round(max(asdict(one)[name] for one in costs), 1) for name in asdict(costs[0])}
     total = round(sum(one.cpu_s for one in costs), 1)
-    print(json_format.dumps({"kind": kind, "which": which, "instances": count, "total": total,
+    print(json.dumps({"kind": kind, "which": which, "instances": count, "total": total,
                              "largest": largest}), flush=True)  # fmt: skip
 
 
@@ -234,57 +185,18 @@ def ratios(found: dict, count: int) -> tuple[float, float]:
     return largest * count / one, max(cpu["now"]) / max(cpu["apart"])
 
 
-def plot(results: Sequence[dict], path: Path) -> None:
-    """Draw CPU, bytes read and disk of the largest instance."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = {"cpu_s": "CPU s", "read_mb": "MB read", "disk_mb": "MB on disk, peak",
-             "peak_mb": "MB of memory, peak"}  # fmt: skip
-    figure, rows = pyplot.subplots(len(results), 4, figsize=(15, 3.4 * len(results)), squeeze=False)
-    for row, found in zip(rows, results, strict=True):
-        for axes, (name, label) in zip(row, names.items(), strict=True):
-            for which, style in (("before", "s--"), ("apart", "^:"), ("now", "o-")):
-                points = {n: max(one[name] for one in c) for n, c in found[which].items()}
-                if points:
-                    axes.plot(list(points), list(points.values()), style, label=which)
-            counts = list(found["now"])
-            if name != "peak_mb":
-                one = found["now"][counts[0]][0][name]
-                axes.plot(counts, [one / n for n in counts], ":", color="grey", label="1/n")
-            if "engine" in found and name == "cpu_s":
-                axes.axhline(found["engine"]["cpu_s"], color="green", label="Daft, one machine")
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2) if name != "peak_mb" else axes.set_ylim(0)
-            axes.set_xticks(counts, [str(n) for n in counts])
-            axes.set_title(f"{found['kind']}, {found['mb']:,.0f} MB: {label}", fontsize=9)
-            axes.set_xlabel("instances")
-    rows[0][0].legend(fontsize=8)
-    figure.suptitle("The largest instance of a shard job")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
 def main(
     mb: Annotated[float, typer.Option(help="MB of each kind of raw data.")] = 200,
     kinds: Annotated[str, typer.Option(help="text,csv")] = "text,csv",
     instances: Annotated[str, typer.Option(help="Numbers of instances.")] = "1,2,4,8,16",
-    before: Annotated[Path | None, typer.Option(help="Checkout of an earlier commit.")] = None,
-    engine: Annotated[Path | None, typer.Option(help="Interpreter with Daft.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
-    picture: Annotated[Path | None, typer.Option("--plot", help="Draw this PNG.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if an instance takes more than 1.2 times what its part takes apart."""
     counts, results = [int(word) for word in instances.split(",")], []
     for kind in kinds.split(","):
         with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
-            results.append(measure(kind, Path(scratch).resolve(), mb, counts, before, engine))
-    if json:
-        json.write_text(json_format.dumps(results, indent=1))
-    if picture:
-        plot(results, picture)
+            results.append(measure(kind, Path(scratch).resolve(), mb, counts))
+    keep(json_file, results)
     worst = 0.0
     for found in results:
         for count in counts:

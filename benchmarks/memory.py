@@ -1,7 +1,23 @@
-"""Llama shapes, the layouts that are simulated, and what others have published of theirs."""
+"""Simulate the memory of Llama's shapes on 8 to 256 ranks, beside what others have measured.
+
+python -m benchmarks.memory [--only "70B on 256"] [--json FILE]
+
+Each layout is simulated by ``training.simulate``: the training's own code on tensors without
+contents. Nothing in it is fitted to the published figures beside it. A layout of 405B takes
+minutes: each is said when it is there, and those that FILE has are not simulated again.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks import resumed
+from benchmarks.harness import show_table
+from training.simulate import configured, simulate
+from training.simulation.simulation_report import GIB
 
 
 def _llama(layers: int, heads: int, dim: int, hidden: int) -> dict[str, Any]:
@@ -22,7 +38,6 @@ def _llama(layers: int, heads: int, dim: int, hidden: int) -> dict[str, Any]:
 SHAPES = {
     "8B": _llama(32, 32, 4096, 14336),
     "70B": _llama(80, 64, 8192, 28672),
-    "405B": _llama(126, 128, 16384, 53248),
 }
 
 
@@ -31,7 +46,7 @@ class Case:
     """A layout of one of the shapes.
 
     Attributes:
-        published: GiB that somebody has measured on GPUs; None where nobody has.
+        published: GiB that somebody has measured on GPUs.
         source: who, and with what.
         note: in what the published run differed, as far as it is known.
         stated: whether the source says all settings that matter.
@@ -42,7 +57,7 @@ class Case:
     settings: dict[str, Any]
     accumulation: int = 1
     model: dict[str, Any] = field(default_factory=dict)
-    published: float | None = None
+    published: float
     source: str = ""
     note: str = ""
     stated: bool = True
@@ -145,25 +160,57 @@ ELSEWHERE = {
 }
 """Published rows that are not simulated → what they have that does not run here."""
 
-OURS = (
-    Case(shape="8B", world=32, settings={"micro_batch": 2, **SELECTIVE}),
-    Case(
-        shape="8B",
-        world=64,
-        settings={"micro_batch": 1, "context_parallel": 8, **FULL},
-        model={"context_length": 131072},
-    ),
-    Case(shape="70B", world=64, settings={"micro_batch": 1, **FULL}),
-    Case(shape="70B", world=128, settings={"micro_batch": 2, "shard_degree": 64, **FULL}),
-    Case(shape="70B", world=256, settings={"micro_batch": 4, "tensor_parallel": 8, **SELECTIVE}),
-    Case(shape="70B", world=512, settings={"micro_batch": 1, **SELECTIVE}),
-    Case(shape="405B", world=256, settings={"micro_batch": 2, "tensor_parallel": 8, **FULL}),
-    Case(shape="405B", world=512, settings={"micro_batch": 2, "tensor_parallel": 8, **FULL}),
-    Case(
-        shape="405B",
-        world=512,
-        accumulation=16,
-        settings={"micro_batch": 1, "tensor_parallel": 8, "pipeline_parallel": 8, **FULL},
-    ),
-)
-"""Layouts of each shape on 32 to 512 ranks."""
+
+def main(
+    only: Annotated[str, typer.Option(help="Layouts: a part of their names.")] = "",
+    json_: Annotated[
+        Path | None, typer.Option("--json", help="Keep all figures here, as they come.")
+    ] = None,
+) -> None:
+    """Simulate every layout that somebody has measured."""
+    cases = {case.title: case for case in PUBLISHED if only in case.title}
+    if not cases:
+        raise typer.BadParameter(f"--only {only}: no layout's name has it, like '70B on 256'")
+    found = []
+    for title, one in resumed.each(cases, lambda title: fullest(cases[title]), json_, {}):
+        found.append((cases[title], one))
+        print(
+            f"{title}: {one['reserved'] / GIB:.1f} GiB, CPU {one['cpu_seconds']:.0f} s", flush=True
+        )
+    show(found)
+    for rows, why in ELSEWHERE.items():
+        print(f"not simulated: {rows}: {why}")
+
+
+def fullest(case: Case) -> dict[str, Any]:
+    """What is simulated of the pipeline stage that needs most."""
+    settings = {"strategy": "fsdp", **case.settings}
+    config = configured(case.world, case.accumulation, settings)
+    shape = SHAPES[case.shape] | case.model
+    found = simulate(config, "language_model", shape, case.world)
+    most = max(found, key=lambda one: one["reserved"])
+    sizes = {name: value for name, value in most.items() if name != "moments"}
+    return sizes | {"cpu_seconds": sum(one["cpu_seconds"] for one in found)}
+
+
+def error(case: Case, one: dict[str, Any]) -> float:
+    """Simulated over published, less 1: of what the allocator reserves, as it is published."""
+    return one["reserved"] / GIB / case.published - 1
+
+
+def show(found: list[tuple[Case, dict[str, Any]]]) -> None:
+    """A row for each published figure, and how far the simulation is off."""
+    rows = []
+    for case, one in found:
+        sizes = f"{case.published:.1f}", f"{one['reserved'] / GIB:.1f}", f"{error(case, one):+.1%}"
+        rows.append((case.shape, case.world, case.name, *sizes, case.note))
+    columns = ("shape", "ranks", "layout", "published", "simulated", "error", "note")
+    show_table(columns, rows, "GiB a GPU", 150)
+    errors = {case.title: abs(error(case, one)) for case, one in found}
+    print(f"mean error {mean(errors.values()):.1%} of {len(errors)} rows")
+    if stated := [errors[case.title] for case, _ in found if case.stated]:
+        print(f"mean error {mean(stated):.1%} of the {len(stated)} whose settings are stated")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -5,28 +5,66 @@ python -m benchmarks.s3tests CHECKOUT
 CHECKOUT is a checkout of github.com/ceph/s3-tests. Its tests run in an environment of their own,
 against a fresh emulator. Those of the core groups are chosen by the rule of ``choose``; a test is
 ``refused`` when an answer that it got was a 501, and ``wrong`` when it failed without one. Exit
-status 1 when one is wrong that benchmarks/s3tests/argued.py does not argue.
+status 1 when one is wrong that ``ARGUED`` does not argue.
 """
 
 import ast
 import configparser
-import json as json_format
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import venv
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.s3tests.argued import ARGUED
+from benchmarks.harness import JsonFile, keep, show_outcomes
 from trainyard.emulator.server import Endpoint, serve
+
+_ANONYMOUS = (
+    "It sends a request that nobody signed, to what an ACL has made public. The emulator serves "
+    "none, whatever an ACL says: a pipeline is code that runs as its owner."
+)
+_PART = (
+    "It wants 400 InvalidPart for a part number that is too large. S3's list of error codes has "
+    "InvalidPartNumber, 416: 'The requested part number is not satisfiable'."
+)
+_COMPOSITE = (
+    "It wants the number of parts after a COMPOSITE checksum in GetObjectAttributes. AWS gives "
+    "none there: moto's test_copy_key_with_args__using_multipart, which is verified against AWS."
+)
+_DIGEST = (
+    "It wants BadDigest for the checksum 'bad', which is none of that algorithm. S3 says "
+    "InvalidRequest: 'Value for x-amz-checksum-sha256 header is invalid.'"
+)
+
+ARGUED = {
+    "test_100_continue": _ANONYMOUS,
+    "test_multipart_get_part": _PART,
+    "test_multipart_single_get_part": _PART,
+    "test_non_multipart_get_part": _PART,
+    "test_multipart_use_cksum_helper_sha256": _COMPOSITE,
+    "test_multipart_use_cksum_helper_sha1": _COMPOSITE,
+    "test_get_multipart_checksum_object_attributes": _COMPOSITE,
+    "test_object_checksum_sha256": _DIGEST,
+    "test_object_checksum_crc64nvme": _DIGEST,
+    "test_put_excess_tags": (
+        "It wants InvalidTag for eleven tags of an object. AWS says BadRequest: moto's "
+        "test_put_object_tagging_too_many_tags, which is verified against AWS."
+    ),
+    "test_delete_marker_nonversioned": (
+        "It wants x-amz-delete-marker: false of a key that is not there. HeadObject's "
+        "documentation: 'If false, this response header does not appear in the response.'"
+    ),
+    "test_multipart_resend_first_finishes_last": (
+        "It completes an upload with a list that names part 1 twice, with an ETag that a later "
+        "upload of the part has replaced: by CompleteMultipartUpload's documentation, InvalidPart."
+    ),
+}
 
 FILE = "s3tests/functional/test_s3.py"
 OUTCOMES = ("passed", "argued", "refused", "wrong")
@@ -61,7 +99,7 @@ def main(
     checkout: Annotated[Path, typer.Argument(help="A checkout of ceph/s3-tests.")],
     only: Annotated[str, typer.Option("-k", help="Only tests with this in their names.")] = "",
     every: Annotated[bool, typer.Option(help="Not only the core groups.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write each test's outcome there.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
     source = (checkout / FILE).read_text()
@@ -69,9 +107,8 @@ def main(
     if not names:
         raise SystemExit(f"{checkout / FILE}: no test is chosen")
     found = run(checkout, names)
-    show(found, Console(width=None if sys.stdout.isatty() else 160))
-    if json:
-        json.write_text(json_format.dumps(found, indent=1))
+    show_outcomes(found, [*GROUPS, ""] if every else [*GROUPS], OUTCOMES)
+    keep(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
 
@@ -120,7 +157,7 @@ def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
             )
         results = here / "results.jsonl"
         lines = results.read_text().splitlines() if results.exists() else []
-    raw = {each["test"]: each for each in map(json_format.loads, lines)}
+    raw = {each["test"]: each for each in map(json.loads, lines)}
     return [judged(name, raw.get(name)) for name in names]
 
 
@@ -193,24 +230,6 @@ def _configure(checkout: Path, endpoint: Endpoint, target: Path) -> None:
     with target.open("w") as file:
         sample.write(file)
     target.chmod(0o600)
-
-
-def show(found: list[dict[str, str]], console: Console) -> None:
-    """What did not pass, with what came, and a table of the groups."""
-    for outcome in OUTCOMES[1:]:
-        for each in found:
-            if each["outcome"] == outcome:
-                line = f"{outcome} {each['test']}: {each['why']}"
-                console.print(line, markup=False, soft_wrap=True)
-    table = Table("group", *OUTCOMES)
-    for group in [*GROUPS, ""]:
-        counts = Counter(each["outcome"] for each in found if each["group"] == group)
-        if counts:
-            table.add_row(group or "other", *(str(counts[o] or "") for o in OUTCOMES))
-    counts = Counter(each["outcome"] for each in found)
-    table.add_section()
-    table.add_row(f"{len(found)} tests", *(str(counts[outcome]) for outcome in OUTCOMES))
-    console.print(table)
 
 
 if __name__ == "__main__":

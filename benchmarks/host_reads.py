@@ -1,4 +1,8 @@
-"""Finds where the host waits for the device, on a machine that has none.
+"""Count host reads of a training step, for each strategy: on a GPU each is a wait for the device.
+
+python -m benchmarks.host_reads [--only DDP] [--json F]
+
+Counted on real ranks (gloo) in two steps that are not logged. Exits with 1 when there is any.
 
 On a GPU a program that asks for a number (``.item()``, ``bool(tensor)``, ``x[mask]``) waits until
 everything before it is computed, and the GPU idles while the next work is prepared. On a CPU
@@ -9,18 +13,48 @@ What torch's C++ reads of its own tensors on the host (DDP's map of unused weigh
 is not noted: it is not computed from what was named. Neither is a copy to the device.
 """
 
+import json
+import tempfile
 import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import typer
+from rich.progress import track
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from benchmarks.harness import show_table
+from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from tests.training import worlds
+
+STEPS = {"max_steps": 6, "log_interval": 100, "validation_interval": 100,
+         "checkpoint_interval": 100, "precision": "float32"}  # fmt: skip
+SHOWN = (
+    *("single", "accumulation 8", "DDP × 2", "FSDP2 × 2", "hybrid 2 × 2", "tensor × 2"),
+    *("pipeline × 2", "context × 2"),
+)
+MORE = {
+    "LAMB, averages": (1, {"strategy": "single", "optimizer": "lamb", "ema_decay": 0.9}),
+    "LAMB, averages, FSDP2 × 2": (2, {"strategy": "fsdp", "optimizer": "lamb", "ema_decay": 0.9}),
+    "AdamW, averages, FSDP2 × 2": (2, {"strategy": "fsdp", "ema_decay": 0.9}),
+    "float16, DDP × 2": (2, {"strategy": "ddp", "precision": "float16"}),
+    "float16, FSDP2 × 2": (2, {"strategy": "fsdp", "precision": "float16"}),
+    "float8, single": (1, {"strategy": "single", "float8": "rowwise"}),
+    "float8 gathered, FSDP2 × 2": (
+        2,
+        {"strategy": "fsdp", "float8": "tensorwise", "float8_all_gather": True},
+    ),
+}
+WATCHED = (4, 5)
+"""Steps from 1: neither logged, validated nor saved, and not the first, which has more to do."""
 
 READS = {
     *("_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim"),
@@ -148,3 +182,68 @@ def _caller() -> str:
         if "/torch/" not in frame.filename and frame.filename != __file__:
             return f"{frame.filename}:{frame.lineno} {frame.name}"
     return "torch"
+
+
+def watch(file: Path, *, forbidden: bool = False) -> None:
+    """Have ``Loop``'s steps 4 and 5 write to ``file`` what they read, as JSON."""
+    from training.loop import Loop
+
+    train_step, found = Loop._train_step, []
+
+    def watched(self: Any, *given: Any, **named: Any) -> Any:
+        if self.step + 1 not in WATCHED:
+            return train_step(self, *given, **named)
+        reads = HostReads(forbidden=forbidden)
+        model, units = self.strategy.model, self.workload.units
+
+        def counted(batch: Any) -> Any:
+            reads.put(batch.values())
+            return units(batch)
+
+        self.workload.units = counted  # a step's first look at its batches
+        reads.put([*model.parameters(), *model.buffers()])
+        try:
+            with reads:
+                return train_step(self, *given, **named)
+        finally:
+            self.workload.units = units
+            found.append([[read.what, read.where] for read in reads.found])
+            file.write_text(json.dumps(found))
+
+    Loop._train_step = watched
+
+
+def run_watched(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """Run one rank of the train job, watched."""
+    watch(root / f"reads-{rank}.json")
+    worlds.run_rank(given, environment, root, rank)
+
+
+def counted(root: Path, world: int, differs: dict) -> list[list[list]]:
+    """Train; the reads of each watched step on each rank."""
+    given = SETTINGS | STEPS | differs
+    codes = worlds.finish(worlds.start(root, world, target=run_watched, **given))
+    if any(codes):
+        raise RuntimeError(f"{root}: ranks ended with {codes}: {(root / 'rank-0.log').read_text()}")
+    return [json.loads((root / f"reads-{rank}.json").read_text()) for rank in range(world)]
+
+
+def main(only: str = "", json_file: Annotated[Path | None, typer.Option("--json")] = None) -> None:
+    """Count the reads of every strategy whose name has ``only``."""
+    cases = {name: CASES[name] for name in SHOWN if name in CASES} | MORE
+    found: dict[str, list] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        write_data(Path(scratch) / "data")
+        for name in track([name for name in cases if only in name], "training", transient=True):
+            root = container(Path(scratch) / "data", Path(scratch) / name)
+            found[name] = [read for step in counted(root, *cases[name])[0] for read in step]
+    rows = [(name, f"{len(reads) / len(WATCHED):g}", "\n".join({" ".join(one) for one in reads}))
+            for name, reads in found.items()]  # fmt: skip
+    show_table(("strategy", "reads a step", "which"), rows, "", 160)
+    if json_file:
+        json_file.write_text(json.dumps(found, indent=1))
+    raise typer.Exit(any(found.values()))
+
+
+if __name__ == "__main__":
+    typer.run(main)

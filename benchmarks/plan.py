@@ -1,4 +1,4 @@
-"""Measure how fast one knows.
+"""Measure the processor time of validate and plan beside the import of the SDK.
 
 python -m benchmarks.plan [--json FILE] [--rounds N]
 
@@ -7,7 +7,8 @@ the processor time of the whole process, beginning to end, over that of a proces
 SDK and nothing else, in the same round.
 """
 
-import json as json_format
+import copy
+import json
 import os
 import subprocess
 import sys
@@ -16,16 +17,64 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.harness import Figure, Section, Target, machine, show, show_targets
-from benchmarks.plan.definitions import repeated
+from benchmarks.harness import (
+    CHECKOUT,
+    Figure,
+    JsonFile,
+    Section,
+    Target,
+    progress,
+    report,
+    screen,
+    turns,
+)
+from benchmarks.measured_process import Used
 
-CHECKOUT = Path(__file__).parent.parent.parent
+
+def repeated(body: str, times: int) -> str:
+    """``body`` with its steps so many times over; each copy refers to its own steps only.
+
+    The first step of a copy waits for the last one of the copy before it.
+    """
+    document = json.loads(body)
+    steps: list[dict[str, Any]] = []
+    for number in range(times):
+        names = {name: f"{name}{number or ''}" for name in _names(document["Steps"])}
+        fresh = [_renamed(step, names) for step in copy.deepcopy(document["Steps"])]
+        if steps:
+            fresh[0]["DependsOn"] = [steps[-1]["Name"]]
+        steps += fresh
+    return json.dumps(document | {"Steps": steps}, indent=1)
+
+
+def _names(steps: list[dict[str, Any]]) -> list[str]:
+    nested = [
+        step["Arguments"].get(key) or [] for step in steps for key in ("IfSteps", "ElseSteps")
+    ]
+    return [step["Name"] for step in steps] + [name for inner in nested for name in _names(inner)]
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """Names of steps in ``Name`` of a step, ``DependsOn`` and every ``Get``."""
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _renamed(item, names) for key, item in value.items()}
+    if "Type" in value and value.get("Name") in names:
+        found["Name"] = names[value["Name"]]
+    if "DependsOn" in value:
+        found["DependsOn"] = [names.get(name, name) for name in value["DependsOn"]]
+    if isinstance(get := value.get("Get"), str) and get.startswith("Steps."):
+        step, dot, path = get.removeprefix("Steps.").partition(".")
+        found["Get"] = f"Steps.{names.get(step, step)}{dot}{path}"
+    return found
+
+
 RECIPE = "recipes/laptop.yaml"
 # What a definition with a processing, a training and a register step is authored with.
 SDK = "import sagemaker.mlops.workflow.pipeline, sagemaker.train, sagemaker.serve.model_builder"
@@ -43,23 +92,16 @@ class Command:
 
 
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     rounds: Annotated[int, typer.Option(min=1, help="Each command so often.")] = 7,
 ) -> None:
     """Compare validate and plan with the import of the SDK; exit 1 when one is too slow."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
     with (
         tempfile.TemporaryDirectory(prefix="benchmarks-plan-") as folder,
         emulator(Path(folder)) as environment,
     ):
-        section = measure(commands(Path(folder)), environment, rounds, console)
-    show(section, console)
-    show_targets(section.targets, console)
-    if json:
-        targets = [target.data() for target in section.targets]
-        found = {"machine": machine(), "rounds": rounds, "targets": targets, **section.data}
-        json.write_text(json_format.dumps(found, indent=1))
-    raise typer.Exit(0 if all(target.met for target in section.targets) else 1)
+        section = measure(commands(Path(folder)), environment, rounds)
+    raise typer.Exit(report([section], json_file, {"rounds": rounds}))
 
 
 @contextmanager
@@ -98,22 +140,17 @@ def _verb(name: str, *arguments: str) -> tuple[str, ...]:
     return ("-m", f"pipelines.{name}", *arguments)
 
 
-def measure(
-    chosen: Mapping[str, Command], environment: Mapping[str, str], rounds: int, console: Console
-) -> Section:
+def measure(chosen: Mapping[str, Command], environment: Mapping[str, str], rounds: int) -> Section:
     """All rounds, after one that counts for nothing: it fills the page cache."""
-    names, seconds = list(chosen), {name: [] for name in chosen}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=(rounds + 1) * len(names))
-        for number in range(rounds + 1):
-            turn = number % len(names)
-            for name in names[turn:] + names[:turn]:
-                bar.update(task, description=chosen[name].label)
-                took = processor_seconds(chosen[name], environment)
-                if number:
-                    seconds[name].append(took)
-                bar.advance(task)
+    seconds: dict[str, list[float]] = {name: [] for name in chosen}
+    with progress(screen()) as bar:
+        task = bar.add_task("", total=(rounds + 1) * len(chosen))
+        for number, name in turns(list(chosen), rounds + 1):
+            bar.update(task, description=chosen[name].label)
+            took = processor_seconds(chosen[name], environment)
+            if number:
+                seconds[name].append(took)
+            bar.advance(task)
     return _section(chosen, {name: Figure(tuple(found)) for name, found in seconds.items()})
 
 
@@ -128,12 +165,12 @@ def processor_seconds(command: Command, environment: Mapping[str, str]) -> float
         process = subprocess.Popen(
             arguments, cwd=CHECKOUT, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in command.statuses:
+        used = Used.of(process.pid)
+        process.returncode = used.status
+        if used.status not in command.statuses:
             output.seek(0)
-            raise SystemExit(f"{' '.join(arguments)}: exit {process.returncode}\n{output.read()}")
-    return used.ru_utime + used.ru_stime
+            raise SystemExit(f"{' '.join(arguments)}: exit {used.status}\n{output.read()}")
+    return used.cpu_seconds
 
 
 def _section(chosen: Mapping[str, Command], found: Mapping[str, Figure]) -> Section:
