@@ -1,6 +1,6 @@
 """Simulate champions and challengers whose difference is known, and have the gate judge them.
 
-python -m benchmarks.gate [--json FILE] [--pairs N] [--full] [--only promotion,sure,slices,looks]
+python -m benchmarks.gate [--json FILE] [--plot F.png] [--pairs N] [--full] [--only power,…]
 
 The gate's own code decides on sums over groups that are drawn from worlds with a known improvement:
 how often it promotes what is no better, or what is better by four standard errors, stops a harmless
@@ -8,11 +8,13 @@ model for a slice, or promotes one of many equal tries.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks import harness
+from benchmarks.gate.power import power
 from benchmarks.gate.promotion import looks, promotion, sure
 from benchmarks.gate.setting import Setting, processes
 from benchmarks.gate.slices import slices
@@ -20,6 +22,7 @@ from benchmarks.harness import JsonFile, Section
 
 SECTIONS: dict[str, Callable[[Setting], Section]] = {
     "promotion": promotion,
+    "power": power,
     "sure": sure,
     "slices": slices,
     "looks": looks,
@@ -34,6 +37,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     json_file: JsonFile = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw promotions and power: a PNG.")] = None,
     pairs: Annotated[int, typer.Option(min=4, help="Pairs a line; some lines take less.")] = 1000,
     groups: Annotated[str, typer.Option(help="Groups of the test splits.")] = "30,100,300,600",
     full: Annotated[
@@ -56,6 +60,11 @@ def main(
             sections.append(SECTIONS[name](setting))
             harness.show(sections[-1], console)
     sizes = {"pairs": setting.pairs, "groups": setting.groups}
+    if plot and {"promotion", "power"} <= set(names):
+        from benchmarks.gate.plots import draw
+
+        found = {name: section.data for name, section in zip(names, sections, strict=True)}
+        draw(found["promotion"], found["power"], plot)
     harness.report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"), shown=True)
 
 

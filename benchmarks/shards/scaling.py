@@ -1,11 +1,14 @@
 """Measure how instances share the shard job's work: CPU, bytes, disk and memory of each.
 
-python -m benchmarks.shards.scaling [--mb 200] [--json FILE]
+python -m benchmarks.shards.scaling [--mb 200] [--before CHECKOUT] [--engine PYTHON] [--plot F.png]
 
 The instances of a job are processes of this machine, each with a part of the files as S3 gives it
 under ShardedByS3Key, one worker each; seconds of CPU are what counts. ``apart`` are as many jobs of
 one instance, each on one of these parts, at the same time: they exchange nothing, and suffer as
-much from a machine with few cores.
+much from a machine with few cores. ``--before`` is a checkout of an earlier commit, in which every
+instance reads all files: there one of them is run. ``--engine`` is an interpreter with Daft, which
+reads the same files, leaves equal texts out, orders by a hash and writes Parquet, on this machine;
+``sorted_cpu_s`` is what our instances need to have the same.
 """
 
 import json
@@ -51,9 +54,12 @@ class Cost:
     """At the peak, below its output folder."""
     peak_mb: float
     """Resident memory at the peak."""
+    sorted_cpu_s: float
+    """CPU until its records lay sorted on its disk, without duplicates, before they are packed."""
 
 
 def run(
+    checkout: Path,
     raw: Sequence[Path],
     folder: Path,
     hosts: int,
@@ -64,11 +70,8 @@ def run(
     ``apart``: each is a job of its own.
     """
     names = sorted(f"algo-{number + 1}" for number in range(hosts))
-    ports = (
-        [f"127.0.0.1:{port}" for port in free_ports(hosts)]
-        if len(raw) == hosts > 1 and not apart
-        else []
-    )
+    together = len(raw) == hosts > 1 and not apart
+    ports = [f"127.0.0.1:{port}" for port in free_ports(hosts)] if together else []
     running = []
     for host, part in zip(names, raw, strict=False):
         root = folder / host
@@ -82,7 +85,7 @@ def run(
         with (root / "log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, "--processes", "1"],
-                cwd=CHECKOUT,
+                cwd=checkout,
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -99,15 +102,23 @@ class _Watched:
     def __init__(self, pid: int, root: Path, host: str) -> None:
         self._process, self._root = psutil.Process(pid), root
         self._output = root / "processing/output"
+        progress = self._output / "progress" / host
+        self._marks = progress / "pulled.json", progress / "survey.json"
         self._read = self._disk = 0
+        self._sorted = 0.0
         self._usage = None
 
     def look(self) -> bool:
         """Return whether it has ended."""
         if self._usage is not None:
             return True
-        with suppress(psutil.Error, OSError):
+        try:
             self._read = max(self._read, self._process.io_counters().read_chars)
+            if not self._sorted and self._marks[1].is_file():
+                times = self._process.cpu_times()
+                self._sorted = times.user + times.system
+        except (psutil.Error, OSError):
+            pass
         self._disk = max(self._disk, _size(self._output))
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid:
@@ -119,8 +130,14 @@ class _Watched:
     def cost(self) -> Cost:
         usage = self._usage
         assert usage is not None
-        cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
-        return Cost(cpu, self._read / 1e6, self._disk / 1e6, peak)
+        cpu = usage.ru_utime + usage.ru_stime
+        return Cost(
+            cpu,
+            self._read / 1e6,
+            self._disk / 1e6,
+            usage.ru_maxrss * 1024 / 1e6,
+            self._sorted or cpu,
+        )
 
 
 def _size(folder: Path) -> int:
@@ -130,6 +147,20 @@ def _size(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 total += os.stat(os.path.join(place, name)).st_size
     return total
+
+
+def engine(python: Path, raw: Path, output: Path) -> dict[str, float]:
+    """Return seconds of CPU and peak memory of the engine on all files."""
+    script = Path(__file__).with_name("engine.py")
+    process = subprocess.Popen([python, script, raw, output])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{python} {script} ended with {status}")
+    return {
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss * 1024 / 1e6,
+        "disk_mb": _size(output) / 1e6,
+    }
 
 
 def write(kind: str, folder: Path, mb: float) -> list[str]:
@@ -148,22 +179,34 @@ def write(kind: str, folder: Path, mb: float) -> list[str]:
     return [*arguments, "--workload_config", json.dumps(config)]
 
 
-def measure(kind: str, scratch: Path, mb: float, counts: Sequence[int]) -> dict:
+def measure(
+    kind: str,
+    scratch: Path,
+    mb: float,
+    counts: Sequence[int],
+    before: Path | None,
+    python: Path | None,
+) -> dict:
     """Measure one kind of raw data with each number of instances."""
     raw = scratch / "raw"
     arguments = write(kind, raw, mb)
-    found: dict = {"kind": kind, "mb": _size(raw) / 1e6, "now": {}, "apart": {}}
+    found: dict = {"kind": kind, "mb": _size(raw) / 1e6, "now": {}, "apart": {}, "before": {}}
     for count in counts:
         parts = divide(raw, scratch / f"parts-{count}", count)
-        for which in ("now", "apart"):
-            costs = run(parts, scratch / "run", count, arguments, which == "apart")
+        runs = {"now": (CHECKOUT, parts, False), "apart": (CHECKOUT, parts, True)}
+        runs |= {"before": (before, [raw], False)} if before else {}
+        for which, (checkout, given, apart) in runs.items():
+            costs = run(checkout, given, scratch / "run", count, arguments, apart)
             found[which][count] = [asdict(one) for one in costs]
             shutil.rmtree(scratch / "run")
             _say(kind, which, count, costs)
     tiny = scratch / "tiny"
     write(kind, tiny, 0.05)
-    found["start"] = asdict(run([tiny], scratch / "run", 1, arguments)[0])
+    found["start"] = asdict(run(CHECKOUT, [tiny], scratch / "run", 1, arguments)[0])
     shutil.rmtree(scratch / "run")
+    if python and kind == "text":
+        found["engine"] = engine(python, raw, scratch / "engine")
+        print(json.dumps({"engine": found["engine"]}), flush=True)
     return found
 
 
@@ -185,18 +228,56 @@ def ratios(found: dict, count: int) -> tuple[float, float]:
     return largest * count / one, max(cpu["now"]) / max(cpu["apart"])
 
 
+def plot(results: Sequence[dict], path: Path) -> None:
+    """Draw CPU, bytes read and disk of the largest instance."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = {"cpu_s": "CPU s", "read_mb": "MB read", "disk_mb": "MB on disk, peak",
+             "peak_mb": "MB of memory, peak"}  # fmt: skip
+    figure, rows = pyplot.subplots(len(results), 4, figsize=(15, 3.4 * len(results)), squeeze=False)
+    for row, found in zip(rows, results, strict=True):
+        for axes, (name, label) in zip(row, names.items(), strict=True):
+            for which, style in (("before", "s--"), ("apart", "^:"), ("now", "o-")):
+                points = {n: max(one[name] for one in c) for n, c in found[which].items()}
+                if points:
+                    axes.plot(list(points), list(points.values()), style, label=which)
+            counts = list(found["now"])
+            if name != "peak_mb":
+                one = found["now"][counts[0]][0][name]
+                axes.plot(counts, [one / n for n in counts], ":", color="grey", label="1/n")
+            if "engine" in found and name == "cpu_s":
+                axes.axhline(found["engine"]["cpu_s"], color="green", label="Daft, one machine")
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2) if name != "peak_mb" else axes.set_ylim(0)
+            axes.set_xticks(counts, [str(n) for n in counts])
+            axes.set_title(f"{found['kind']}, {found['mb']:,.0f} MB: {label}", fontsize=9)
+            axes.set_xlabel("instances")
+    rows[0][0].legend(fontsize=8)
+    figure.suptitle("The largest instance of a shard job")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main(
     mb: Annotated[float, typer.Option(help="MB of each kind of raw data.")] = 200,
     kinds: Annotated[str, typer.Option(help="text,csv")] = "text,csv",
     instances: Annotated[str, typer.Option(help="Numbers of instances.")] = "1,2,4,8,16",
+    before: Annotated[Path | None, typer.Option(help="Checkout of an earlier commit.")] = None,
+    engine: Annotated[Path | None, typer.Option(help="Interpreter with Daft.")] = None,
     json_file: JsonFile = None,
+    picture: Annotated[Path | None, typer.Option("--plot", help="Draw this PNG.")] = None,
 ) -> None:
     """Exit status 1 if an instance takes more than 1.2 times what its part takes apart."""
     counts, results = [int(word) for word in instances.split(",")], []
     for kind in kinds.split(","):
         with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
-            results.append(measure(kind, Path(scratch).resolve(), mb, counts))
+            results.append(measure(kind, Path(scratch).resolve(), mb, counts, before, engine))
     keep(json_file, results)
+    if picture:
+        plot(results, picture)
     worst = 0.0
     for found in results:
         for count in counts:
