@@ -6,7 +6,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,3 +78,15 @@ class Visitor:
         with self._opener.open(f"{self.root}{path}") as answer:
             html = answer.read().decode()
         return time.perf_counter() - began, html
+
+    def post(self, path: str, body: bytes) -> None:
+        """Send JSON, as a page of the console does."""
+        headers = {"Content-Type": "application/json", "Origin": self.root}
+        asked = urllib.request.Request(f"{self.root}{path}", body, headers)
+        with self._opener.open(asked) as answer:
+            answer.read()
+
+    def stream(self, path: str) -> Generator[bytes, None, None]:
+        """Iterate over the lines of an answer that does not end."""
+        with self._opener.open(f"{self.root}{path}", timeout=60) as answer:
+            yield from answer
