@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from conditions.no_champion import NONE
-from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
     approved,
@@ -245,6 +245,7 @@ def main(
         Path | None, typer.Option(help="Your recipe: a recorded field that differs is an override.")
     ] = None,
     overridden: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     deep: Annotated[bool, typer.Option("--deep", help="Hash the train split too.")] = False,
     execution: Annotated[
         str | None, typer.Option(metavar="ARN", help="The package that this execution registered.")
@@ -263,6 +264,7 @@ def main(
     """Approve a model package after checking it again; or reject it; or roll back."""
     if sum(given is not None for given in (package, execution, rollback)) != 1:
         raise RecipeError("give a MODEL_PACKAGE_ARN, --execution ARN, or --rollback GROUP")
+    needs_recipe(environment, recipe)
     if rollback is not None and not reject_for:
         raise RecipeError("--rollback: say why with --reject REASON; it is recorded")
     if automatic and (execution is None or reason or reject_for):
@@ -275,11 +277,16 @@ def main(
         done = roll_back(rollback, str(reject_for))
     else:
         arn = package or registered_by(str(execution))
-        ours = load(recipe, overridden).model_dump(mode="json", by_alias=True) if recipe else None
+        ours = load(recipe, overridden, environment) if recipe else None
         done = (
             reject(arn, reject_for)
             if reject_for
-            else approve(arn, reason=reason, recipe=ours, deep=deep)
+            else approve(
+                arn,
+                reason=reason,
+                recipe=ours and ours.model_dump(mode="json", by_alias=True),
+                deep=deep,
+            )
         )
     word = "Rejected" if reject_for else "Approved"
     console.print(f"{done.package}: {word} ({done.note})", highlight=False, markup=False)

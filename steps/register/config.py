@@ -1,10 +1,28 @@
 """The register step's settings."""
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from steps.config import Section
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPackageGroup:
+    """A model package group, as the API takes it: by its name, or by its ARN."""
+
+    reference: str
+
+    @property
+    def name(self) -> str:
+        """Return the name."""
+        return self.reference.rpartition("/")[2]
+
+    @property
+    def region(self) -> str | None:
+        """Return the region in the ARN; None where it is given by its name."""
+        return self.reference.split(":")[3] if self.reference.startswith("arn:") else None
 
 
 class CardConfig(Section):
@@ -32,13 +50,22 @@ class CardConfig(Section):
 class RegisterConfig(Section):
     """Group, approval and description of the model package."""
 
-    model_package_group: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$")
-    """Name of the model package group; the step creates it when it does not exist."""
+    model_package_group: str = Field(
+        pattern=r"^(arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package-group/)?"
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$"
+    )
+    """Name of the model package group; the step creates it when it does not exist. Or its ARN: a
+    registry that another account shares, by the policy of its group; it must exist."""
 
     approval: Literal["manual", "automatic"] = "manual"
     """Approval of the package, which is always registered as PendingManualApproval. ``automatic``:
     a command that waits for the run (``--start --wait``) then approves it as ``pipelines.approve``
     would, but leaves it pending if the run had overrides, or anything does not match its record."""
+
+    @property
+    def group(self) -> ModelPackageGroup:
+        """Return the model package group that packages are registered in."""
+        return ModelPackageGroup(self.model_package_group)
 
     @model_validator(mode="before")
     @classmethod
