@@ -28,6 +28,7 @@ from pipelines.registry.champion import (
     check_champion,
     check_champions_model,
     compared_with,
+    group_of,
 )
 from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Absent, Evidence
@@ -74,7 +75,7 @@ def approve(
     evidence = Evidence(arn)
     before_etag = _etag(evidence)
     count = _checked(evidence, deep)
-    sagemaker, group = _registry(arn), evidence.package["ModelPackageGroupName"]
+    sagemaker, group = _registry(arn), group_of(evidence.package)
     before = approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was already Approved")
@@ -151,7 +152,7 @@ def reject(arn: str, reason: str) -> Approval:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-    sagemaker, group = _registry(arn), Evidence(arn).package["ModelPackageGroupName"]
+    sagemaker, group = _registry(arn), group_of(Evidence(arn).package)
     _decide(sagemaker, arn, "Rejected", reason)
     return Approval(arn, next(iter(approved(sagemaker, group)), None), reason)
 
@@ -163,7 +164,7 @@ def roll_back(group: str, reason: str) -> Approval:
         GateError: the group has no champion.
         ServiceError: AWS refused.
     """
-    found = approved(_registry(None), group)
+    found = approved(_registry(group), group)
     if not found:
         raise GateError(f"model package group {group}: no package is Approved: nothing to undo")
     return reject(found[0], reason)
@@ -232,8 +233,9 @@ def _etag(evidence: Evidence) -> str | None:
         return None
 
 
-def _registry(arn: str | None) -> Any:
-    return client("sagemaker", arn.split(":")[3] if arn and arn.count(":") >= 5 else None)
+def _registry(reference: str) -> Any:
+    """Return a client for the region in an ARN; for the environment's where it is a name."""
+    return client("sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None)
 
 
 def main(
@@ -258,7 +260,7 @@ def main(
     ] = None,
     rollback: Annotated[
         str | None,
-        typer.Option(metavar="GROUP", help="Reject the champion of this model package group."),
+        typer.Option(metavar="GROUP", help="Reject the champion of this group (name or ARN)."),
     ] = None,
 ) -> None:
     """Approve a model package after checking it again; or reject it; or roll back."""

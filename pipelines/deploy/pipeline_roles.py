@@ -130,7 +130,7 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
     yield Statement(
         sid="ModelPackages",
         actions=("sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"),
-        resources=tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups),
+        resources=tuple(group.packages for group in groups),
     )
 
 

@@ -13,9 +13,10 @@ def _digits(account: Any) -> Any:
     return str(account) if type(account) is int else account
 
 
-def account_in(arn: str) -> str:
-    """Return the account number in an ARN."""
-    return arn.split(":")[4]
+def account_in(arn: str) -> str | None:
+    """Return the account number in an ARN; None if it is none."""
+    parts = arn.split(":")
+    return parts[4] if len(parts) > 5 else None
 
 
 def other_account(account: str | None, roles: Mapping[str, str | None]) -> str | None:

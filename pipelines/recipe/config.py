@@ -348,12 +348,12 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _of_one_account(self) -> Self:
-        aws, group = self.aws, self.register_.group
+        aws, region = self.aws, self.register_.group_region
         if refused := other_account(aws.account, {"role": aws.role, "job_role": aws.job_role}):
             raise ValueError(refused)
-        if group.region and aws.region and group.region != aws.region:
+        if region and aws.region and region != aws.region:
             raise ValueError(
-                f"register.model_package_group: is in region {group.region}; expected one in "
+                f"register.model_package_group: is in region {region}; expected one in "
                 f"{aws.region}, as aws.region says: a package is registered in its run's region"
             )
         return self

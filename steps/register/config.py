@@ -1,28 +1,10 @@
 """The register step's settings."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from steps.config import Section
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPackageGroup:
-    """A model package group, as the API takes it: by its name, or by its ARN."""
-
-    reference: str
-
-    @property
-    def name(self) -> str:
-        """Return the name."""
-        return self.reference.rpartition("/")[2]
-
-    @property
-    def region(self) -> str | None:
-        """Return the region in the ARN; None where it is given by its name."""
-        return self.reference.split(":")[3] if self.reference.startswith("arn:") else None
 
 
 class CardConfig(Section):
@@ -63,9 +45,10 @@ class RegisterConfig(Section):
     would, but leaves it pending if the run had overrides, or anything does not match its record."""
 
     @property
-    def group(self) -> ModelPackageGroup:
-        """Return the model package group that packages are registered in."""
-        return ModelPackageGroup(self.model_package_group)
+    def group_region(self) -> str | None:
+        """Return the region in the group's ARN; None where the group is given by its name."""
+        group = self.model_package_group
+        return group.split(":")[3] if group.startswith("arn:") else None
 
     @model_validator(mode="before")
     @classmethod

@@ -98,7 +98,7 @@ def register_step(
     statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
     constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
     step_args = builder.register(
-        model_package_group_name=config.group.reference,
+        model_package_group_name=config.model_package_group,
         content_types=list(config.content_types),
         response_types=list(config.response_types),
         inference_instances=list(config.inference_instances),
