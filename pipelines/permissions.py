@@ -58,7 +58,8 @@ def main(
         )
     else:
         raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
-    answer(subject, HEAD.format(recipe=recipe), role, job_role, as_template, check)
+    named = f"{recipe} --env {environment}" if environment else recipe
+    answer(subject, HEAD.format(recipe=named), role, job_role, as_template, check)
 
 
 if __name__ == "__main__":
