@@ -133,14 +133,13 @@ def refuse(
         for line in lines
         if line not in mine
     ]
-    if name is None and known:
-        lacking = _lacking(chosen, known)
-        mine = [line for line in mine if all(line in lines for lines in others.values())] or (
-            [f"which environment? give --env {' or '.join(known)}: without one, {why}"
-             for why in (mine + lacking)[:1] if not own]
-        )  # fmt: skip
-    elif name is not None:
+    if name is not None:
         mine = [_said(line, name, known[name], chosen=True) for line in mine]
+    else:
+        lacking = [] if own else [*mine, *_lacking(chosen, known)][:1]
+        ask = f"which environment? give --env {' or '.join(known)}: without one, "
+        everywhere = [line for line in mine if all(line in lines for lines in others.values())]
+        mine = everywhere or [ask + line for line in lacking]
     if mine or own:
         raise RecipeError("\n".join(mine + own))
 
@@ -155,9 +154,14 @@ def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
 
 def _lacking(tree: Tree, known: Environments) -> list[str]:
     """Return a line for each place (region, role, bucket) that only environments name."""
-    named = {field for fields in known.values() for field in fields.get("aws") or {}}
-    there = tree.get("aws") or {}
-    return [f"aws.{field}: is missing" for field in SOURCES if field in named - there.keys()]
+    named = {field for fields in known.values() for field in _aws(fields)}
+    there = _aws(tree)
+    return [f"aws.{f}: is missing" for f in SOURCES if f in named and there.get(f) is None]
+
+
+def _aws(tree: Tree) -> Tree:
+    section = tree.get("aws")
+    return section if isinstance(section, dict) else {}
 
 
 def _said(line: str, name: str, fields: Tree, *, chosen: bool = False) -> str:
