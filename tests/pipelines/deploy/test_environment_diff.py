@@ -64,7 +64,7 @@ def places(folder: Path, chosen: tuple[str, ...]) -> set[tuple[str, str]]:
 
 
 def trained(body: str) -> str:
-    """The name of the training's checkpoints in S3, which is made of all that shapes the weights."""
+    """The name of the training's checkpoints, made of all that shapes the weights."""
     [train] = [step for step in json.loads(body)["Steps"] if step["Name"] == "Train"]
     return train["Arguments"]["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
 
