@@ -27,7 +27,6 @@ from trainyard.terminal import console, refuse_place, run
 CHANGES = 2
 
 
-@served()
 def main(
     recipe: RecipeOption,
     overrides: SetOption = NOT_GIVEN,
@@ -46,6 +45,14 @@ def main(
         refuse_place(out)
     if against is not None:
         _compare(recipe, overrides, environment, against, as_json, out)
+    _plan(recipe, overrides, environment, as_json, out)
+
+
+@served()
+def _plan(
+    recipe: Path, overrides: Sequence[str], environment: str | None, as_json: bool, out: Path | None
+) -> NoReturn:
+    """Show what would change of what is deployed, and exit."""
     loaded = load(recipe, overrides, environment)
     resolve(loaded.aws)  # a missing field is reported before the SDK is loaded
     from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
