@@ -1,1 +1,1 @@
-"""What Trainyard is measured with; each benchmark is a package that runs with ``python -m``."""
+"""Measure Trainyard; each benchmark runs with ``python -m``."""

@@ -1,4 +1,4 @@
-"""A canary with a bad model, and one with a good one.
+"""Deploy a bad model and then a good one as a canary, under load.
 
 python -m benchmarks.canary [--json FILE]
 
@@ -11,8 +11,6 @@ one is rolled back, the good one is in service, and no request is lost.
 """
 
 import io
-import json as json_format
-import sys
 import tarfile
 import tempfile
 import threading
@@ -24,13 +22,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import boto3
 import typer
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import JsonFile, keep, show_table
+from benchmarks.measured_process import client
 from trainyard.emulator.server import Endpoint, serve
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
@@ -113,15 +109,7 @@ class Cloud:
         self.s3.create_bucket(Bucket="canary")
 
     def client(self, service: str) -> Any:
-        env = self._endpoint.env
-        return boto3.session.Session().client(
-            service,
-            endpoint_url=self._endpoint.url,
-            region_name="us-east-1",
-            aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
-            config=Config(retries={"total_max_attempts": 1}),  # a retry would hide a lost request
-        )
+        return client(self._endpoint.env, service)
 
     def configure(self, model: str) -> None:
         """A model and an endpoint configuration of that name."""
@@ -254,35 +242,26 @@ def main(
     clients: Annotated[int, typer.Option(help="clients that ask without a pause")] = 4,
     wait: Annotated[int, typer.Option(help="WaitIntervalInSeconds after each shift")] = 10,
     size: Annotated[int, typer.Option(help="the canary's share of the requests, in %")] = 20,
-    json: Annotated[Path | None, typer.Option(help="where to write all figures")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Rehearses a canary that must be rolled back, and one that must go through."""
     with tempfile.TemporaryDirectory() as folder:
         deployed, load = rehearse(Path(folder) / "state", clients, wait, size)
-    table = Table("model", "states", "serves then", "s", "first", "second", "its errors", "lost")
+    rows = []
     for each in deployed:
-        counts = [str(each.answered.get(k, 0)) for k in ("first", "second", "error", "lost")]
-        table.add_row(
-            each.model, " → ".join(each.states), each.serves, f"{each.seconds:g}", *counts
-        )
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table)
+        counts = [each.answered.get(k, 0) for k in ("first", "second", "error", "lost")]
+        rows.append((each.model, " → ".join(each.states), each.serves, each.seconds, *counts))
+    columns = ("model", "states", "serves then", "s", "first", "second", "its errors", "lost")
+    show_table(columns, rows, "", 140)
     for each in deployed:
         if each.reason:
-            console.print(f"{each.model}: {each.reason}")
+            print(f"{each.model}: {each.reason}")
     total = sum(load.counts.values())
-    console.print(f"{total} requests by {clients} clients, {load.counts['lost']} lost")
+    print(f"{total} requests by {clients} clients, {load.counts['lost']} lost")
     wrong = faults(deployed, load)
-    if json:
-        document = {
-            "deployments": [asdict(each) for each in deployed],
-            "requests": total,
-            "counts": dict(load.counts),
-            "faults": wrong,
-        }
-        json.write_text(json_format.dumps(document, indent=1))
-    for fault in wrong:
-        console.print(f"[red]{fault}")
+    found = {"deployments": [asdict(each) for each in deployed], "requests": total}
+    keep(json_file, found | {"counts": dict(load.counts), "faults": wrong})
+    print("\n".join(wrong))
     raise typer.Exit(1 if wrong else 0)
 
 

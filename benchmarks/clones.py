@@ -8,7 +8,7 @@ the pipeline, the others say ``unchanged`` and upload nothing. Then a comment is
 file after another: the steps whose code's hash changes must be those that carry the file.
 """
 
-import json as json_format
+import json
 import os
 import re
 import subprocess
@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 from trainyard.emulator.server import Endpoint, serve
 
-CHECKOUT = Path(__file__).parent.parent
 RECIPE = "recipes/laptop.yaml"
 ZONES = ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham")
 SAID = re.compile(r"pipeline \S+: (\w+) \(definition (\w+), (\d+) bytes of code uploaded\)")
@@ -53,10 +51,9 @@ class Upsert:
 
 def main(
     clones: Annotated[int, typer.Option(min=2, help="Fresh clones.")] = 10,
-    json: Annotated[Path | None, typer.Option(help="Write what each said to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 unless all definitions are one and only the steps concerned change."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
     with (
         tempfile.TemporaryDirectory(prefix="clones-") as folder,
         serve(state=Path(folder) / "aws") as endpoint,
@@ -64,11 +61,9 @@ def main(
         upserts = [upsert(Path(folder), number, endpoint) for number in range(clones)]
         changed = {file: carriers(Path(folder) / "clone-0", file) for file in CHANGES}
     good = one_definition(upserts) and changed == CHANGES
-    _print(console, upserts, changed)
-    if json:
-        found = {"upserts": [asdict(one) for one in upserts], "good": good}
-        found["changed"] = {file: sorted(steps) for file, steps in changed.items()}
-        json.write_text(json_format.dumps(found, indent=1))
+    _print(upserts, changed)
+    told = {file: sorted(steps) for file, steps in changed.items()}
+    keep(json_file, {"upserts": [asdict(one) for one in upserts], "good": good, "changed": told})
     raise typer.Exit(0 if good else 1)
 
 
@@ -115,7 +110,7 @@ def carriers(clone: Path, file: str) -> set[str]:
 
 def _code(clone: Path) -> dict[str, str]:
     """Step → S3 URI of its code."""
-    steps = json_format.loads(_verb(clone, "definition"))["Steps"]
+    steps = json.loads(_verb(clone, "definition"))["Steps"]
     return {step["Name"]: uri for step in steps if (uri := _code_uri(step["Arguments"]))}
 
 
@@ -144,16 +139,12 @@ def _verb(clone: Path, name: str, **environment: str) -> str:
     return done.stdout
 
 
-def _print(console: Console, upserts: list[Upsert], changed: Mapping[str, set[str]]) -> None:
-    table = Table("clone", "upsert", "definition", "bytes uploaded")
-    for one in upserts:
-        table.add_row(one.clone, one.change, one.definition, f"{one.uploaded_bytes:,}")
-    console.print(table)
-    table = Table("a comment in", "changes the code of")
-    for file, steps in changed.items():
-        shown = ", ".join(sorted(steps)) or "no step"
-        table.add_row(file, shown, style="" if steps == CHANGES[file] else "red")
-    console.print(table)
+def _print(upserts: list[Upsert], changed: Mapping[str, set[str]]) -> None:
+    told = ((one.clone, one.change, one.definition, one.uploaded_bytes) for one in upserts)
+    show_table(("clone", "upsert", "definition", "bytes uploaded"), told)
+    shown = [(f, ", ".join(sorted(steps)) or "no step", steps == CHANGES[f])
+             for f, steps in changed.items()]  # fmt: skip
+    show_table(("a comment in", "changes the code of", "as it must"), shown)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A thousand executions on one emulator.
+"""Run a thousand executions on one emulator.
 
 python -m benchmarks.endurance [--json FILE]
 
@@ -9,27 +9,24 @@ one execution takes, and how long the answers about all of them take. What the l
 of than the first, beyond what its executions are meant to leave, is a leak.
 """
 
-import json as json_format
+import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import boto3
 import psutil
 import typer
-from rich.console import Console
-from rich.table import Table
 
-CHECKOUT = Path(__file__).parent.parent
+from benchmarks.harness import JsonFile, keep, show_table
+from benchmarks.measured_process import client, emulator
+
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 PIPELINE = "endurance"
@@ -68,34 +65,17 @@ def main(
     stages: Annotated[int, typer.Option(min=1, help="Looks, beside the one at the start.")] = 2,
     parallel: Annotated[int, typer.Option(min=1, help="Executions at a time.")] = 4,
     state: Annotated[Path | None, typer.Option(help="Keep the state here.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every look to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 when descriptors, threads or children are more at the end than at the start."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
     with tempfile.TemporaryDirectory(prefix="endurance-") as folder:
         state = state or Path(folder) / "aws"
         with emulator(state) as (process, environment):
-            observe = partial(look, process, environment, state)
-            looks = endure(observe, environment, executions, stages, parallel, console)
-    console.print(_table(looks))
-    if json:
-        json.write_text(json_format.dumps([asdict(look) for look in looks], indent=1))
+            observe = partial(look, psutil.Process(process.pid), environment, state)
+            looks = endure(observe, environment, executions, stages, parallel)
+    show(looks)
+    keep(json_file, [asdict(look) for look in looks])
     raise typer.Exit(0 if steady(looks) else 1)
-
-
-@contextmanager
-def emulator(state: Path) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """An emulator in a process of its own, and the environment that leads to it."""
-    command = [sys.executable, "-m", "trainyard", "emulator", "--state", str(state)]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            found = {}
-            while "SAGEMAKER_ADMIN_CONFIG_OVERRIDE" not in found:
-                name, _, value = process.stdout.readline().removeprefix("export ").partition("=")
-                found[name] = value.strip()
-            yield psutil.Process(process.pid), found
-        finally:
-            process.terminate()
 
 
 def endure(
@@ -104,7 +84,6 @@ def endure(
     executions: int,
     stages: int,
     parallel: int,
-    console: Console,
 ) -> list[Look]:
     """One look at the start, and one after each of equal stages."""
     with _client(environment, "s3") as s3:
@@ -112,7 +91,7 @@ def endure(
     with _client(environment, "sagemaker") as sagemaker:
         sagemaker.create_pipeline(
             PipelineName=PIPELINE,
-            PipelineDefinition=json_format.dumps(_definition()),
+            PipelineDefinition=json.dumps(_definition()),
             RoleArn=ROLE,
             ClientRequestToken="endurance" * 4,
         )
@@ -122,7 +101,7 @@ def endure(
         missing = executions * stage // stages - looks[-1].executions - ALONE
         run_many(environment, max(0, missing), parallel)
         looks.append(observe())
-        console.print(f"{looks[-1].executions} executions, {time.monotonic() - began:.0f} s")
+        print(f"{looks[-1].executions} executions, {time.monotonic() - began:.0f} s", flush=True)
     return looks
 
 
@@ -201,18 +180,9 @@ def _questions(sagemaker: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-@contextmanager
-def _client(environment: dict[str, str], service: str) -> Iterator[Any]:
-    """A boto3 client, closed in the end: its connections are descriptors of the emulator, too."""
-    client = boto3.client(
-        service,
-        endpoint_url=environment["AWS_ENDPOINT_URL"],
-        region_name=environment["AWS_REGION"],
-        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-    )
-    with closing(client):
-        yield client
+def _client(environment: dict[str, str], service: str) -> closing[Any]:
+    """A client that is closed in the end: its connections are descriptors of the emulator, too."""
+    return closing(client(environment, service))
 
 
 def _definition() -> dict:
@@ -258,13 +228,14 @@ def _package(waits: list[str]) -> dict:
     return {"Name": "Package", "Type": "RegisterModel", "Arguments": arguments, "DependsOn": waits}
 
 
-def _table(looks: list[Look]) -> Table:
-    table = Table("", *(f"{look.executions:,} executions" for look in looks))
+def show(looks: list[Look]) -> None:
+    """A row for each thing that was looked at."""
+    rows = []
     for name in Look.__slots__[1:]:
         values = [getattr(look, name) for look in looks]
         shown = [f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" for value in values]
-        table.add_row(name.replace("_", " "), *shown)
-    return table
+        rows.append((name.replace("_", " "), *shown))
+    show_table(("", *(f"{look.executions:,} executions" for look in looks)), rows, "", 140)
 
 
 if __name__ == "__main__":

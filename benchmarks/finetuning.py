@@ -1,4 +1,4 @@
-"""Do fine-tuned models train, save and resume under every strategy? On real ranks (gloo).
+"""Train, save and resume fine-tuned models under every strategy, on real ranks (gloo).
 
 python -m benchmarks.finetuning [--only BatchNorm] [--strategy pipeline]
 
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+from benchmarks.harness import show_table
 from benchmarks.strategies.runs import distance
 from tests.training import worlds
 from tests.training.trainings import losses, write_ragged
@@ -66,7 +65,6 @@ STRATEGIES: dict[str, tuple[int, dict[str, Any]]] = {
 def main(only: str = "", strategy: str = "") -> None:
     models = {name: model for name, model in MODELS.items() if only in name}
     chosen = {n: s for n, s in STRATEGIES.items() if strategy in n or n == "single"}
-    table = Table("model", *chosen)
     failed = False
     with tempfile.TemporaryDirectory() as scratch:
         cases = [(model, name) for model in models for name in chosen]
@@ -81,10 +79,9 @@ def main(only: str = "", strategy: str = "") -> None:
                 failed = True
                 cells[model, name] = "[red]fails"
                 why = "\n".join(str(error).splitlines()[:1] + tail(root))
-                Console(width=200).print(f"{model}, {name}: {why}", markup=False)
-        for model in models:
-            table.add_row(model, *(cells[model, name] for name in chosen))
-    Console(width=200).print(table)
+                print(f"{model}, {name}: {why}", flush=True)
+    rows = ([model, *(cells[model, name] for name in chosen)] for model in models)
+    show_table(("model", *chosen), rows, "", 200)
     raise typer.Exit(failed)
 
 

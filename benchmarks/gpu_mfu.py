@@ -1,4 +1,4 @@
-"""Tokens a second and model FLOPs utilisation on one GPU: Trainyard's loop and a hand-written one.
+"""Measure tokens a second and MFU on one GPU: Trainyard's loop and a hand-written one.
 
 python -m benchmarks.gpu_mfu [--json FILE] [--only gpt2,1b] [--rounds 3]
 
@@ -7,11 +7,8 @@ Without a GPU it says so and exits with status 0; ``--smoke`` runs it all on a t
 compiling.
 """
 
-import json as json_module
-import re
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +19,9 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 from torch.nn import functional as F
 
-from benchmarks.harness import Figure
+from benchmarks.harness import Figure, JsonFile, chosen, keep, show_figures
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
@@ -37,14 +32,6 @@ from training.strategies import started
 from training.watching.step_progress import peak_of
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.workload import Workload
-
-KERNELS = {
-    "attention": r"flash|fmha|attention|softmax(?!_log)",
-    "matrix products": r"gemm|cutlass|nvjet|cublas|mm_|::(add)?mm$",
-    "optimizer and clipping": r"adam|multi_tensor|foreach|norm_reduce",
-    "copies": r"memcpy|memset|copy",
-}
-"""Names of CUDA kernels → what they belong to; all others are elementwise ones and reductions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,34 +82,30 @@ class NoCheckpoints:
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     only: Annotated[str, typer.Option(help="Models: gpt2,1b; default: both.")] = "",
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     smoke: Annotated[bool, typer.Option(help="A tiny model on any machine: does it run?")] = False,
 ) -> None:
-    """Measure both loops; where the time goes, from a profile of Trainyard's."""
-    console = Console(width=None)
+    """Measure both loops."""
     if not smoke and not torch.cuda.is_available():
-        console.print("no CUDA device here: nothing is measured (--smoke runs it on a CPU)")
+        print("no CUDA device here: nothing is measured (--smoke runs it on a CPU)")
         return
     sizes = SMOKE if smoke else SIZES
-    names = only.split(",") if only else list(sizes)
-    if unknown := set(names) - sizes.keys():
-        raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {', '.join(sizes)}")
+    names = chosen(only, sizes)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     most = peak_of(name)
     found = {"device": name, "peak": most, "torch": torch.__version__, "models": {}}
     for model in names:
         with tempfile.TemporaryDirectory(prefix="gpu-mfu-") as folder:
             measured = measure(sizes[model], Path(folder), rounds, compiled=not smoke)
-        show(model, measured, most, console)
+        show(model, measured, most)
         found["models"][model] = data(sizes[model], measured, most)
-    if json:
-        json.write_text(json_module.dumps(found, indent=1))
+    keep(json_file, found)
 
 
 def measure(size: Size, folder: Path, rounds: int, *, compiled: bool) -> dict:
-    """Tokens a second of both loops, one figure a round; their losses; a profile."""
+    """Tokens a second of both loops, one figure a round; their losses."""
     train = _random_tokens(size, folder)
     tokens: dict[str, list[float]] = {"ours": [], "by hand": []}
     losses: dict[str, float] = {}
@@ -136,25 +119,16 @@ def measure(size: Size, folder: Path, rounds: int, *, compiled: bool) -> dict:
         "tokens": {name: Figure(tuple(values)) for name, values in tokens.items()},
         "losses": losses,
         "flops": _workload(size).flops(_workload(size).model()),
-        "profile": profile(size, train, compiled),
     }
 
 
-def ours(
-    size: Size, train: Dataset, compiled: bool, report: Callable | None = None
-) -> tuple[float, float]:
+def ours(size: Size, train: Dataset, compiled: bool) -> tuple[float, float]:
     """(tokens a second after the warm-up, the last loss) of ``training.loop``."""
     lines: list[dict[str, float]] = []
-
-    def note(line: dict[str, float]) -> None:
-        lines.append(line)
-        if report:
-            report(line)
-
     config = _config(size, compiled)
     workload = _workload(size)
     with started(config, workload) as strategy:
-        Loop(config, workload, strategy, NoCheckpoints(), note).train(train, train)
+        Loop(config, workload, strategy, NoCheckpoints(), lines.append).train(train, train)
     counted = [line for line in lines if line["step"] > size.warm_up and "loss" in line]
     # As many steps in each line: the mean of their times.
     return harmonic_mean([line["units_per_second"] for line in counted]), counted[-1]["loss"]
@@ -187,39 +161,14 @@ def by_hand(size: Size, train: Dataset, compiled: bool) -> tuple[float, float]:
     return size.steps * size.batch * size.context_length / seconds, loss.item()
 
 
-def profile(size: Size, train: Dataset, compiled: bool) -> dict[str, float]:
-    """Share of the kernels' time of our counted steps; on a CPU, of the operations' time."""
-    cuda = torch.cuda.is_available()
-    kind = torch.profiler.ProfilerActivity
-    watch = torch.profiler.profile(activities=[kind.CUDA if cuda else kind.CPU])
-
-    def switch(line: dict[str, float]) -> None:
-        if line["step"] == size.warm_up:
-            watch.start()
-        elif line["step"] == size.warm_up + size.steps and "loss" in line:
-            watch.stop()
-
-    ours(size, train, compiled, switch)
-    shares: dict[str, float] = defaultdict(float)
-    for event in watch.key_averages():
-        time_us = event.self_device_time_total if cuda else event.self_cpu_time_total
-        shares[_belongs_to(event.key)] += time_us
-    total = sum(shares.values())
-    return {name: value / total for name, value in shares.items() if value}
-
-
-def show(name: str, measured: dict, most: float | None, console: Console) -> None:
-    """A table of both loops, and the profile."""
-    table = Table(title=name, title_justify="left")
-    for column in ("", "tokens/s", "MFU, %", "÷ by hand"):
-        table.add_column(column, justify="right" if column else "left")
+def show(name: str, measured: dict, most: float | None) -> None:
+    """A table of both loops."""
+    rows = []
     for contender, speed in measured["tokens"].items():
         share = speed.text(most / measured["flops"] / 100, 1) if most else "unknown peak"
         ratio = speed.over(measured["tokens"]["by hand"]).text()
-        table.add_row(contender, speed.text(1, 0), share, ratio)
-    console.print(table)
-    for part, share in sorted(measured["profile"].items(), key=lambda item: -item[1]):
-        console.print(f"  {share:6.1%}  {part}", highlight=False)
+        rows.append((contender, speed.text(1, 0), share, ratio))
+    show_figures(("", "tokens/s", "MFU, %", "÷ by hand"), rows, name)
 
 
 def data(size: Size, measured: dict, most: float | None) -> dict:
@@ -231,15 +180,7 @@ def data(size: Size, measured: dict, most: float | None) -> dict:
         "tokens_per_second": {name: speed.data() for name, speed in speeds.items()},
         "mfu": {n: most and s.median * measured["flops"] / most for n, s in speeds.items()},
         "last_loss": measured["losses"],
-        "profile": measured["profile"],
     }
-
-
-def _belongs_to(kernel: str) -> str:
-    for part, pattern in KERNELS.items():
-        if re.search(pattern, kernel, re.IGNORECASE):
-            return part
-    return "elementwise, norms, loss"
 
 
 def _config(size: Size, compiled: bool) -> TrainConfig:

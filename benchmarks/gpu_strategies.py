@@ -1,4 +1,4 @@
-"""The strategies on this machine's GPUs, over NCCL: the curve of one process? How fast, how large?
+"""Train each strategy on this machine's GPUs over NCCL: its curve, speed and memory.
 
 python -m benchmarks.gpu_strategies [--json FILE] [--only FSDP2] [--minutes 10]
 
@@ -11,7 +11,6 @@ runs it all on two processes over gloo with tiny models. Exits with 1 when a cur
 
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,10 +20,9 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import resumed
+from benchmarks.harness import show_figures
 from benchmarks.strategies.cases import CASES, SETTINGS, TOLERANCE, container, write_data
 from benchmarks.strategies.runs import distance, reason
 from tests.training import worlds
@@ -110,9 +108,8 @@ def main(
 ) -> None:
     """Train under each strategy that this machine has the GPUs for."""
     gpus = torch.cuda.device_count()
-    console = Console(width=None if sys.stdout.isatty() else 130)
     if not smoke and not gpus:
-        console.print("no CUDA device here: nothing is measured (--smoke runs it on CPUs)")
+        print("no CUDA device here: nothing is measured (--smoke runs it on CPUs)")
         return
     names = SMOKE if smoke else [name for name, (world, _) in LAYOUTS.items() if world <= gpus]
     chosen = [name for name in names if only in name or name == "single"]
@@ -135,13 +132,13 @@ def main(
                 return {"failed": reason(where.parent) or str(error)}
 
         for name, found[name] in resumed.each(chosen, measured, json_file, setting):
-            console.print(f"{name}: {found[name].get('failed', 'done')}", highlight=False)
+            print(f"{name}: {found[name].get('failed', 'done')}", flush=True)
             if "failed" in found["single"]:  # nothing to hold the others to
                 raise typer.Exit(1)
-    console.print(table(found, f"{gpus or 2} × {device}"))
+    show(found, f"{gpus or 2} × {device}")
     wrong = [n for n, one in found.items() if "failed" in one or beyond(one, found["single"])]
     if wrong:
-        console.print(f"failed, left out, or off by more than {LIMITS}: {', '.join(wrong)}")
+        print(f"failed, left out, or off by more than {LIMITS}: {', '.join(wrong)}")
     raise typer.Exit(bool(wrong))
 
 
@@ -197,29 +194,22 @@ def off(one: Mapping[str, Any], single: Mapping[str, Any]) -> tuple[float, float
     return exact, loose
 
 
-def table(found: Mapping[str, Mapping[str, Any]], title: str) -> Table:
+def show(found: Mapping[str, Mapping[str, Any]], title: str) -> None:
     """A row for each layout that has trained."""
-    made = Table(box=None, pad_edge=False, title=title, title_justify="left")
-    for column in ("layout", "ranks", "off, float64", "off, bfloat16", "tokens/s", "ms a step"):
-        made.add_column(column, justify="left" if column == "layout" else "right")
-    for column in ("MFU", "MB", "MB foreseen"):
-        made.add_column(column, justify="right")
+    columns = ("layout", "ranks", "off, float64", "off, bfloat16", "tokens/s", "ms a step", "MFU",
+               "MB", "MB foreseen")  # fmt: skip
+    rows = []
     for name, one in found.items():
         if "failed" in one:
             continue
         exact, loose = off(one, found["single"])
-        made.add_row(
-            name,
-            str(LAYOUTS[name][0]),
-            f"{exact:.1e}",
-            f"{loose:.1e}",
-            f"{one['units_per_second']:,.0f}",
-            f"{1000 * one['step_seconds']:.1f}",
-            f"{one['mfu']:.1%}" if "mfu" in one else "–",
-            f"{one['memory_mb']:,.0f}",
+        rows.append((
+            name, LAYOUTS[name][0], f"{exact:.1e}", f"{loose:.1e}",
+            f"{one['units_per_second']:,.0f}", f"{1000 * one['step_seconds']:.1f}",
+            f"{one['mfu']:.1%}" if "mfu" in one else "–", f"{one['memory_mb']:,.0f}",
             f"{one['simulated_mb']:,.0f}" if "simulated_mb" in one else "–",
-        )
-    return made
+        ))  # fmt: skip
+    show_figures(columns, rows, title, 130)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: figures with their spread, targets, tables and one JSON file."""
+"""Frame of the benchmarks: figures with their spread, targets, rounds, tables and JSON files."""
 
 import importlib.metadata
 import json
@@ -6,15 +6,22 @@ import operator
 import os
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+CHECKOUT = Path(__file__).parents[1]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
+Name = TypeVar("Name")
+Trial = TypeVar("Trial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +105,7 @@ class Section:
 def show(section: Section, console: Console) -> None:
     """A section's table, its targets and its notes."""
     table = Table(title=section.title, title_justify="left", title_style="bold")
-    for number, column in enumerate(section.columns):
-        table.add_column(column, justify="left" if number == 0 else "right")
-    for row in section.rows:
-        table.add_row(*row)
-    console.print(table)
+    console.print(filled(table, section.columns, section.rows))
     for note in section.notes:
         console.print(note, style="dim", width=100)
     console.print()
@@ -110,16 +113,70 @@ def show(section: Section, console: Console) -> None:
 
 def show_targets(targets: Sequence[Target], console: Console) -> None:
     """Everything that was demanded, beside what was measured."""
-    table = Table(title="Targets", title_justify="left", title_style="bold")
-    for column in ("", "median (min–max)", "demanded", ""):
-        table.add_column(column, justify="right" if column else "left")
+    table, rows = Table(title="Targets", title_justify="left", title_style="bold"), []
     for target in targets:
         scale, digits = (0.01, 3) if target.unit == "%" else (1, 2)
         measured = f"{target.figure.text(scale, digits)} {target.unit}"
         demanded = f"{target.sign} {target.demanded / scale:g} {target.unit}"
         verdict = "[green]met[/]" if target.met else "[red]missed[/]"
-        table.add_row(target.what, measured, demanded, verdict)
-    console.print(table)
+        rows.append((target.what, measured, demanded, verdict))
+    console.print(filled(table, ("", "median (min–max)", "demanded", ""), rows))
+
+
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
+) -> None:
+    """Print rows below columns."""
+    table = Table(*columns, title=title or None, title_justify="left")
+    for row in rows:
+        table.add_row(*map(str, row))
+    screen(width).print(table)
+
+
+def show_figures(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 120
+) -> None:
+    """Print rows of figures, to the right, each behind its name."""
+    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
+    screen(width).print(filled(table, columns, rows))
+
+
+def filled(table: Table, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """The table with these columns, all but the first to the right, and rows."""
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
+def screen(width: int = 120) -> Console:
+    """The terminal; so many columns where the output goes to a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
+def report(
+    sections: Sequence[Section],
+    json_file: Path | None = None,
+    setting: Mapping[str, Any] | None = None,
+    libraries: Sequence[str] = (),
+    *,
+    shown: bool = False,
+) -> bool:
+    """Show what was measured and demanded, and write it; whether a target was missed.
+
+    Args:
+        json_file: where every figure goes.
+        shown: whether the sections' tables were printed as they came.
+    """
+    console = screen()
+    for section in () if shown else sections:
+        show(section, console)
+    targets = [target for section in sections for target in section.targets]
+    show_targets(targets, console)
+    if json_file:
+        write_json(json_file, sections, setting or {}, libraries)
+    return not all(target.met for target in targets)
 
 
 def progress(console: Console) -> Progress:
@@ -128,7 +185,68 @@ def progress(console: Console) -> Progress:
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
 
 
-def chosen(only: str, sections: Mapping[str, Callable[..., Any]]) -> list[str]:
+def turns(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
+    """Each name once in every round, with the round's number; who begins changes."""
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in (*names[turn:], *names[:turn]):
+            yield number, name
+
+
+def keep(path: Path | None, found: object) -> None:
+    """Write figures as JSON, where a file was named."""
+    if path:
+        path.write_text(json.dumps(found, indent=1))
+
+
+def trials(
+    what: str, runs: int, run: Callable[[int], Trial], failed: Callable[[Trial], object]
+) -> list[Trial]:
+    """Make so many seeded runs behind a bar; one that failed is printed at once."""
+    found = []
+    with progress(screen()) as bar:
+        task = bar.add_task(what, total=runs)
+        for number in range(runs):
+            found.append(run(number))
+            if failed(found[-1]):
+                told = asdict(found[-1])
+                bar.console.print(f"run {number}: {told}", style="red", markup=False)
+            bar.advance(task)
+    return found
+
+
+def show_counts(title: str, sections: Mapping[str, Mapping[str, object]]) -> None:
+    """A table of names and counts below headings."""
+    table = Table("", "", title=title, show_header=False)
+    for heading, rows in sections.items():
+        table.add_row(f"[bold]{heading}", "")
+        for name, count in rows.items():
+            table.add_row(f"  {name}", str(count))
+        table.add_section()
+    screen().print(table)
+
+
+def show_outcomes(
+    found: Sequence[Mapping[str, str]], groups: Sequence[str], outcomes: Sequence[str]
+) -> None:
+    """What did not pass of somebody's tests, with why, and how many of each group ended how.
+
+    Args:
+        found: ``test``, ``group``, ``outcome`` and ``why`` of each.
+        outcomes: all there are; the first one is that a test passed.
+    """
+    for outcome in outcomes[1:]:
+        for one in found:
+            if one["outcome"] == outcome and one["why"]:
+                print(f"{outcome} {one['test'].rpartition('/')[2]}: {one['why']}")
+    rows = []
+    for group in (*groups, None):
+        counts = Counter(one["outcome"] for one in found if group in (None, one["group"]))
+        rows.append((group if group is not None else "all", *(counts[o] or "" for o in outcomes)))
+    show_figures(("group", *outcomes), rows, f"{len(found)} tests", 160)
+
+
+def chosen(only: str, sections: Mapping[str, object]) -> list[str]:
     """The names of the sections that ``--only a,b`` asks for; without it all of them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Every kind of project that ``pipelines.new`` writes, from nothing to a registered package.
+"""Take every kind of project that ``pipelines.new`` writes to a registered package.
 
 python -m benchmarks.new_projects [--like table] [--json projects.json]
 
@@ -6,7 +6,6 @@ In an empty folder each project is written and goes through the commands that st
 README: its test, its check, its run on an embedded AWS. Ends with 1 where one of them fails.
 """
 
-import json
 import os
 import re
 import shlex
@@ -18,13 +17,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 from pipelines.new import kinds
-
-CHECKOUT = Path(__file__).parents[1]
-console = Console()
 
 
 def commands(readme: Path) -> list[list[str]]:
@@ -66,7 +61,7 @@ def made(kind: str, folder: Path) -> list[dict[str, object]]:
             }
         )
         if done.returncode:
-            console.print(done.stdout, markup=False)
+            print(done.stdout)
             break
         if words is style:
             waiting = commands(project / "README.md")
@@ -75,19 +70,16 @@ def made(kind: str, folder: Path) -> list[dict[str, object]]:
 
 def main(
     like: Annotated[str | None, typer.Option(help="one kind; else all")] = None,
-    out: Annotated[Path | None, typer.Option("--json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Print what became of each command."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for kind in [like] if like else kinds():
             rows += made(kind, Path(folder))
-    table = Table("kind", "command", "seconds", "end")
-    for row in rows:
-        table.add_row(*(str(row[name]) for name in ("kind", "command", "seconds", "end")))
-    console.print(table)
-    if out:
-        out.write_text(json.dumps(rows, indent=1))
+    columns = ("kind", "command", "seconds", "end")
+    show_table(columns, ([row[name] for name in columns] for row in rows))
+    keep(json_file, rows)
     raise typer.Exit(1 if any(row["failed"] for row in rows) else 0)
 
 

@@ -1,4 +1,4 @@
-"""Do the tests hold on other processors? Run them at each instruction set that this one has.
+"""Run the tests at each instruction set that this processor has: do they hold on others?
 
 python -m benchmarks.processors [--all] [--select tests/training] [--log FOLDER]
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from benchmarks.harness import show_table
 
 KERNELS = ("default", "avx2", "avx512")
 """Levels of ATEN_CPU_CAPABILITY on x86-64, the lowest first."""
@@ -41,8 +41,7 @@ def main(
     log: Path = Path("processors"),
 ) -> None:
     log.mkdir(parents=True, exist_ok=True)
-    table = Table("kernels", "oneDNN, MKL", "threads", "passed", "failed", "seconds")
-    results = set()
+    rows, results = [], set()
     for kernels, libraries, threads in _settings(every):
         settings = LIBRARIES[libraries] | {
             "ATEN_CPU_CAPABILITY": kernels,
@@ -53,9 +52,9 @@ def main(
         passed, failed = _run(select, settings, log / name)
         results.add((passed, failed))
         seconds = f"{time.perf_counter() - began:.0f}"
-        table.add_row(kernels, libraries, str(threads), str(passed), str(failed), seconds)
-        Console().print(f"{name}: {passed} passed, {failed} failed, {seconds} s", highlight=False)
-    Console().print(table)
+        rows.append((kernels, libraries, threads, passed, failed, seconds))
+        print(f"{name}: {passed} passed, {failed} failed, {seconds} s", flush=True)
+    show_table(("kernels", "oneDNN, MKL", "threads", "passed", "failed", "seconds"), rows)
     raise typer.Exit(len(results) != 1 or results.pop()[1] != 0)
 
 

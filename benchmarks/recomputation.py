@@ -1,4 +1,4 @@
-"""What does a block keep for its backward pass under each policy, and what is computed anew?
+"""Count what a block keeps for its backward pass under each policy, and computes anew.
 
 python -m benchmarks.recomputation [--shape 8B]
 
@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.harness import show_table
 from training.config import TrainConfig
 from training.strategies.block_wrapping import adapt_blocks
 from training.workloads.language_model.config import LanguageModelConfig
@@ -108,14 +107,15 @@ def of_shape(config: LanguageModelConfig, policy: str) -> tuple[float, float]:
 
 
 def main(shape: str = "") -> None:
-    table = Table("shape", "policy", "kept a token and block (KiB)", "products' operations")
+    rows = []
     for name, settings in SHAPES.items():
         if shape in name:
             config = LanguageModelConfig(layers=1, **settings)
             for policy in POLICIES:
                 kept, operations = of_shape(config, policy)
-                table.add_row(name, policy, f"{kept / 1024:.1f}", f"{operations:.3f}")
-    Console().print(table)
+                rows.append((name, policy, f"{kept / 1024:.1f}", f"{operations:.3f}"))
+    columns = ("shape", "policy", "kept a token and block (KiB)", "products' operations")
+    show_table(columns, rows)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipelines.advice.recipe_advice import changes, keep, space, trained, write
 from pipelines.advice.training_setting import of_description, of_recipe
-from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError, RecipeError
@@ -40,6 +40,7 @@ REGION = "us-east-1"
 def main(
     recipe: Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")] = None,
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     instances: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +76,7 @@ def main(
         raise RecipeError("advise on what? give --recipe FILE")
     if apply is not None:
         refuse_place(apply)
-    loaded = load(recipe, overrides)
+    loaded = load(recipe, overrides, environment)
     if trace:
         place = keep(loaded, recipe, data)
         said = f"written: {place}; plan, validate, budget and watch read it; commit it"
@@ -114,7 +115,7 @@ def main(
     if not as_json:
         _remark(advice, loaded, known.assumed)
     if advice.ranked and apply is not None:
-        _apply(advice.ranked[0], apply, loaded, recipe, overrides, said=not as_json)
+        _apply(advice.ranked[0], apply, loaded, recipe, overrides, environment, said=not as_json)
     raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
 
 
@@ -207,6 +208,7 @@ def _apply(
     recipe: Recipe,
     path: Path,
     overrides: Sequence[str],
+    environment: str | None,
     *,
     said: bool,
 ) -> None:
@@ -216,9 +218,11 @@ def _apply(
         f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
         f"{fills(first.memory)}.",
     ]
-    write(place, path, overrides, changed, comment)
+    write(place, path, overrides, changed, comment, environment)
     if said:
-        console.print(f"written: {place}; python -m pipelines.plan --recipe {place}", markup=False)
+        env = f" --env {environment}" if environment else ""
+        plan = f"python -m pipelines.plan --recipe {place}{env}"
+        console.print(f"written: {place}; {plan}", markup=False)
 
 
 if __name__ == "__main__":

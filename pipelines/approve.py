@@ -21,13 +21,14 @@ from typing import Annotated, Any
 import typer
 
 from conditions.no_champion import NONE
-from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
     approved,
     check_champion,
     check_champions_model,
     compared_with,
+    group_of,
 )
 from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Absent, Evidence
@@ -74,7 +75,7 @@ def approve(
     evidence = Evidence(arn)
     before_etag = _etag(evidence)
     count = _checked(evidence, deep)
-    sagemaker, group = _registry(arn), evidence.package["ModelPackageGroupName"]
+    sagemaker, group = _registry(arn), group_of(evidence.package)
     before = approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was already Approved")
@@ -151,7 +152,7 @@ def reject(arn: str, reason: str) -> Approval:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-    sagemaker, group = _registry(arn), Evidence(arn).package["ModelPackageGroupName"]
+    sagemaker, group = _registry(arn), group_of(Evidence(arn).package)
     _decide(sagemaker, arn, "Rejected", reason)
     return Approval(arn, next(iter(approved(sagemaker, group)), None), reason)
 
@@ -163,7 +164,7 @@ def roll_back(group: str, reason: str) -> Approval:
         GateError: the group has no champion.
         ServiceError: AWS refused.
     """
-    found = approved(_registry(None), group)
+    found = approved(_registry(group), group)
     if not found:
         raise GateError(f"model package group {group}: no package is Approved: nothing to undo")
     return reject(found[0], reason)
@@ -232,8 +233,9 @@ def _etag(evidence: Evidence) -> str | None:
         return None
 
 
-def _registry(arn: str | None) -> Any:
-    return client("sagemaker", arn.split(":")[3] if arn and arn.count(":") >= 5 else None)
+def _registry(reference: str) -> Any:
+    """Return a client for the region in an ARN; for the environment's where it is a name."""
+    return client("sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None)
 
 
 def main(
@@ -245,6 +247,7 @@ def main(
         Path | None, typer.Option(help="Your recipe: a recorded field that differs is an override.")
     ] = None,
     overridden: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     deep: Annotated[bool, typer.Option("--deep", help="Hash the train split too.")] = False,
     execution: Annotated[
         str | None, typer.Option(metavar="ARN", help="The package that this execution registered.")
@@ -257,12 +260,13 @@ def main(
     ] = None,
     rollback: Annotated[
         str | None,
-        typer.Option(metavar="GROUP", help="Reject the champion of this model package group."),
+        typer.Option(metavar="GROUP", help="Reject the champion of this group (name or ARN)."),
     ] = None,
 ) -> None:
     """Approve a model package after checking it again; or reject it; or roll back."""
     if sum(given is not None for given in (package, execution, rollback)) != 1:
         raise RecipeError("give a MODEL_PACKAGE_ARN, --execution ARN, or --rollback GROUP")
+    needs_recipe(environment, recipe)
     if rollback is not None and not reject_for:
         raise RecipeError("--rollback: say why with --reject REASON; it is recorded")
     if automatic and (execution is None or reason or reject_for):
@@ -275,11 +279,16 @@ def main(
         done = roll_back(rollback, str(reject_for))
     else:
         arn = package or registered_by(str(execution))
-        ours = load(recipe, overridden).model_dump(mode="json", by_alias=True) if recipe else None
+        ours = load(recipe, overridden, environment) if recipe else None
         done = (
             reject(arn, reject_for)
             if reject_for
-            else approve(arn, reason=reason, recipe=ours, deep=deep)
+            else approve(
+                arn,
+                reason=reason,
+                recipe=ours and ours.model_dump(mode="json", by_alias=True),
+                deep=deep,
+            )
         )
     word = "Rejected" if reject_for else "Approved"
     console.print(f"{done.package}: {word} ({done.note})", highlight=False, markup=False)

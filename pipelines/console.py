@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.approve import approve
-from pipelines.registry.champion import NOBODY, approved, compared_with
+from pipelines.registry.champion import NOBODY, approved, compared_with, group_of
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.run_overrides import overrides
 from pipelines.run_report.run_panels import PANELS, judge
@@ -45,7 +45,7 @@ def _says_of_approval(package: Described) -> list[str]:
     """Return the lines shown before an approval; overrides are named, since they need a comment."""
     evidence = Evidence(package["ModelPackageArn"])
     sagemaker = client("sagemaker", evidence.region)
-    now = approved(sagemaker, package["ModelPackageGroupName"])
+    now = approved(sagemaker, group_of(package))
     try:
         judged = compared_with(evidence)
         found = overrides(evidence, now[0] if now else None)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from pipelines.corpora import Corpus
 from pipelines.deploy.pipeline_objects import ensure_bucket, sync
-from pipelines.recipe.aws_account import resolve
-from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
+from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import client, service_errors
@@ -20,9 +20,11 @@ from trainyard.common.errors import RecipeError
 from trainyard.terminal import console, run
 
 
-def main(recipe: RecipeOption, overrides: SetOption = NOT_GIVEN) -> None:
+def main(
+    recipe: RecipeOption, overrides: SetOption = NOT_GIVEN, environment: EnvOption = None
+) -> None:
     """Upload the examples that the recipe names as its raw data."""
-    loaded = load(recipe, overrides)
+    loaded = load(recipe, overrides, environment)
     if loaded.data is None:
         raise RecipeError(f"{recipe}: data: is not set, so there is nothing to upload")
     if not loaded.data.examples:
@@ -31,6 +33,7 @@ def main(recipe: RecipeOption, overrides: SetOption = NOT_GIVEN) -> None:
             f"{recipe}: data.example: is not set, so the raw data is your own; "
             f"upload it to {', '.join(filter(None, prefixes))}"
         )
+    refuse_other_caller(account_number(loaded.aws, environment), loaded.aws.region)
     for uri, example in loaded.data.examples:
         _upload(loaded, uri, example)
 

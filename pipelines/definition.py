@@ -37,16 +37,16 @@ from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
     blank_uri,
-    changes_sha256,
     current_commit,
+    origin_of,
     with_provenance,
 )
 from pipelines.compile.training_inputs import base_of, loop_parts, started
 from pipelines.compile.user_code import parts_of, scripts_of
-from pipelines.recipe.aws_account import Account, resolve
-from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
+from pipelines.recipe.aws_account import Account, account_number, resolve
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load, sha256
+from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
 from pipelines.registry.ledger import PARAMETER as LOOK
 from steps.config import ProcessingCompute
@@ -111,6 +111,8 @@ def build(
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
+        account=account_number(recipe.aws, origin.environment),
+        environment=origin.environment,
         fallback_instance_types=recipe.train.fallback_instance_types,
     )
 
@@ -371,28 +373,22 @@ def _parameter(name: str, value: str | int | float) -> Parameter:
     return kind(name, default_value=value)
 
 
-def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:
+def from_recipe(
+    path: Path, overrides: Sequence[str] = (), environment: str | None = None
+) -> CompiledPipeline:
     """Read, resolve and compile a recipe, as every verb does that builds a definition."""
-    recipe = started(load(path, overrides))
+    recipe = started(load(path, overrides, environment))
     source = path.parent / recipe.workload.source if recipe.workload.source else None
-    commit, origin = current_commit(CHECKOUT), _origin(path, overrides)
+    commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
     account = resolve(recipe.aws)
     return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
 
 
-def _origin(path: Path, overrides: Sequence[str]) -> Origin:
-    inside = path.resolve().is_relative_to(CHECKOUT)
-    return Origin(
-        changes_sha256=changes_sha256(CHECKOUT),
-        recipe_file=path.resolve().relative_to(CHECKOUT).as_posix() if inside else path.name,
-        recipe_file_sha256=sha256(path),
-        overrides=tuple(overrides),
-    )
-
-
-def main(recipe: RecipeOption, overrides: SetOption = NOT_GIVEN) -> None:
+def main(
+    recipe: RecipeOption, overrides: SetOption = NOT_GIVEN, environment: EnvOption = None
+) -> None:
     """Print the definition JSON that would be uploaded; needs no AWS and no credentials."""
-    print(from_recipe(recipe, overrides).body)
+    print(from_recipe(recipe, overrides, environment).body)
 
 
 if __name__ == "__main__":

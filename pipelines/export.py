@@ -20,7 +20,7 @@ from pipelines.definition import from_recipe
 from pipelines.kubernetes.kinds import KINDS
 from pipelines.kubernetes.pod import Cluster
 from pipelines.kubernetes.training_spec import read_training
-from pipelines.recipe.cli_options import NOT_GIVEN, RecipeOption, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError, nearest
 from trainyard.terminal import pairs, refuse_place, run
@@ -34,6 +34,7 @@ def main(
         typer.Option(help="PersistentVolumeClaim of checkpoints and model."),
     ],
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     channel: Annotated[
         list[str],
         typer.Option(metavar="NAME=S3URI", help="S3 URI of a channel's data; once per split."),
@@ -50,7 +51,7 @@ def main(
         raise RecipeError(f"--to {to}: is not a kind of manifest; {nearest(to, list(KINDS))}")
     if out is not None:
         refuse_place(out)
-    compiled = from_recipe(recipe, overrides)
+    compiled = from_recipe(recipe, overrides, environment)
     training = read_training(compiled, pairs("--channel", channel))
     cluster = Cluster(claim=claim, namespace=namespace, service_account=service_account, efa=efa)
     manifests = KINDS[to](training, cluster)

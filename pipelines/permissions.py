@@ -14,7 +14,7 @@ import typer
 
 import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
 from pipelines.deploy.pipeline_roles import from_recipe
-from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import from_file
 from trainyard.permissions.policy_answer import (
@@ -35,6 +35,7 @@ HEAD = """\
 def main(
     recipe: Annotated[Path | None, typer.Option(help="The recipe's YAML file.")] = None,
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     definition: Annotated[Path | None, typer.Option(help="Any definition JSON instead.")] = None,
     name: Annotated[str, typer.Option(help="With --definition: the pipeline's name.")] = "",
     region: Annotated[str, typer.Option(help="With --definition: its region.")] = "",
@@ -48,15 +49,17 @@ def main(
     check: CheckOption = None,
 ) -> None:
     """Derive least-privilege policies from a definition; needs no AWS and no credentials."""
+    needs_recipe(environment, recipe)
     if recipe is not None and definition is None:
-        subject = from_recipe(recipe, overrides)
+        subject = from_recipe(recipe, overrides, environment)
     elif definition is not None and recipe is None:
         subject = from_file(
             definition, name=name, region=region, role=pipeline_role, root=root, asked=role
         )
     else:
         raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
-    answer(subject, HEAD.format(recipe=recipe), role, job_role, as_template, check)
+    named = f"{recipe} --env {environment}" if environment else recipe
+    answer(subject, HEAD.format(recipe=named), role, job_role, as_template, check)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from pipelines.recipe.cli_options import NOT_GIVEN, START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.recipe.cli_options import (
+    NOT_GIVEN,
+    START,
+    EnvOption,
+    NewestOfRecipe,
+    SetOption,
+    pipeline_name,
+)
 from pipelines.run_report.run_panels import PANELS
 from trainyard.console.frozen_page import write
 from trainyard.local_state import served
@@ -29,12 +36,13 @@ def main(
     execution: ExecutionArgument = None,
     recipe: NewestOfRecipe = None,
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     pipeline: NewestOfPipeline = None,
     out: Annotated[Path, typer.Option(help="File of the page.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page about a run."""
     refuse_place(out)
-    name, region = pipeline_name(recipe, overrides, pipeline)
+    name, region, _ = pipeline_name(recipe, overrides, pipeline, environment)
     arn = execution or latest_execution(name, region, START)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(

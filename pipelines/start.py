@@ -30,9 +30,11 @@ from pipelines.compile.provenance_asset import recorded_recipe
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.deploy import budget
 from pipelines.deploy.recipe_plan import NEW_DATA
+from pipelines.recipe.aws_account import refuse_other_caller
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
+    EnvOption,
     SetOption,
     StopOption,
     WaitOption,
@@ -178,6 +180,7 @@ def _looked_at(
 def main(
     recipe: Annotated[Path | None, typer.Option(help="The recipe whose pipeline to start.")] = None,
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     pipeline: Annotated[str | None, typer.Option(help="The pipeline's name instead.")] = None,
     parameter: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for this run.")
@@ -199,13 +202,14 @@ def main(
     stop_on_interrupt: StopOption = False,
 ) -> None:
     """Start an execution of a pipeline that was upserted."""
-    name, region = pipeline_name(recipe, overrides, pipeline)
+    name, region, account = pipeline_name(recipe, overrides, pipeline, environment)
     if name is None:
         raise RecipeError("which pipeline? give --recipe FILE or --pipeline NAME")
     given = pairs("--parameter", parameter)
     earlier = plan(first, execution, name, region) if first else None
     if execution and not first:
         raise RecipeError("--execution: needs --from STEP, which reuses it; give --from too")
+    refuse_other_caller(account, region)
     started = start(
         name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
     )

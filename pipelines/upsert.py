@@ -20,9 +20,11 @@ from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.deploy import budget, saved_plan, upsert_lock, upsert_records
 from pipelines.deploy.pipeline_objects import ensure_bucket, sync
+from pipelines.recipe.aws_account import refuse_other_caller
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
+    EnvOption,
     SetOption,
     StopOption,
     WaitOption,
@@ -62,12 +64,14 @@ def upsert(
     An unchanged pipeline takes no lock, and nothing is written. ``plan``: apply it or nothing.
 
     Raises:
+        PlanError: the credentials are of another account than the recipe is for.
         DefinitionError: validation finds an error in the definition; nothing is uploaded.
         PlanError: over the recipe's budget; another upsert is running, or came between; or ``plan``
             is of another state.
         ServiceError: AWS refused, or could not be reached.
     """
     _validate(definition)
+    refuse_other_caller(definition.account, definition.region)
     refuse_other_base(definition.state.document, definition.region)
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = client("sagemaker", definition.region)
@@ -182,6 +186,7 @@ def main(
         Path | None, typer.Option("--recipe", help="The recipe's YAML file; else the plan's.")
     ] = None,
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Apply this plan.json exactly, or nothing.")
     ] = None,
@@ -194,7 +199,7 @@ def main(
     stop_on_interrupt: StopOption = False,
 ) -> None:
     """Create or update the pipeline of a recipe, only if something changed."""
-    definition, planned = _compiled(recipe, overrides, plan)
+    definition, planned = _compiled(recipe, overrides, environment, plan)
     done = upsert(definition, plan=planned, lock_seconds=lock_seconds)
     console.print(
         f"pipeline [bold]{definition.name}[/]: {done.change} "
@@ -216,18 +221,19 @@ def main(
 
 
 def _compiled(
-    recipe: Path | None, overrides: Any, plan: Path | None
+    recipe: Path | None, overrides: Any, environment: str | None, plan: Path | None
 ) -> tuple[CompiledPipeline, saved_plan.Saved | None]:
     planned = (
         saved_plan.read(plan) if plan else None
     )  # a torn file is reported before the SDK is loaded
     if planned and recipe is None:
         recipe, overrides = planned.recipe, planned.overrides
+    environment = environment or (planned.environment if planned else None)
     if recipe is None:
         raise RecipeError("what to upsert? give --recipe FILE, or --plan plan.json")
     from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
-    definition = from_recipe(recipe, overrides)
+    definition = from_recipe(recipe, overrides, environment)
     if planned:
         planned.refuse_if_not_of(definition)
     return definition, planned

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.recipe.cli_options import NOT_GIVEN, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from trainyard.common.errors import DefinitionError, RecipeError
@@ -26,11 +26,13 @@ def main(
     definition: DefinitionArgument = None,
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a recipe or a definition. Exit status 0 without errors, else 1."""
+    needs_recipe(environment, recipe)
     if recipe is not None and definition is None:
-        body, findings = of_recipe(recipe, overrides)
+        body, findings = of_recipe(recipe, overrides, environment)
     elif definition is not None and recipe is None:
         body = read_definition(definition)
         findings = check(body)
@@ -39,13 +41,15 @@ def main(
     report(findings, body, as_json)
 
 
-def of_recipe(path: Path, overrides: Sequence[str]) -> tuple[str, list[Finding]]:
+def of_recipe(
+    path: Path, overrides: Sequence[str], environment: str | None = None
+) -> tuple[str, list[Finding]]:
     """Return the compiled body ("" without one) and the errors in the recipe or in it."""
     try:
-        load(path, overrides)
+        load(path, overrides, environment)
         from pipelines.definition import from_recipe  # the SDK takes seconds to load
 
-        body = from_recipe(path, overrides).body
+        body = from_recipe(path, overrides, environment).body
     except (RecipeError, DefinitionError) as error:
         return "", [_of_recipe(line, path) for line in str(error).splitlines()]
     return body, check(body)

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from benchmarks.tamperings.__main__ import named
-from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
+from benchmarks.tamperings import KINDS, files, keys, named, tampered
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
 from pipelines.compile.compilation import step_code
 from pipelines.compile.package_lock import read

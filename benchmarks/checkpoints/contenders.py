@@ -1,11 +1,21 @@
-"""Trainyard's checkpoints and torch's own (DCP), asked for the same things."""
+"""Trainyard's checkpoints and torch's own (DCP), asked for the same things; and what they save.
+
+``TrainingState`` is a training's state without its memory: FSDP's shards of big weights, and
+AdamW's moments. All tensors of a rank lie in one buffer, each a page further than the one before:
+what is saved is as long as a model's state and differs from tensor to tensor, and the memory that
+is measured is that of the checkpoint. An element is a hash of where it lies in the whole tensor and
+of the tensor's number, so ranks of another number know what to expect.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 
 from training.checkpoint.checkpoints import Checkpoints
 from training.strategies.ranks import Ranks
@@ -89,3 +99,75 @@ class DcpAsync(Dcp):
 
 
 CONTENDERS: dict[str, type[Contender]] = {"ours": Ours, "DCP": Dcp, "DCP async": DcpAsync}
+
+COLUMNS = 2048
+PAGE = 1024  # elements of float32
+KINDS = ("model.{}.weight", "optimizer.{}.weight.exp_avg", "optimizer.{}.weight.exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a model."""
+
+    weights: int
+    rows: int
+    """Of each weight, which has ``COLUMNS`` columns in float32."""
+
+    @classmethod
+    def of(cls, model: float, weight: float, parts: int) -> "Size":
+        """The size next to ``model`` bytes of state, in weights of ``weight`` bytes.
+
+        Args:
+            parts: what the rows can be divided by.
+        """
+        rows = max(1, round(weight / (4 * COLUMNS * parts))) * parts
+        return cls(max(1, round(model / (len(KINDS) * 4 * COLUMNS * rows))), rows)
+
+    @property
+    def bytes(self) -> int:
+        return len(KINDS) * self.weights * self.rows * COLUMNS * 4
+
+
+class TrainingState:
+    """One rank's.
+
+    Attributes:
+        tensors: what is saved or resumed.
+        shard: bytes of it on this rank.
+    """
+
+    def __init__(self, size: Size, mesh: DeviceMesh, *, filled: bool) -> None:
+        """``filled``: with the values that are to be saved; else with zeros."""
+        rank, world = mesh.get_rank(), mesh.size()
+        count = size.rows // world * COLUMNS
+        self._first = rank * count
+        self._count = count + (len(KINDS) * size.weights - 1) * PAGE
+        self._buffer = self._expected() if filled else torch.zeros(self._count, dtype=torch.int32)
+        self._memory = memoryview(self._buffer.numpy())
+        self.tensors: dict[str, Tensor] = {}
+        for number in range(size.weights):
+            for kind in KINDS:
+                self.tensors[kind.format(number)] = self._sharded(size, mesh, count)
+            steps = torch.tensor(float(number) if filled else -1.0)  # every rank has it
+            self.tensors[f"optimizer.{number}.weight.step"] = steps
+        self.shard = len(KINDS) * size.weights * count * 4
+
+    def _sharded(self, size: Size, mesh: DeviceMesh, count: int) -> Tensor:
+        begin = PAGE * sum(isinstance(one, DTensor) for one in self.tensors.values())
+        flat = torch.frombuffer(self._memory, dtype=torch.float32, count=count, offset=4 * begin)
+        local = flat.view(-1, COLUMNS)
+        return DTensor.from_local(
+            local, mesh, [Shard(0)], run_check=False,
+            shape=torch.Size((size.rows, COLUMNS)), stride=(COLUMNS, 1),
+        )  # fmt: skip
+
+    def _expected(self) -> Tensor:
+        where = torch.arange(self._first, self._first + self._count)
+        return (where * 2654435761 & 0x3FFFFFFF).to(torch.int32)  # as float32 finite, positive
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every tensor holds what was saved."""
+        steps = [one for one in self.tensors.values() if not isinstance(one, DTensor)]
+        numbers = [float(number) for number in range(len(steps))]
+        return torch.equal(self._buffer, self._expected()) and numbers == [*map(float, steps)]

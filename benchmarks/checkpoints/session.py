@@ -1,17 +1,21 @@
-"""Real processes (gloo) that save and load, one thing after the other."""
+"""Run real processes (gloo) that save and load, and measure what each act costs them."""
 
+import ctypes
 import json
 import multiprocessing
 import os
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 from torch.distributed import TCPStore
 
-from benchmarks.checkpoints.measuring import measured
+from benchmarks.measured_process import rank_environment
 
 SECONDS = 1800
 
@@ -64,14 +68,7 @@ def session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, A
 
 
 def _rank(file: Path, rank: int, world: int, port: int, acts: list[Act]) -> None:
-    os.environ |= {
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)},
-    }
+    os.environ |= rank_environment(rank, world, port) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     import torch
     import torch.distributed as dist
 
@@ -91,15 +88,14 @@ def _done(act: Act, ranks: Any) -> dict[str, Any]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    from benchmarks.checkpoints.contenders import CONTENDERS
-    from benchmarks.checkpoints.state import Size, State
+    from benchmarks.checkpoints.contenders import CONTENDERS, Size, TrainingState
 
     mesh = init_device_mesh("cpu", (ranks.world,))
     size = Size.of(act.model, act.weight, 8)
     contender = CONTENDERS[act.contender](act.folder, ranks)
     found: dict[str, Any] = {"model": size.bytes, "saves": []}
     if act.saves:
-        state = State(size, mesh, filled=True)
+        state = TrainingState(size, mesh, filled=True)
         found["shard"] = state.shard
         for step in range(1, act.saves + 1):
             dist.barrier()
@@ -107,7 +103,7 @@ def _done(act: Act, ranks: Any) -> dict[str, Any]:
     contender.close()
     if act.loads:
         contender = CONTENDERS[act.contender](act.folder, ranks)
-        state = State(size, mesh, filled=False)
+        state = TrainingState(size, mesh, filled=False)
         dist.barrier()
         found["load"] = measured(lambda: contender.load(state.tensors))
         found |= {"shard": state.shard, "right": state.is_right}
@@ -133,3 +129,46 @@ def _metadata(folder: Path) -> int:
     newest = max(path for path in folder.rglob("*") if path.is_dir() or path == folder)
     return sum(path.stat().st_size for path in newest.iterdir()
                if path.suffix not in (".safetensors", ".distcp"))  # fmt: skip
+
+
+OWN = Path("/proc/self")
+
+
+def measured(act: Callable[[], object], then: Callable[[], object] | None = None) -> dict:
+    """What ``act`` costs, or from the beginning of ``act`` to the end of ``then``.
+
+    Returns:
+        ``seconds`` and ``cpu`` (seconds of a core) of all; ``stall``, ``stall_cpu``: of ``act``
+        alone, in the thread that calls it; ``peak``: by how many bytes memory grew at most;
+        ``read``: bytes that the kernel gave to read(2), whoever asked (rchar of proc(5): from the
+        disk or the page cache; what recv(2) gives is not in it).
+    """
+    ctypes.CDLL(None).malloc_trim(0)  # else what others freed would hide what is taken now
+    (OWN / "clear_refs").write_text("5")  # proc(5): resets the peak, VmHWM
+    read, memory, cpu = _read(), _memory("VmRSS"), _cpu()
+    began, thread = time.perf_counter(), time.thread_time()
+    act()
+    found = {"stall": time.perf_counter() - began, "stall_cpu": time.thread_time() - thread}
+    if then is not None:
+        then()
+    found |= {"seconds": time.perf_counter() - began, "cpu": _cpu() - cpu}
+    return found | {"peak": _memory("VmHWM") - memory, "read": _read() - read}
+
+
+def _read() -> int:
+    said = dict(line.split(": ") for line in (OWN / "io").read_text().splitlines())
+    return int(said["rchar"])
+
+
+def _memory(name: str) -> int:
+    lines = (OWN / "status").read_text().splitlines()
+    line = next(line for line in lines if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _cpu() -> float:
+    """Of this process, those that it started, and those of them that have ended."""
+    times = os.times()
+    living = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    ended = times.children_user + times.children_system
+    return time.process_time() + ended + sum(one.user + one.system for one in living)

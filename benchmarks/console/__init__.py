@@ -1,1 +1,0 @@
-"""What the console costs: ten thousand executions, and fifty open pages."""

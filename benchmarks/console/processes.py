@@ -3,10 +3,6 @@
 import contextlib
 import http.cookiejar
 import os
-import shlex
-import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +13,7 @@ from typing import Any
 
 import psutil
 
-CHECKOUT = Path(__file__).parent.parent.parent
+from benchmarks import measured_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +38,20 @@ class Started:
 @contextlib.contextmanager
 def emulator(state: Path) -> Iterator[tuple[Started, dict[str, str]]]:
     """``trainyard emulator`` over that state; and the environment that leads there."""
-    with _serving(["emulator", "--state", str(state)], dict(os.environ)) as (process, output):
-        began, env = time.monotonic(), dict(os.environ)
-        for line in output:
-            if line.startswith("export "):
-                [_, pair] = shlex.split(line)
-                name, _, env[name] = pair.partition("=")
-            elif line.startswith("emulator on "):
-                break
-        yield Started(process, time.monotonic() - began), env
-
-
-@contextlib.contextmanager
-def console(env: Mapping[str, str], module: str = "") -> Iterator[tuple[Started, "Visitor"]]:
-    """``trainyard console``, or another module, in that environment, and somebody with its key."""
     began = time.monotonic()
-    with _serving(["console"], env, module) as (process, output):
-        address = next(line.split()[-1] for line in output if "console on " in line)
-        yield Started(process, time.monotonic() - began), Visitor(address)
+    with measured_process.emulator(state) as (process, told):
+        seconds = time.monotonic() - began
+        yield Started(psutil.Process(process.pid), seconds), os.environ | told
 
 
 @contextlib.contextmanager
-def _serving(
-    arguments: list[str], env: Mapping[str, str], module: str = ""
-) -> Iterator[tuple[psutil.Process, Iterator[str]]]:
-    command = [sys.executable, "-m", *([module] if module else ["trainyard", *arguments])]
-    process = subprocess.Popen(
-        command,
-        cwd=CHECKOUT,
-        env={**env, "COLUMNS": "500"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None  # it was asked for
-    try:
-        yield psutil.Process(process.pid), iter(process.stdout)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+def console(env: Mapping[str, str]) -> Iterator[tuple[Started, "Visitor"]]:
+    """``trainyard console`` in that environment, and somebody with its key."""
+    began = time.monotonic()
+    with measured_process.serving(["console"], env) as (process, output):
+        address = next(line.split()[-1] for line in output if "console on " in line)
+        seconds = time.monotonic() - began
+        yield Started(psutil.Process(process.pid), seconds), Visitor(address)
 
 
 class _NotFollowed(urllib.request.HTTPRedirectHandler):
@@ -116,6 +87,6 @@ class Visitor:
             answer.read()
 
     def stream(self, path: str) -> Generator[bytes, None, None]:
-        """The lines of an answer that does not end."""
+        """Iterate over the lines of an answer that does not end."""
         with self._opener.open(f"{self.root}{path}", timeout=60) as answer:
             yield from answer

@@ -1,4 +1,4 @@
-"""Which of the seeded faults does ``python -m training.try`` name?
+"""Seed faults into a sound workload, and count those that ``python -m training.try`` names.
 
 python -m benchmarks.contract [--out contract.json]
 
@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.contract.faults import FAULTS, Seeded, lines, write
+from benchmarks.harness import show_table
 from training.contract_tests.contract import Verdict
 from training.contract_tests.try_command import attempt
-
-console = Console()
 
 
 def tried(fault: Seeded | None, number: int) -> list[Verdict]:
@@ -44,18 +41,16 @@ def tried(fault: Seeded | None, number: int) -> list[Verdict]:
 
 def main(out: Annotated[Path | None, typer.Option()] = None) -> None:
     """Exit with 1 where a fault is not named, or the sound workload is said to have one."""
-    rows, table = [], Table("fault", "named by", "found", "seconds")
+    rows = []
     for number, fault in enumerate([None, *FAULTS]):
         began = time.monotonic()
         last = tried(fault, number)[-1]
-        row = _row(fault, last) | {"seconds": f"{time.monotonic() - began:.1f}"}
-        rows.append(row)
-        mark = "" if row["right"] else " (wrong)"
-        table.add_row(row["fault"], f"{row['named_by']}{mark}", row["found"], row["seconds"])
-    console.print(table)
+        rows.append(_row(fault, last) | {"seconds": f"{time.monotonic() - began:.1f}"})
+    columns = ("fault", "named_by", "right", "found", "seconds")
+    show_table(columns, ([row[name] for name in columns] for row in rows))
     right = sum(row["right"] for row in rows[1:])
     sound = "no fault" if rows[0]["right"] else "a fault"
-    console.print(f"{right} of {len(FAULTS)} faults are named; the sound workload has {sound}")
+    print(f"{right} of {len(FAULTS)} faults are named; the sound workload has {sound}")
     if out:
         out.write_text(json.dumps(rows, indent=1))
     raise typer.Exit(0 if all(row["right"] for row in rows) else 1)

@@ -1,1 +1,0 @@
-"""Random pipeline definitions on the emulator, and the emulator killed under them."""

@@ -1,4 +1,4 @@
-"""Whether an execution ended as its steps explain: from the definition and the API's answers alone.
+"""Explain how an execution must end, from the definition and the API's answers alone.
 
 It shares no code with what executes. Values are taken as the steps' Metadata show them, and each
 step is held to its own inputs.

@@ -7,13 +7,11 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import botocore.session
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from benchmarks.definitions.generate import ROLE, SOURCE
+from benchmarks.measured_process import client
 
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 QUEUE = "random"
@@ -23,19 +21,9 @@ class Service:
     """boto3's clients of one emulator; ``told`` are the variables that it gives to a shell."""
 
     def __init__(self, told: Mapping[str, str]) -> None:
-        self._told = told
-        self.sagemaker, self.s3 = self._client("sagemaker"), self._client("s3")
-        self.functions, self.queues = self._client("lambda"), self._client("sqs")
-
-    def _client(self, service: str) -> Any:
-        return botocore.session.Session().create_client(
-            service,
-            region_name=self._told["AWS_REGION"],
-            endpoint_url=self._told["AWS_ENDPOINT_URL"],
-            aws_access_key_id=self._told["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=self._told["AWS_SECRET_ACCESS_KEY"],
-            config=Config(retries={"total_max_attempts": 1}, max_pool_connections=40),
-        )
+        names = ("sagemaker", "s3", "lambda", "sqs")
+        clients = (client(told, name, max_pool_connections=40) for name in names)
+        self.sagemaker, self.s3, self.functions, self.queues = clients
 
     def prepare(self) -> str:
         """The bucket, the function and the queue that the definitions name; the queue's URL."""

@@ -1,1 +1,0 @@
-"""What foresight predicts against what was measured, here and elsewhere."""

@@ -1,4 +1,4 @@
-"""How far foreseen step times are from published ones, by rows that the constants have not seen.
+"""Compare foreseen step times with published ones, by rows that the constants have not seen.
 
 python -m benchmarks.foresight [--json]
 python -m benchmarks.foresight --fit         # write the constants of time anew, from all rows
@@ -12,21 +12,21 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.foresight import choosing, published
-from benchmarks.foresight.fitting import Case, Floats, cases, errors, fit
+from benchmarks.foresight.fitting import Case, Floats, cases, errors, fit, read
 from benchmarks.foresight.holding_out import (
     GROUPS,
     Score,
+    choices,
     constant_mfu,
     held_out,
     inside,
     reach,
     score,
     shared,
+    show_choices,
 )
+from benchmarks.harness import show_table
 from trainyard.common import atomic_file
 from trainyard.foresight import step_time
 from trainyard.foresight.step_time import CONSTANTS, Constants
@@ -85,33 +85,33 @@ def _by_source(of: list[Case], off: Floats, covered: Floats) -> dict[str, Score]
     }
 
 
-def table(title: str, scores: dict[str, Score]) -> Table:
+def show(title: str, scores: dict[str, Score]) -> None:
     """One fold a table."""
-    shown = Table("rows of", "n", "mean", "within 10 %", "worst", "bias", "in 80 %", title=title)
+    rows = []
     for name, one in scores.items():
         covered = "" if one.covered is None else f"{one.covered:.0%}"
         figures = f"{one.mean:.1%}", f"{one.within:.0%}", f"{one.worst:.0%}", f"{one.bias:+.1%}"
-        shown.add_row(name, str(one.rows), *figures, covered)
-    return shown
+        rows.append((name, one.rows, *figures, covered))
+    columns = ("rows of", "n", "mean", "within 10 %", "worst", "bias", "in 80 %")
+    show_table(columns, rows, title)
 
 
 def main(
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
     refit: Annotated[bool, typer.Option("--fit", help="Write the constants anew.")] = False,
 ) -> None:
-    of = cases(published.read())
+    of = cases(read())
     if refit:
         write(fitted(of))
         return
     scores = validated(of)
-    choice = choosing.scores(of)
+    choice = choices(of)
     if as_json:
         print(json.dumps({"time": scores, "choice": choice}, indent=2, default=asdict))
         return
-    console = Console()
     for title, found in scores.items():
-        console.print(table(title, found if isinstance(found, dict) else {"all": found}))
-    console.print(choosing.table(choice))
+        show(title, found if isinstance(found, dict) else {"all": found})
+    show_choices(choice)
 
 
 if __name__ == "__main__":

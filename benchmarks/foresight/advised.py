@@ -1,6 +1,6 @@
-"""The advice for three models on 1 T tokens, as a page of the guides: docs/advice.md.
+"""Write docs/advice.md anew: the advice for three models on 1 T tokens.
 
-python -m benchmarks.foresight.advised       writes it anew
+python -m benchmarks.foresight.advised
 """
 
 from collections.abc import Iterator, Sequence

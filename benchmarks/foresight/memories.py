@@ -1,4 +1,4 @@
-"""Foreseen memory against what was published: errors of each source by constants of the others.
+"""Compare foreseen memory with what was published, each source by constants of the others.
 
 python -m benchmarks.foresight.memories [--json FILE] [--fit]
 
@@ -7,7 +7,6 @@ A row whose source does not state what sets its peak is listed and not fitted (`
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,10 +15,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.foresight.published import read
+from benchmarks.foresight.fitting import read
+from benchmarks.harness import JsonFile, keep, show_figures
 from trainyard.common import atomic_file
 from trainyard.foresight import memory
 from trainyard.foresight.memory import CONSTANTS, STAYS, Constants, Memory
@@ -134,7 +132,7 @@ def line(name: str, pairs: Sequence[tuple[Peak, Memory]]) -> dict[str, Any]:
 
 
 def main(
-    json_: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
+    json_file: JsonFile = None,
     fit_: Annotated[bool, typer.Option("--fit", help="Write the constants.")] = False,
 ) -> None:
     """Print the table of errors and verdicts."""
@@ -151,20 +149,14 @@ def main(
     lines = [line(name, [pair for pair in pairs if pair[0].source == name]) for name in names]
     lines.append(line("stated", [pair for pair in pairs if pair[0].source not in SILENT]))
     lines.append(line("all", pairs))
-    made = Table(box=None, pad_edge=False, title="Peak, each source by the others' constants")
-    for name in lines[0]:
-        made.add_column(name, justify="left" if name == "source" else "right")
-    for one in lines:
-        cells = [f"{v:.1%}" if isinstance(v, float) else str(v) for v in one.values()]
-        made.add_row(*cells)
-    Console(width=None if sys.stdout.isatty() else 120).print(made)
+    shown = ([f"{v:.1%}" if isinstance(v, float) else v for v in one.values()] for one in lines)
+    show_figures([*lines[0]], shown, "Peak, each source by the others' constants")
     said = verdicts(sources)
     for kind, counts in said.items():
         print(f"{kind}: " + ", ".join(f"{count} called {word}" for word, count in counts.items()))
     for name, why in SILENT.items():
         print(f"{name}: not fitted: {why}")
-    if json_:
-        json_.write_text(json.dumps({"errors": lines, "verdicts": said}, indent=1))
+    keep(json_file, {"errors": lines, "verdicts": said})
 
 
 if __name__ == "__main__":

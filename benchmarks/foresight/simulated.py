@@ -1,25 +1,19 @@
-"""Memory's formulas against every allocation of our own strategies, counted.
+"""Compare memory's formulas with every allocation of our own strategies, counted.
 
-python -m benchmarks.foresight.simulated [--only PP] [--json FILE] [--large MEMORY]
+python -m benchmarks.foresight.simulated [--only PP] [--json FILE]
 
 Each layout is foreseen by ``trainyard.foresight.memory`` and simulated by ``training.simulate``,
-which runs the strategy's code on tensors without contents. Nothing is fitted to it. ``--large``
-compares what ``python -m benchmarks.memory --json MEMORY`` has simulated instead, in minutes: 8B,
-70B and 405B.
+which runs the strategy's code on tensors without contents. Nothing is fitted to it.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.memory.cases import OURS, SHAPES, Case
+from benchmarks.harness import JsonFile, keep, show_figures
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 
@@ -113,15 +107,6 @@ def layouts() -> Iterator[Layout]:
     yield _fsdp("FSDP PP full × 8", 16, 8, **pipeline, recompute=_again("full"))
 
 
-FIELDS = {
-    "tensor_parallel": "tensor",
-    "pipeline_parallel": "pipeline",
-    "context_parallel": "context",
-    "activation_checkpointing": "recompute",
-}
-"""The loop's name of a setting → foresight's, where they differ."""
-
-
 def compared(layout: Layout) -> dict[str, Any]:
     """Both figures of one layout, GiB: what is allocated on the fullest rank."""
     from training.simulate import configured, simulate
@@ -149,62 +134,24 @@ def beside(name: str, most: Mapping[str, Any], setting: Setting) -> dict[str, An
     }
 
 
-def large(file: Path) -> Iterator[dict[str, Any]]:
-    """The layouts of ``benchmarks.memory`` that its ``--json`` file has."""
-    counted = json.loads(file.read_text(encoding="utf-8"))["cases"]
-    for case in OURS:
-        if case.title in counted:
-            yield beside(case.title, counted[case.title], _setting(case))
-
-
-def _setting(case: Case) -> Setting:
-    shape = SHAPES[case.shape] | case.model
-    fields = {FIELDS.get(name, name): value for name, value in case.settings.items()}
-    return Setting(
-        gpu="H100-80",
-        gpus=case.world,
-        accumulation=case.accumulation,
-        shard="full",
-        gated=True,
-        layers=shape["layers"],
-        hidden=shape["dim"],
-        heads=shape["heads"],
-        kv_heads=shape["kv_heads"],
-        ffn=shape["hidden_dim"],
-        vocab=shape["vocabulary"],
-        sequence=shape["context_length"],
-        sequence_parallel="tensor" in fields,
-        **fields,
-    )
-
-
 def main(
     only: Annotated[str, typer.Option(help="Layouts: a part of their names.")] = "",
-    json_: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
-    counted: Annotated[
-        Path | None, typer.Option("--large", help="What benchmarks.memory has written.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare, and print a row for each layout."""
-    if counted:
-        found = [one for one in large(counted) if only in one["layout"]]
-    else:
-        found = [compared(layout) for layout in layouts() if only in layout.name]
-    made = Table(box=None, pad_edge=False, title="GiB simulated / foreseen", title_justify="left")
-    for name in ("layout", *PAIRS, "allocated", "error", "reserved"):
-        made.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
-    errors = []
+    found = [compared(layout) for layout in layouts() if only in layout.name]
+    rows, errors = [], []
     for one in found:
         told, ours = one["simulated"], one["foreseen"]
         errors.append(sum(ours.values()) / sum(told.values()) - 1)
         cells = [f"{told[name]:.2f} / {ours[name]:.2f}" for name in PAIRS]
         cells.append(f"{sum(told.values()):.2f} / {sum(ours.values()):.2f}")
         cells += [f"{errors[-1]:+.1%}", "{:.2f} / {:.2f}".format(*one["reserved"])]
-        made.add_row(one["layout"], *cells)
-    Console(width=200).print(made)
+        rows.append((one["layout"], *cells))
+    columns = ("layout", *PAIRS, "allocated", "error", "reserved")
+    show_figures(columns, rows, "GiB simulated / foreseen", 200)
     print(f"allocated: mean error {mean(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}")
-    if json_:
-        json_.write_text(json.dumps(found, indent=1))
+    keep(json_file, found)
 
 
 if __name__ == "__main__":

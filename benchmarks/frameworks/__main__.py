@@ -1,4 +1,4 @@
-"""Do the systems that we refuse still fail as docs/frameworks.md says? Install and run each.
+"""Install and run each system that docs/frameworks.md refuses: does it still fail as said?
 
 python -m benchmarks.frameworks [NAME …] [--scratch FOLDER]
 
@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import show_table
 from trainyard.terminal import run
 
 PROBES = Path(__file__).with_name("probes")
@@ -85,7 +84,7 @@ def main(
     scratch: Annotated[Path | None, typer.Option(help="Install there, and leave it.")] = None,
 ) -> None:
     """Install and run the probes, and compare how they end with what their files say."""
-    table, wrong = Table("system", "packages", "ends with", "as its file says"), 0
+    rows, wrong = [], 0
     with tempfile.TemporaryDirectory() as temporary:
         for path in sorted(PROBES.glob("*.py")):
             if names and path.stem not in names:
@@ -96,8 +95,8 @@ def main(
             right = probe.ends in said
             wrong += not right
             shown = probe.ends if right else last_line(said)
-            table.add_row(path.stem, " ".join(probe.packages), shown, "yes" if right else "NO")
-    Console().print(table)
+            rows.append((path.stem, " ".join(probe.packages), shown, "yes" if right else "NO"))
+    show_table(("system", "packages", "ends with", "as its file says"), rows)
     if wrong:
         raise typer.Exit(1)
 

@@ -1,27 +1,31 @@
-"""Does the gate keep its word?
+"""Simulate champions and challengers whose difference is known, and have the gate judge them.
 
-python -m benchmarks.gate [--json FILE] [--plot FILE] [--pairs N]
+python -m benchmarks.gate [--json FILE] [--plot F.png] [--pairs N] [--full] [--only power,…]
+
+The gate's own code decides on sums over groups that are drawn from worlds with a known improvement:
+how often it promotes what is no better, or what is better by four standard errors, stops a harmless
+model for a slice, or promotes one of many equal tries.
 """
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from benchmarks import harness
-from benchmarks.gate import looks, power, promotion, slices, sure
+from benchmarks.gate.power import power
+from benchmarks.gate.promotion import looks, promotion, sure
 from benchmarks.gate.setting import Setting, processes
-from benchmarks.harness import Section
+from benchmarks.gate.slices import slices
+from benchmarks.harness import JsonFile, Section
 
 SECTIONS: dict[str, Callable[[Setting], Section]] = {
-    "promotion": promotion.measure,
-    "power": power.measure,
-    "sure": sure.measure,
-    "slices": slices.measure,
-    "looks": looks.measure,
+    "promotion": promotion,
+    "power": power,
+    "sure": sure,
+    "slices": slices,
+    "looks": looks,
 }
 
 FULL = 10_000
@@ -32,7 +36,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(help="Draw promotions and power: a PNG.")] = None,
     pairs: Annotated[int, typer.Option(min=4, help="Pairs a line; some lines take less.")] = 1000,
     groups: Annotated[str, typer.Option(help="Groups of the test splits.")] = "30,100,300,600",
@@ -43,7 +47,7 @@ def main(
 ) -> None:
     """Simulate champions and challengers whose difference is known, and judge them."""
     names = harness.chosen(only, SECTIONS)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = harness.screen()
     with processes() as executor, harness.progress(console) as progress:
         setting = Setting(
             pairs=max(pairs, FULL) if full else pairs,
@@ -51,20 +55,17 @@ def main(
             progress=progress,
             executor=executor,
         )
-        sections = {}
+        sections = []
         for name in names:
-            sections[name] = SECTIONS[name](setting)
-            harness.show(sections[name], console)
-    found = list(sections.values())
-    harness.show_targets([target for section in found for target in section.targets], console)
-    if json:
-        sizes = {"pairs": setting.pairs, "groups": setting.groups}
-        harness.write_json(json, found, sizes, ("numpy", "pyarrow", "scipy"))
-    if plot and {"promotion", "power"} <= sections.keys():
+            sections.append(SECTIONS[name](setting))
+            harness.show(sections[-1], console)
+    sizes = {"pairs": setting.pairs, "groups": setting.groups}
+    if plot and {"promotion", "power"} <= set(names):
         from benchmarks.gate.plots import draw
 
-        draw(sections["promotion"].data, sections["power"].data, plot)
-        console.print(f"plot {plot}", highlight=False)
+        found = {name: section.data for name, section in zip(names, sections, strict=True)}
+        draw(found["promotion"], found["power"], plot)
+    harness.report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"), shown=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the gate says of a simulated pair, beside two simpler ways to say it.
+"""Judge a simulated pair by the gate, and by two simpler ways.
 
 The gate's own code judges: ``conditions.group_sums`` adds the scores up, ``conditions.paired``
 gives the limits, ``conditions.alpha_spending`` the level of the first look.

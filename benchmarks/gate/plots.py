@@ -1,4 +1,4 @@
-"""One picture: false promotions on the left, power on the right."""
+"""Draw false promotions and power in one picture."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ SHADES = ("#f2b5bd", "#e28a96", OURS, "#8f1f33")
 
 
 def draw(promotion: dict[str, Any], power: dict[str, Any], path: Path) -> None:
-    """A PNG file at ``path``."""
+    """Write a PNG file: promotions on the left, power on the right."""
     canvas, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
     _promotion(left, promotion)
     _power(right, power)
@@ -32,7 +32,7 @@ def draw(promotion: dict[str, Any], power: dict[str, Any], path: Path) -> None:
 
 
 def _promotion(plot: Axes, data: dict[str, Any]) -> None:
-    """● the gate, × the usual limits; the worlds that nothing covers are hollow."""
+    """Draw ● for the gate, × for the usual limits; worlds that nothing covers are hollow."""
     for place, (title, of_groups) in enumerate(data.items()):
         shift = 1 + 0.035 * (place - len(data) / 2)
         groups = [int(number) * shift for number in of_groups]

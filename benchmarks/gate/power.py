@@ -1,11 +1,10 @@
-"""How often the gate promotes a challenger that is better, by effect and size of the test split."""
+"""Measure how often the gate promotes a challenger that is better, by effect and groups."""
 
 import statistics
 from functools import partial
 
 from benchmarks.gate.judge import FIRST, judge, sums
-from benchmarks.gate.promotion import data, rate
-from benchmarks.gate.setting import Setting
+from benchmarks.gate.setting import Setting, data, rate
 from benchmarks.gate.simulate import Kind, World
 from benchmarks.harness import Figure, Section, Target
 from conditions.paired import improvement
@@ -20,7 +19,8 @@ LOST = 0.05
 """Power that minding skewness and looks may cost."""
 
 
-def measure(setting: Setting) -> Section:
+def power(setting: Setting) -> Section:
+    """Measure the power of the gate and of the usual limits in each world."""
     section = Section("power", "Promoted and truly better, %: the gate (usual limits)")
     section.columns = ("world", "groups", *("improvement: rate",) * 5, "80 % at, says the gate")
     lost: list[tuple[float, int]] = []

@@ -1,14 +1,15 @@
-"""What every section of the benchmark is given."""
+"""Run a simulation for many seeds on all cores, and give rates with their exact intervals."""
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.progress import Progress
+from scipy.stats import binomtest
 
-from benchmarks.harness import cores
+from benchmarks.harness import Figure, cores
 
 Found = TypeVar("Found")
 
@@ -46,3 +47,19 @@ def _one_thread() -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)
+
+
+def rate(hits: Sequence[bool]) -> Figure:
+    """The share of hits, with the ends of its exact 95 % interval as its spread."""
+    found = binomtest(sum(hits), len(hits)).proportion_ci(0.95, method="exact")
+    return Figure((found.low, sum(hits) / len(hits), found.high))
+
+
+def percent(found: Figure) -> str:
+    """``4.8 (4.3–5.3)``."""
+    return f"{100 * found.median:.1f} ({100 * found.low:.1f}–{100 * found.high:.1f})"
+
+
+def data(found: Figure) -> dict[str, float]:
+    """For the file of all figures."""
+    return {"rate": found.median, "low": found.low, "high": found.high}

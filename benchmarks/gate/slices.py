@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.gate.judge import ALPHA, CONFIDENCE
-from benchmarks.gate.promotion import percent, rate
-from benchmarks.gate.setting import Setting
+from benchmarks.gate.setting import Setting, percent, rate
 from benchmarks.harness import Figure, Section, Target
 from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.confidence_limits import Student, freedom, jackknife
@@ -23,7 +22,7 @@ LUCK = 0.05
 """Share of groups on which a challenger with rare luck is much better."""
 
 
-def measure(setting: Setting) -> Section:
+def slices(setting: Setting) -> Section:
     section = Section("slices", "Models stopped for a slice, %")
     section.columns = ("slices × groups", *(f"harmless, {shape}" for shape in SHAPES),
                        "harmless, rare luck, usual", "a bad slice found", "usual")  # fmt: skip

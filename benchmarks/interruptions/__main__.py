@@ -9,7 +9,6 @@ on, sometimes with another world size or strategy. Its curve has to be the undis
 bit with the same ranks and strategy, within 1e-5 otherwise.
 """
 
-import json as json_format
 import shutil
 import tempfile
 from collections import Counter
@@ -18,32 +17,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from benchmarks import harness
+from benchmarks.harness import JsonFile, keep
 from benchmarks.interruptions import trial
 from benchmarks.interruptions.training import INTERVAL, STEPS, write_data
 from benchmarks.interruptions.trial import References, Trial
-
-COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-console = Console()
 
 
 def main(
     runs: Annotated[int, typer.Option(min=1, help="Trainings, each interrupted.")] = 50,
     world: Annotated[list[int], typer.Option(min=1, help="Ranks; give it several times.")] = [2, 4],  # noqa: B006
     seed: Annotated[int, typer.Option(help="Of the data and of every interruption.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every run to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if a curve differs, a torn checkpoint was resumed, or too much was lost."""
     with tempfile.TemporaryDirectory(prefix="interruptions-") as scratch:
         trials = measure(Path(scratch), runs, world, seed)
     found = figures(trials, seed)
     _print(found)
-    if json:
-        found["trials"] = [asdict(one) for one in trials]
-        json.write_text(json_format.dumps(found, indent=1))
+    keep(json_file, found | {"trials": [asdict(one) for one in trials]})
     raise typer.Exit(1 if found["failed_runs"] else 0)
 
 
@@ -51,18 +44,14 @@ def measure(scratch: Path, runs: int, worlds: list[int], seed: int) -> list[Tria
     """Every run in a folder of its own, which is deleted afterwards."""
     write_data(scratch / "data", seed)
     references = References(scratch / "data", scratch / "undisturbed")
-    trials = []
-    with Progress(*COLUMNS, console=console) as progress:
-        task = progress.add_task("interruptions", total=runs)
-        for number in range(runs):
-            folder = scratch / f"{number}"
-            one = trial.run(number, seed, scratch / "data", folder, references, worlds)
-            trials.append(one)
-            if one.faults:
-                progress.console.print(f"run {number}: {asdict(one)}", style="red", markup=False)
-            shutil.rmtree(folder)
-            progress.advance(task)
-    return trials
+
+    def interrupted(number: int) -> Trial:
+        folder = scratch / f"{number}"
+        one = trial.run(number, seed, scratch / "data", folder, references, worlds)
+        shutil.rmtree(folder)
+        return one
+
+    return harness.trials("interruptions", runs, interrupted, lambda one: one.faults)
 
 
 def figures(trials: list[Trial], seed: int) -> dict:
@@ -106,7 +95,6 @@ def _kind(resume: trial.Resume) -> str:
 
 
 def _print(found: dict) -> None:
-    table = Table("", "", title=f"{found['runs']} runs of {STEPS} steps", show_header=False)
     sections = {
         "interrupted by": found["disturbances"]
         | {"(a write was unfinished)": found["killed_during_a_write"]},
@@ -122,12 +110,7 @@ def _print(found: dict) -> None:
             "runs with a fault": found["failed_runs"],
         },
     }
-    for title, rows in sections.items():
-        table.add_row(f"[bold]{title}", "")
-        for name, count in rows.items():
-            table.add_row(f"  {name}", str(count))
-        table.add_section()
-    console.print(table)
+    harness.show_counts(f"{found['runs']} runs of {STEPS} steps", sections)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import socket
 import time
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measured_process import free_ports, rank_environment
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
@@ -64,9 +64,7 @@ class Training:
         self.starts += 1
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["training.loop", "training.strategies.mesh"])
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        [port] = free_ports(1)
         self.ranks = []
         for rank in range(layout.world):
             given = (self.data, self.folder, self.starts, layout, rank, port)
@@ -164,10 +162,7 @@ def write_data(folder: Path, seed: int) -> None:
 
 def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port: int) -> None:
     """What one process does."""
-    os.environ.update(
-        OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(layout.world),
-    )  # fmt: skip
+    os.environ |= rank_environment(rank, layout.world, port)
     with (folder / f"rank-{rank}.log").open("a") as log:
         for descriptor in (1, 2):
             os.dup2(log.fileno(), descriptor)

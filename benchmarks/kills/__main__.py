@@ -8,7 +8,6 @@ file is then torn (cut off or garbled) that no manifest names. Then the job runs
 dataset is compared, sample by sample, with that of an undisturbed run.
 """
 
-import json as json_format
 import shutil
 import tempfile
 from collections import Counter
@@ -17,48 +16,37 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from benchmarks.kills import trial
-from benchmarks.kills.corpus import write_corpus
-from benchmarks.kills.disturbances import namespaces
-from benchmarks.kills.trial import Reference, Trial
-
-COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-console = Console()
+from benchmarks import harness
+from benchmarks.harness import JsonFile, keep
+from benchmarks.kills.job import write_corpus
+from benchmarks.kills.trial import Reference, Trial, namespaces, run
 
 
 def main(
     runs: Annotated[int, typer.Option(min=1, help="Runs of the job, each disturbed.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the corpus and of every disturbance.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every run to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if one sample is wrong, missing or duplicated, or a run did not finish."""
     with tempfile.TemporaryDirectory(prefix="kills-") as scratch:
         reference, trials = _measure(Path(scratch), runs, seed)
     _print(reference, trials)
-    if json:
-        json.write_text(json_format.dumps(figures(reference, trials, seed), indent=1))
+    keep(json_file, figures(reference, trials, seed))
     raise typer.Exit(1 if any(one.failed for one in trials) else 0)
 
 
 def _measure(scratch: Path, runs: int, seed: int) -> tuple[Reference, list[Trial]]:
     write_corpus(scratch / "raw", seed)
     reference = Reference.measure(scratch / "raw", scratch / "undisturbed")
-    trials = []
-    with Progress(*COLUMNS, console=console) as progress:
-        task = progress.add_task("kills", total=runs)
-        for number in range(runs):
-            folder = scratch / f"{number}"
-            one = trial.run(number, seed, scratch / "raw", folder, reference)
-            trials.append(one)
-            if one.failed:
-                progress.console.print(f"run {number}: {asdict(one)}", style="red")
-            shutil.rmtree(folder)
-            progress.advance(task)
-    return reference, trials
+
+    def disturbed(number: int) -> Trial:
+        folder = scratch / f"{number}"
+        one = run(number, seed, scratch / "raw", folder, reference)
+        shutil.rmtree(folder)
+        return one
+
+    return reference, harness.trials("kills", runs, disturbed, lambda one: one.failed)
 
 
 def figures(reference: Reference, trials: list[Trial], seed: int) -> dict:
@@ -86,11 +74,10 @@ def figures(reference: Reference, trials: list[Trial], seed: int) -> dict:
 def _print(reference: Reference, trials: list[Trial]) -> None:
     found = figures(reference, trials, 0)
     samples, seconds = sum(found["samples"].values()), reference.seconds
-    console.print(
+    print(
         f"Undisturbed: {samples:,} samples in {reference.files} files, {seconds:.1f} s. "
         f"Disk full by {found['disk_full_by']}."
     )
-    table = Table("", "times", title=f"{len(trials)} runs", show_header=False)
     names = ("wrong", "missing", "duplicated")
     sections = {
         "disturbed": found["disturbances"] | {"a torn file": found["torn_files"]},
@@ -100,12 +87,7 @@ def _print(reference: Reference, trials: list[Trial]) -> None:
         | {"other fingerprints": found["differences"].get("fingerprints", 0),
            "runs with a fault": found["failed_runs"]},
     }  # fmt: skip
-    for title, rows in sections.items():
-        table.add_row(f"[bold]{title}", "")
-        for name, count in sorted(rows.items()):
-            table.add_row(f"  {name}", str(count))
-        table.add_section()
-    console.print(table)
+    harness.show_counts(f"{len(trials)} runs", sections)
 
 
 if __name__ == "__main__":

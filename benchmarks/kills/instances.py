@@ -9,26 +9,27 @@ compared, sample by sample and byte by byte, with that of an undisturbed run.
 """
 
 import contextlib
-import json as json_format
+import json
 import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.kills.corpus import write_corpus
-from benchmarks.kills.dataset import Contents
-from benchmarks.kills.job import TIMEOUT, Job
+from benchmarks import harness
+from benchmarks.harness import JsonFile, keep
+from benchmarks.kills.job import TIMEOUT, Contents, Job, write_corpus
+from benchmarks.kills.trial import Trial
+from benchmarks.measured_process import free_ports
 
 RECORDS = ("listing", "reads", "lost", "pulled-from-*", "survey", "pulled", "all-pulled", "told-*")
 """Progress records of an instance, in the order of its work."""
@@ -57,23 +58,9 @@ class Instance(Job):
         root = self.folder / "root"
         (root / "config").mkdir(parents=True)
         cluster = {"current_host": self.host, "hosts": list(self.hosts)}
-        (root / "config/resourceconfig.json").write_text(json_format.dumps(cluster))
+        (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
         (root / "processing/input").mkdir(parents=True)
         (root / "processing/input/raw").symlink_to(self.raw)
-
-
-@dataclass
-class Trial:
-    """What was done to a run, and what came of it."""
-
-    number: int
-    kills: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    differences: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.faults or any(self.differences.values()))
 
 
 class Cluster:
@@ -81,10 +68,7 @@ class Cluster:
 
     def __init__(self, parts: Sequence[Path], folder: Path, processes: int) -> None:
         hosts = [f"algo-{number + 1}" for number in range(len(parts))]
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in hosts]
-        ports = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-        for one in sockets:
-            one.close()
+        ports = [f"127.0.0.1:{port}" for port in free_ports(len(hosts))]
         self.folder = folder
         self.instances = [
             Instance(part, folder / host, processes, host, hosts, ports)
@@ -148,7 +132,7 @@ def trial(number: int, seed: int, parts: Sequence[Path], folder: Path, like: "Re
         victim = source.randrange(len(parts))
         when = _wait(cluster, victim, source, like.seconds)
         cluster.kill(victim, source.choice((0, source.uniform(0, 2))))
-        done.kills.append(when)
+        done.disturbed.append(when)
     done.faults = cluster.end()
     if not done.faults:
         whole = cluster.dataset()
@@ -205,7 +189,7 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="Runs of the job, each disturbed.")] = 30,
     instances: Annotated[int, typer.Option(min=2, help="Instances of the job.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the corpus and of every kill.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write every run to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Exit status 1 if one sample or file is another one, or a run did not finish."""
     with tempfile.TemporaryDirectory(prefix="kills-") as scratch:
@@ -213,30 +197,25 @@ def main(
         write_corpus(place / "raw", seed)
         parts = divide(place / "raw", place / "parts", instances)
         like = Reference.measure(parts, place / "undisturbed")
-        trials = []
-        for number in range(runs):
-            folder = place / f"{number}"
-            trials.append(trial(number, seed, parts, folder, like))
-            print(json_format.dumps(asdict(trials[-1])), flush=True)
-            shutil.rmtree(folder)
-    kills = Counter(when for one in trials for when in one.kills)
-    totals: Counter[str] = Counter()
-    for one in trials:
-        totals.update(one.differences)
-    found = {
-        "runs": runs,
-        "instances": instances,
-        "seed": seed,
-        "undisturbed_seconds": like.seconds,
-        "kills": dict(kills),
-        "failed_runs": sum(one.failed for one in trials),
-        "differences": dict(totals),
-        "trials": [asdict(one) for one in trials],
+
+        def killed(number: int) -> Trial:
+            one = trial(number, seed, parts, place / f"{number}", like)
+            shutil.rmtree(place / f"{number}")
+            return one
+
+        found = harness.trials("kills", runs, killed, lambda one: one.failed)
+    differences: Counter[str] = Counter()
+    for one in found:
+        differences.update(one.differences)
+    failed = sum(one.failed for one in found)
+    counts = {
+        "killed at": Counter(when for one in found for when in one.disturbed),
+        "after the last run": {**differences, "runs with a fault": failed},
     }
-    print(json_format.dumps({name: value for name, value in found.items() if name != "trials"}))
-    if json:
-        json.write_text(json_format.dumps(found, indent=1))
-    raise typer.Exit(1 if found["failed_runs"] else 0)
+    harness.show_counts(f"{runs} runs of {instances} instances", counts)
+    told = {"seed": seed, "undisturbed_seconds": like.seconds, "failed_runs": failed, **counts}
+    keep(json_file, told | {"trials": [asdict(one) for one in found]})
+    raise typer.Exit(failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,144 @@
-"""The command of :mod:`benchmarks.mutants`."""
+"""Edit the code one place at a time, and run the tests that execute it: do they notice?
 
-import json as jsons
+python -m benchmarks.mutants [--count 300] [--seed 0] [--checkout DIR] [--json F]
+python -m benchmarks.mutants --of F [--checkout DIR] [--json G]     what F's checkout killed, in DIR
+
+An edit turns a comparison, an operator or a condition round, moves a number by one, or leaves a
+statement out, in the rooms whose faults cost most. Once for a commit these rooms' tests run, and it
+is noted which statements each executes; a mutant's tests are those that execute its statement, the
+nearest first. A statement that no quick test executes in its own process is counted apart. A mutant
+that was killed in the checkout of F and is not in DIR is a promise that lost its test, and the exit
+status is 1.
+"""
+
+import functools
+import json
+import os
 import random
+import re
 import subprocess
 import tempfile
 import time
-from collections import Counter
-from dataclasses import asdict
+from collections import Counter, defaultdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from benchmarks import resumed
-from benchmarks.mutants.edits import Mutant, everywhere, same
-from benchmarks.mutants.executing import Tests
-from benchmarks.mutants.forked import load
+from benchmarks.harness import CHECKOUT
+from benchmarks.mutants.edits import ROOMS, Mutant, everywhere, made, same
+from benchmarks.mutants.forked import Ran, load, pytest_in
+from trainyard.common.atomic_file import write
 
-HERE = Path(__file__).resolve().parent.parent.parent
+SECONDS = 60  # of a test file, when its statements are noted: what ended by then counts
+FILES, TESTS, BUDGET = 8, 100, 20.0  # at most, of a mutant's tests: files, tests, usual seconds
+
+
+class Tests:
+    """The tests of a copy of a commit, and what each of them executes."""
+
+    def __init__(self, copy: Path, commit: str):
+        self.copy, self.notes = copy, copy.parent / "notes.jsonl"
+        self.kept = Path(tempfile.gettempdir(), f"mutants-{commit[:12]}")
+        self.executing: dict[str, list[Ran]] = defaultdict(list)
+        self.kept.mkdir(exist_ok=True)
+        for file in test_files(copy):
+            for one in self._noted(file):
+                test = replace(one, statements=())
+                for statement in one.statements if one.outcome == "passed" else ():
+                    self.executing[statement].append(test)
+        self.failing = functools.cache(self._failing)
+
+    def _noted(self, file: str) -> list[Ran]:
+        """Say what a test file's tests executed; run it where that is not known yet."""
+        path = self.kept / f"{file.replace('/', '.')}.json"
+        if not path.exists():
+            outcome = pytest_in(self.copy, [file], SECONDS, self.notes, ROOMS)
+            write(path, json.dumps([asdict(one) for one in outcome.tests]))
+            print(f"{file}: {len(outcome.tests)} tests, exit status {outcome.status}", flush=True)
+        return [Ran(**one) for one in json.loads(path.read_text())]
+
+    def verdict(self, mutant: Mutant) -> tuple[str, str | None]:
+        """Say whether a mutant is killed, survived or not executed, and which test noticed it."""
+        executing = self.executing.get(f"{mutant.path}:{mutant.statement}", [])
+        by = self._noticing(mutant, nearest(mutant, executing))
+        return "killed" if by else "survived" if executing else "not executed", by
+
+    def _noticing(self, mutant: Mutant, tests: list[Ran]) -> str | None:
+        """Find the first of some tests that fails with the edit, and passes without it.
+
+        Raises:
+            RuntimeError: pytest itself fails without the edit, too.
+        """
+        while tests:
+            with made(mutant, self.copy):
+                by = self._failing(tuple(tests))
+            last = next((n for n, one in enumerate(tests, 1) if one.test == by), len(tests))
+            without = by and self.failing(tuple(tests[:last]))
+            if by is None or without is None:
+                return by
+            if without.startswith("exit status"):
+                raise RuntimeError(f"{mutant.name}: pytest fails without it: {without}, {tests}")
+            sound = [one for one in tests if one.test not in (by, without)]
+            tests = sound if len(sound) < len(tests) else tests[: len(tests) // 2]
+        return None
+
+    def _failing(self, tests: tuple[Ran, ...]) -> str | None:
+        """Find the first test that fails, or takes far longer than usual; None where all pass."""
+        seconds = [one.seconds for one in tests]
+        hangs = f"--timeout={15 + 5 * max(seconds):.0f}"
+        arguments = ["-x", hangs, *(one.test for one in tests)]
+        return pytest_in(self.copy, arguments, 30 + 3 * sum(seconds), self.notes).noticed
+
+
+def nearest(mutant: Mutant, tests: list[Ran]) -> list[Ran]:
+    """Choose the tests that a mutant is tried with, in the order of their files.
+
+    First are those of its file's name, then those in the next folders, then the fastest.
+    """
+
+    def distance(one: Ran) -> tuple[bool, int, float]:
+        file = one.test.partition("::")[0]
+        shared = os.path.commonprefix([file.split("/"), f"tests/{mutant.path}".split("/")])
+        return Path(file).stem != f"test_{Path(mutant.path).stem}", -len(shared), one.seconds
+
+    files: dict[str, list[Ran]] = {}
+    left = BUDGET
+    for one in sorted(tests, key=distance)[:TESTS]:
+        file = one.test.partition("::")[0]
+        if (one.seconds <= left or not files) and (file in files or len(files) < FILES):
+            files.setdefault(file, []).append(one)
+            left -= one.seconds
+    return [one for same in files.values() for one in same]
+
+
+def test_files(copy: Path) -> list[str]:
+    """List the test files that lie in a room of the same name, or import from one."""
+    modules = "|".join(re.escape(room.replace("/", ".")) for room in ROOMS)
+    imports = re.compile(rf"^\s*(from|import) ({modules})\b", re.MULTILINE)
+    rooms = tuple(f"tests/{room}/" for room in ROOMS)
+    return [
+        path
+        for path in _git(copy, "ls-files", "tests/**/test_*.py").split()
+        if not path.startswith("tests/benchmarks/")
+        and (path.startswith(rooms) or imports.search((copy / path).read_text(encoding="utf-8")))
+    ]
+
+
+def _git(copy: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(copy), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def main(
     count: Annotated[int, typer.Option(min=1, help="Mutants that are drawn.")] = 300,
     seed: Annotated[int, typer.Option(help="Draws them.")] = 0,
-    checkout: Annotated[Path, typer.Option(help="Whose commit is tried.")] = HERE,
-    json: Annotated[Path | None, typer.Option(help="What is in it is not tried again.")] = None,
+    checkout: Annotated[Path, typer.Option(help="Whose commit is tried.")] = CHECKOUT,
+    kept: Annotated[
+        Path | None, typer.Option("--json", help="What is in it is not tried again.")
+    ] = None,
     of: Annotated[Path | None, typer.Option(help="Another checkout's results.")] = None,
 ) -> None:
     """Edit the code one place at a time; exit 1 when a test was lost."""
@@ -43,7 +157,7 @@ def main(
             return {"mutant": asdict(mutant or drawn[name]), **took}
 
         found = {}
-        for name, found[name] in resumed.each(drawn, measured, json, setting):
+        for name, found[name] in resumed.each(drawn, measured, kept, setting):
             print(f"{found[name]['verdict']:12} {name} {found[name]['by'] or ''}", flush=True)
     verdicts = Counter(one["verdict"] for one in found.values())
     print(f"{len(drawn)} mutants:", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items()))
@@ -74,7 +188,7 @@ def _drawn(copy: Path, count: int, seed: int) -> dict[str, Mutant]:
 
 def _killed(results: Path) -> dict[str, Mutant]:
     """Read the mutants that were killed from a file of results."""
-    found = jsons.loads(results.read_text(encoding="utf-8"))["cases"]
+    found = json.loads(results.read_text(encoding="utf-8"))["cases"]
     return {n: Mutant(**one["mutant"]) for n, one in found.items() if one["verdict"] == "killed"}
 
 

@@ -1,4 +1,0 @@
-"""Projects that others wrote, to a registered package.
-
-python -m benchmarks.projects
-"""

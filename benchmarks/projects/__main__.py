@@ -12,7 +12,6 @@ project's image: a virtual environment with its packages.
 Exit status 1 if a project comes to no package, or takes more than 25 lines of ours.
 """
 
-import json as json_format
 import os
 import subprocess
 import sys
@@ -23,11 +22,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 
 HERE = Path(__file__).parent
-CHECKOUT = HERE.parents[1]
 MOST = 25
 """Lines of recipe and evaluation."""
 
@@ -116,7 +114,7 @@ def main(
     repositories: Annotated[Path, typer.Argument(help="Clones as <owner>+<name>.")],
     only: Annotated[str, typer.Option(help="Projects: a,b,…; default: all.")] = "",
     python: Annotated[list[str], typer.Option(help="<project>=<interpreter>.")] = [],  # noqa: B006
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     pythons = dict(entry.split("=", 1) for entry in python)
     chosen = [p for p in PROJECTS if not only or p.name in only.split(",")]
@@ -126,8 +124,7 @@ def main(
             here = pythons.get(project.name, sys.executable)
             taken.append(take(project, repositories, Path(scratch), here))
     show(chosen, taken)
-    if json:
-        json.write_text(json_format.dumps([asdict(one) for one in taken], indent=1))
+    keep(json_file, [asdict(one) for one in taken])
     done = all(one.package and one.recipe + one.evaluation <= MOST for one in taken)
     raise typer.Exit(int(not done))
 
@@ -196,17 +193,17 @@ def _stand_in(project: Project) -> int:
 
 
 def show(projects: list[Project], taken: list[Taken]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    columns = ("minutes", "recipe", "evaluation", "data made here")
-    table = Table("project", "package", *columns, title="projects as they stand; lines of ours")
+    """A row for each project, and why it came to no package."""
+    rows = []
     for project, one in zip(projects, taken, strict=True):
-        figures = (one.recipe, one.evaluation, one.stand_ins)
         package = "/".join(one.package.split("/")[-2:]) if one.package else "none"
-        table.add_row(project.title, package, f"{one.minutes:.1f}", *map(str, figures))
-    console.print(table)
+        lines = (one.recipe, one.evaluation, one.stand_ins)
+        rows.append((project.title, package, f"{one.minutes:.1f}", *lines))
+    columns = ("project", "package", "minutes", "recipe", "evaluation", "data made here")
+    show_table(columns, rows, "projects as they stand; lines of ours", 140)
     for one in taken:
         if one.why:
-            console.print(f"{one.name}: {one.why}", markup=False, highlight=False)
+            print(f"{one.name}: {one.why}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ when a test is vacuous.
 import fnmatch
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,13 +23,51 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.sdk_tests import changes, environment
+from benchmarks.harness import CHECKOUT, screen
+from benchmarks.sdk_tests import changes
 from benchmarks.sdk_tests.judge import VERDICTS, Verdict, judge
 
-CHECKOUT = Path(__file__).parent.parent.parent
+INSIDE = Path(__file__).parent / "inside"
+SDK = {2: "sagemaker==2.257.1", 3: "sagemaker==3.27.0"}
+_BOTH = (
+    *("pytest", "pytest-timeout", "ipython", "awscli"),
+    # AWS's models of XGBoost 0.90 and 1.3 are in a format that 3.1 no longer reads
+    *("torch==2.13.0", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu<3.1"),
+    *("setuptools>=77,<81", "stopit", "awslogs", "nbformat", "cloudpickle"),
+    *("gevent", "paramiko", "retrying", "inotify_simple==1.2.1", "werkzeug", "psutil", "scipy"),
+)
+_NOTEBOOKS = ("sagemaker-headless-execution-driver", "ipykernel")
+"""What the tests of NotebookJob install into AWS's image."""
+_TOOLKITS = ("sagemaker-training", "sagemaker-pytorch-training==3.0.0", "sagemaker-inference")
+"""AWS's own, of its images; without what they ask for, which is for older Pythons."""
+
+
+def major(checkout: Path) -> int:
+    """2 or 3: which SDK the checkout is of."""
+    version = (checkout / "VERSION").read_text()
+    if version[:1] not in ("2", "3"):
+        raise SystemExit(f"{checkout}/VERSION: {version.strip()!r}; expected 2.x or 3.x")
+    return int(version[0])
+
+
+def interpreter(folder: Path, version: int) -> Path:
+    """The interpreter of ``folder/sdk<version>``, which is made when it is not there."""
+    venv = folder / f"sdk{version}"
+    found = venv / "bin/python"
+    done = venv / "complete"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
+        wanted = [SDK[version], *_BOTH, *_NOTEBOOKS]
+        for what in (wanted, ["--no-deps", *_TOOLKITS]):
+            command = [found, "-m", "pip", "install", "--quiet", *what]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+        packages = next(venv.glob("lib/python3.*/site-packages"))
+        shutil.copytree(INSIDE / "torchvision", packages / "torchvision")
+        shutil.copy(INSIDE / "joblib_of_old.py", packages / "sklearn/externals/joblib.py")
+        done.touch()
+    return found
 
 
 def main(
@@ -50,7 +89,7 @@ def main(
     checkout = checkout.resolve()
     before = {} if again else _read(results)
     if not show:
-        python = environment.python(venvs.resolve(), environment.major(checkout))
+        python = interpreter(venvs.resolve(), major(checkout))
         _complete(checkout, python)
         tests = [each for each in found(checkout, python) if fnmatch.fnmatch(each[1], only)]
         tests = [each for each in tests if each[1] not in before]
@@ -68,13 +107,13 @@ def main(
 
 def _complete(checkout: Path, python: Path) -> None:
     """Data that no snapshot of the repository holds."""
-    folders = [checkout / folder for folder in changes.MNIST[environment.major(checkout)]]
+    folders = [checkout / folder for folder in changes.MNIST[major(checkout)]]
     subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
 
 
 def found(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
     """(folder in which pytest runs, test's id) of every test; a notebook's id is its path."""
-    if environment.major(checkout) == 2:
+    if major(checkout) == 2:
         yield from _collected(checkout, python, "", changes.V2_TESTS)
         return
     root = "sagemaker-mlops"
@@ -144,7 +183,7 @@ def _read(results: Path) -> dict[str, dict[str, Any]]:
 
 def table(ended: dict[str, Verdict]) -> None:
     """One line a test, with its reason, then how many of each there are."""
-    console = Console(width=None if sys.stdout.isatty() else 220)
+    console = screen(220)
     shown = Table("test", "verdict", "reason")
     order = sorted(ended.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[0]))
     for test, verdict in order:

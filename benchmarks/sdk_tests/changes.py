@@ -1,4 +1,4 @@
-"""All that is changed in AWS's tests and notebooks, and what is known of them beforehand.
+"""List all that is changed in AWS's tests and notebooks, and what is known of them beforehand.
 
 The tests themselves are run as they are. What AWS's accounts have and this machine has not stands
 in: a role, images that a test would build with Docker, and data.

@@ -1,4 +1,4 @@
-"""What a test's outcome is worth: works, vacuous, ours, not here, refused type.
+"""Judge what a test's outcome is worth: works, vacuous, ours, not here, refused type.
 
 A green test *works* when every execution and every job that it started has ended, each succeeded
 step's job was really run by the emulator, and nothing failed but what the test is about. A green

@@ -1,12 +1,17 @@
-"""Measure the data path.
+"""Compare our shards and loader with a raw memory map and other libraries: reading, resuming.
 
-python -m benchmarks.shards [--json FILE] [--only read,…] [--quick]
+python -m benchmarks.shards [--json FILE] [--only read,resume] [--quick]
+
+Each contender runs in a process of its own. Reading: a round opens the data anew and reads batches
+of 32 × 2,049 tokens for a second, from the second batch on. Resuming: every measure is the first
+one of a new process, since who resumes has been ended before; what a library imports, compiles or
+caches when it is first used is a part of it, importing the library itself is not.
 """
 
 import dataclasses
-import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -15,30 +20,152 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import harness
-from benchmarks.harness import Section
-from benchmarks.shards import memory, read, resume, stall, tabular, tokenised
-from benchmarks.shards.bench import QUICK, Bench, Sizes
-from benchmarks.shards.contenders import ENTRIES, versions
+from benchmarks.harness import Figure, JsonFile, Section, Target
+from benchmarks.shards.bench import QUICK, Bench, ContenderFailed, Process, Sizes
+from benchmarks.shards.contenders import BATCH, ENTRIES
 
-SECTIONS: dict[str, Callable[[Bench], Section]] = {
-    "read": read.measure,
-    "resume": resume.measure,
-    "stall": stall.measure,
-    "tokenise": tokenised.measure,
-    "tabular": tabular.measure,
-    "memory": memory.measure,
-}
-LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "pydantic")
-FULL_MB = (100, 500, 1000, 2000, 5000)
+ORDERS = {"in order": False, "shuffled": True}
+
+
+def read(bench: Bench) -> Section:
+    section = Section("read", "Read, one process, million tokens a second")
+    section.columns = ("", "in order", "shuffled", "shuffle")
+    processes = bench.processes("read")
+    found = {name: _read(bench, processes, name) for name in ORDERS}
+    for module in [name for name in processes if name not in bench.failed]:
+        entry = processes[module].entry
+        figures = [found[order][module] for order in ORDERS]
+        section.rows.append((entry.label, *(f.text(1e6, 1) for f in figures), entry.shuffle))
+        pairs = zip(ORDERS, figures, strict=True)
+        section.data[module] = {order: figure.data() for order, figure in pairs}
+    for order, figures in found.items():
+        section.targets += _read_targets(order, figures, processes)
+    section.notes.append(
+        "A round opens the data anew and reads for a second, epoch after epoch, from the second "
+        "batch on. Batches own their memory. Shuffled by the way each library's documentation "
+        "recommends; where that is not uniform, the last column says what it is."
+    )
+    return section
+
+
+def _read(bench: Bench, processes: dict[str, Process], order: str) -> dict[str, Figure]:
+    def rate(process: Process) -> float:
+        folder = bench.folder(process.entry.module)
+        answer = process.ask(
+            "read", folder=folder, shuffled=ORDERS[order], seconds=bench.sizes.seconds
+        )
+        return answer["tokens_per_second"]
+
+    left = [process for name, process in processes.items() if name not in bench.failed]
+    measures = {process.entry.module: lambda p=process: rate(p) for process in left}
+    return bench.rounds(f"read {order}", measures)
+
+
+def _read_targets(
+    order: str, figures: dict[str, Figure], processes: dict[str, Process]
+) -> list[Target]:
+    ours = figures["ours"]
+    targets = [Target(f"read {order} ÷ raw memory map", ours.over(figures["raw"]), "≥", 0.8)]
+    peers = [name for name in figures if processes[name].entry.role == "peer"]
+    if peers:
+        best = max(peers, key=lambda name: figures[name].median)
+        label = processes[best].entry.label
+        what = f"read {order} ÷ best peer ({label})"
+        targets.append(Target(what, ours.over(figures[best]), "≥", 2))
+    return targets
+
+
+POINTS = {"at 1 %": 0.01, "at 50 %": 0.5, "at 90 %": 0.9}
+
+
+def resume(bench: Bench) -> Section:
+    section = Section("resume", "Resume in mid-epoch, shuffled, milliseconds to the first batch")
+    section.columns = ("", *POINTS, "state, bytes", "the batch that follows?")
+    processes = bench.processes("resume")
+    states = _save(bench, processes)
+    exact: dict[str, bool] = dict.fromkeys(states, True)
+    saved = {name: processes[name] for name in states}
+    found = [_resume(bench, saved, number, exact) for number in range(len(POINTS))]
+    for name in [name for name in found[-1] if name not in bench.failed]:
+        size = states[name]
+        figures = [figures[name] for figures in found]
+        same = "yes" if exact[name] else "no"
+        row = (processes[name].entry.label, *(f.text(1e-3, 1) for f in figures), f"{size:,}", same)
+        section.rows.append(row)
+        pairs = zip(POINTS, figures, strict=True)
+        section.data[name] = {point: figure.data() for point, figure in pairs}
+        section.data[name] |= {"state_bytes": size, "exact": exact[name]}
+    section.targets = _resume_targets(found, processes)
+    section.notes.append(
+        "In a new process that has the library imported: open the data, load the state, read one "
+        "batch. It is compared with the batch that followed when the state was saved."
+    )
+    return section
+
+
+def _save(bench: Bench, processes: dict[str, Process]) -> dict[str, int]:
+    """Save the contenders' states, and return their bytes."""
+    counts = [int(bench.sizes.samples * share) // BATCH for share in POINTS.values()]
+    bar = bench.progress.add_task("resume: read up to the points", total=len(processes))
+    sizes = {}
+    for name, process in processes.items():
+        try:
+            states = _states(bench, name)
+            states.parent.mkdir(exist_ok=True)
+            answer = process.ask("save", folder=bench.folder(name), batches=counts, states=states)
+            sizes[name] = answer["state_bytes"]
+        except ContenderFailed as error:
+            bench.leave_out(error)
+        bench.progress.advance(bar)
+    bench.progress.remove_task(bar)
+    return sizes
+
+
+def _resume(
+    bench: Bench, processes: dict[str, Process], point: int, exact: dict[str, bool]
+) -> dict[str, Figure]:
+    def seconds(name: str) -> float:
+        asked = {"folder": bench.folder(name), "point": point, "states": _states(bench, name)}
+        with closing(Process(processes[name].entry)) as process:
+            answer = process.ask("resume", **asked)
+        exact[name] &= answer["exact"]
+        return answer["seconds"]
+
+    what = f"resume {list(POINTS)[point]}"
+    left = [name for name in processes if name not in bench.failed]
+    return bench.rounds(what, {name: lambda n=name: seconds(n) for name in left})
+
+
+def _states(bench: Bench, name: str) -> Path:
+    """Where a contender's states are kept, and the batches that follow."""
+    return bench.scratch / "states" / f"{name}.pickle"
+
+
+def _resume_targets(found: list[dict[str, Figure]], processes: dict[str, Process]) -> list[Target]:
+    targets = []
+    peers = [name for name in found[-1] if processes[name].entry.role == "peer"]
+    if peers:
+        middle = found[1]
+        best = min(peers, key=lambda name: middle[name].median)
+        label = processes[best].entry.label
+        ratio = middle[best].over(middle["ours"])
+        targets.append(Target(f"resume at 50 %: best peer ({label}) ÷ ours", ratio, "≥", 50))
+    growth = found[-1]["ours"].over(found[0]["ours"])
+    targets.append(Target("resume: at 90 % ÷ at 1 % of an epoch", growth, "≤", 1.5))
+    return targets
+
+
+LIBRARIES = ("torch", "numpy", "litdata", "datasets")
+
+SECTIONS: dict[str, Callable[[Bench], Section]] = {"read": read, "resume": resume}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run? No figures.")] = False,
-    full: Annotated[bool, typer.Option(help="Peak memory up to 5 GB of input.")] = False,
     peers: Annotated[bool, typer.Option(help="Measure other libraries too.")] = True,
     only: Annotated[str, typer.Option(help="Sections: a,b,…; default: all.")] = "",
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
@@ -47,17 +174,15 @@ def main(
     """Compare Trainyard's shards and loader with the machine's limits and with other libraries."""
     names = harness.chosen(only, SECTIONS)
     sizes = QUICK if quick else Sizes()
-    if full:
-        sizes = dataclasses.replace(sizes, memory_mb=FULL_MB)
     if rounds:
         sizes = dataclasses.replace(sizes, rounds=rounds)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = harness.screen()
     if scratch:
         scratch.mkdir(parents=True, exist_ok=True)
-        _run(scratch.resolve(), sizes, peers, names, json, console)
+        _run(scratch.resolve(), sizes, peers, names, json_file, console)
     else:
         with tempfile.TemporaryDirectory(prefix="benchmarks-shards-") as folder:
-            _run(Path(folder), sizes, peers, names, json, console)
+            _run(Path(folder), sizes, peers, names, json_file, console)
 
 
 def _run(
@@ -65,7 +190,7 @@ def _run(
     sizes: Sizes,
     peers: bool,
     names: list[str],
-    json: Path | None,
+    json_file: Path | None,
     console: Console,
 ) -> None:
     sections = []
@@ -81,12 +206,8 @@ def _run(
             bench.end_processes()
     for module, reason in bench.failed.items():
         console.print(f"[yellow]not measured[/] {module}: {reason}")
-    harness.show_targets([t for section in sections for t in section.targets], console)
-    if json:
-        setting = dataclasses.asdict(sizes) | {
-            "not_measured": bench.failed, "contenders": versions(bench.entries)
-        }  # fmt: skip
-        harness.write_json(json, sections, setting, LIBRARIES)
+    setting = dataclasses.asdict(sizes) | {"not_measured": bench.failed}
+    harness.report(sections, json_file, setting, LIBRARIES, shown=True)
 
 
 def _bench(scratch: Path, sizes: Sizes, peers: bool, progress: Progress) -> Bench:

@@ -1,53 +1,93 @@
-"""What every part of the benchmark is given: sizes, a folder, the contenders, a progress bar."""
+"""Give every section its sizes, folder, contenders in processes of their own, and progress bar."""
 
-import shutil
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.harness import Figure, cores
+from benchmarks.harness import CHECKOUT, Figure, turns
 from benchmarks.shards import corpus
 from benchmarks.shards.contenders import Entry
-from benchmarks.shards.process import ContenderFailed, Process
+
+
+class ContenderFailed(Exception):
+    """A contender's process ended, or what it read is not what was written."""
+
+    def __init__(self, entry: Entry, reason: str) -> None:
+        super().__init__(f"{entry.label}: {reason}")
+        self.entry = entry
+
+
+class Process:
+    """A contender in a process of its own, which is asked for one thing after the other."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.shards.worker", entry.module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=CHECKOUT,
+            text=True,
+        )
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """One command, one answer.
+
+        Raises:
+            ContenderFailed: with the last line that the process wrote to stderr.
+        """
+        command = json.dumps({"do": do} | arguments, default=str)
+        try:
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failure(do) from None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise self._failure(do)
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """End the process; a thread of a library that does not end is killed."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    def _failure(self, do: str) -> ContenderFailed:
+        status = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        last = lines[-1] if lines else f"exit status {status}"
+        return ContenderFailed(self.entry, f"{do}: {last}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured. The defaults take some ten minutes on two cores."""
+    """How much is measured."""
 
     rounds: int = 5
     samples: int = 65_887
     """Of 2,049 tokens: 135 million tokens, 270 MB."""
     seconds: float = 1.0
     """Of reading in a round."""
-    text_mb: float = 8 * cores()
-    """Of text that is tokenised in a round."""
-    vocabulary: int = 16_384
-    """Of the tokenizer."""
-    files: int = 4 * cores()
-    """That the text and the table are in."""
-    memory_mb: tuple[float, ...] = (100, 200, 400)
-    """Of text in the inputs whose peak memory is compared."""
-    rows: int = 500_000 * cores()
-    """Of the table."""
-    steps: int = 30
-    """Of training."""
 
 
-QUICK = Sizes(
-    rounds=2,
-    samples=1_024,
-    seconds=0.05,
-    text_mb=0.4,
-    vocabulary=512,
-    files=1,
-    memory_mb=(0.5,),
-    rows=5_000,
-    steps=2,
-)
+QUICK = Sizes(rounds=2, samples=1_024, seconds=0.05)
 
 
 @dataclass
@@ -70,30 +110,21 @@ class Bench:
         corpus.write_tokens(path, self.sizes.samples)
         return path
 
-    def empty(self, name: str) -> Path:
-        """A folder below the scratch folder; what was in it is gone."""
-        path = self.scratch / name
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
-        return path
-
     def rounds(self, what: str, measures: Mapping[str, Callable[[], float]]) -> dict[str, Figure]:
         """Each measure once in every round; who begins changes from round to round.
 
         A peer that fails is left out, and reported.
         """
-        names = list(measures)
-        found: dict[str, list[float]] = {name: [] for name in names}
+        found: dict[str, list[float]] = {name: [] for name in measures}
         bar = self.progress.add_task(what, total=len(measures) * self.sizes.rounds)
-        for number in range(self.sizes.rounds):
-            turn = number % len(names)
-            for name in [name for name in names[turn:] + names[:turn] if name in found]:
-                try:
+        for _, name in turns(list(measures), self.sizes.rounds):
+            try:
+                if name in found:
                     found[name].append(measures[name]())
-                except ContenderFailed as error:
-                    self.leave_out(error)
-                    del found[name]
-                self.progress.advance(bar)
+            except ContenderFailed as error:
+                self.leave_out(error)
+                del found[name]
+            self.progress.advance(bar)
         self.progress.remove_task(bar)
         return {name: Figure(tuple(values)) for name, values in found.items()}
 

@@ -1,4 +1,4 @@
-"""What is measured on: random tokens, and the Python standard library as text."""
+"""Write what is measured on: random tokens, the Python standard library as text, a random table."""
 
 import json
 import sysconfig
@@ -7,6 +7,8 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 
 from benchmarks.shards.contenders import WIDTH
 
@@ -14,13 +16,13 @@ VOCABULARY = 50_257
 """Token numbers of the corpus are below this, as GPT-2's are: uint16."""
 
 
-def write_tokens(path: Path, samples: int, vocabulary: int = VOCABULARY) -> None:
+def write_tokens(path: Path, samples: int) -> None:
     """A flat file of uniformly random tokens, uint16 of shape (samples, 2049)."""
     random = np.random.default_rng(0)
     with path.open("wb") as file:
         for start in range(0, samples, 4096):
             shape = (min(4096, samples - start), WIDTH)
-            file.write(random.integers(0, vocabulary, shape, dtype=np.uint16))
+            file.write(random.integers(0, VOCABULARY, shape, dtype=np.uint16))
 
 
 def standard_library(limit: int | None = None) -> list[str]:
@@ -64,18 +66,39 @@ def write_json_lines(folder: Path, texts: list[str], size: int, file_bytes: int)
     return total
 
 
-def train_tokenizer(path: Path, texts: list[str], vocabulary: int) -> None:
-    """A byte-level BPE as GPT-2's, in Hugging Face's tokenizer.json."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+KEY, LABEL = "date", "arr_delay"
+CATEGORIES = (
+    "month", "day_of_week", "hour", "carrier", "origin", "dest", "plane_manufacturer",
+    "plane_model", "plane_engine",
+)  # fmt: skip
+NUMBERS = (
+    "departure_minute", "arrival_minute", "scheduled_minutes", "departures_in_hour", "distance",
+    "plane_seats", "plane_age", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust",
+    "precip", "pressure", "visib",
+)  # fmt: skip
+MEASURED = NUMBERS.index("temp")
+"""From here on numbers have two decimals; those before are whole."""
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(path))
+
+def write_table(folder: Path, rows: int, files: int) -> None:
+    """Write random rows with the columns of recipes/flights.yaml as CSV files of even size."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for number in range(files):
+        pa.csv.write_csv(_rows(random, rows // files), folder / f"{number:03d}.csv")
+
+
+def _rows(random: np.random.Generator, count: int) -> pa.Table:
+    days = np.datetime64("2013-01-01") + random.integers(0, 365, count)
+    columns = {KEY: pa.array(days.astype(str))}
+    for number, name in enumerate(CATEGORIES):
+        values = 10 + 4 * number**2
+        names = np.array([f"{name[:3].upper()}{value}" for value in range(values)])
+        columns[name] = pa.array(names[random.integers(0, values, count)])
+    for number, name in enumerate(NUMBERS):
+        if number < MEASURED:
+            columns[name] = pa.array(random.integers(0, 3000, count))
+        else:
+            columns[name] = pa.array(random.normal(50, 20, count).round(2))
+    columns[LABEL] = pa.array(random.normal(7, 40, count).round(0))
+    return pa.table(columns)

@@ -1,4 +1,4 @@
-"""How the work of the shard job is shared out among instances: CPU, bytes, disk and memory of each.
+"""Measure how instances share the shard job's work: CPU, bytes, disk and memory of each.
 
 python -m benchmarks.shards.scaling [--mb 200] [--before CHECKOUT] [--engine PYTHON] [--plot F.png]
 
@@ -11,10 +11,9 @@ reads the same files, leaves equal texts out, orders by a hash and writes Parque
 ``sorted_cpu_s`` is what our instances need to have the same.
 """
 
-import json as json_format
+import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,14 +22,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psutil
 import typer
 
+from benchmarks.harness import CHECKOUT, JsonFile, keep
 from benchmarks.kills.instances import divide
-from benchmarks.shards import corpus, job, table
-from benchmarks.shards.process import CHECKOUT
+from benchmarks.measured_process import free_ports
+from benchmarks.shards import corpus
+from benchmarks.shards.corpus import CATEGORIES, KEY, LABEL, NUMBERS
 
 FILES = 64
 """Raw files, and one more that repeats the first."""
@@ -69,13 +70,14 @@ def run(
     ``apart``: each is a job of its own.
     """
     names = sorted(f"algo-{number + 1}" for number in range(hosts))
-    ports = _ports(hosts) if len(raw) == hosts > 1 and not apart else []
+    together = len(raw) == hosts > 1 and not apart
+    ports = [f"127.0.0.1:{port}" for port in free_ports(hosts)] if together else []
     running = []
     for host, part in zip(names, raw, strict=False):
         root = folder / host
         (root / "config").mkdir(parents=True)
         cluster = {"current_host": host, "hosts": [host] if apart else names}
-        (root / "config/resourceconfig.json").write_text(json_format.dumps(cluster))
+        (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
         (root / "processing/input").mkdir(parents=True)
         (root / "processing/input/raw").symlink_to(part)
         command = [sys.executable, "-m", "steps.shard.job", *arguments, "--root", str(root)]
@@ -121,7 +123,7 @@ class _Watched:
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid:
             if status:
-                raise job.JobFailed((self._root / "log").read_text()[-2000:])
+                raise RuntimeError((self._root / "log").read_text()[-2000:])
             self._usage = usage
         return bool(pid)
 
@@ -147,21 +149,13 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _ports(count: int) -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
-
-
 def engine(python: Path, raw: Path, output: Path) -> dict[str, float]:
     """Return seconds of CPU and peak memory of the engine on all files."""
     script = Path(__file__).with_name("engine.py")
     process = subprocess.Popen([python, script, raw, output])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise job.JobFailed(f"{python} {script} ended with {status}")
+        raise RuntimeError(f"{python} {script} ended with {status}")
     return {
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "peak_mb": usage.ru_maxrss * 1024 / 1e6,
@@ -174,15 +168,15 @@ def write(kind: str, folder: Path, mb: float) -> list[str]:
     if kind == "text":
         size = int(mb * 1e6)
         corpus.write_json_lines(folder, corpus.standard_library(), size, size // FILES)
-        arguments = job.language_model(None)
+        config: dict[str, Any] = {"context_length": 2048, "tokenizer": "bytes"}
+        arguments = ["--workload", "language_model"]
     else:
-        table.write(folder, "csv", int(mb * 1e6 / ROW_BYTES), FILES)
-        config = {"categories": table.CATEGORIES, "numbers": table.NUMBERS, "label": table.LABEL}
-        arguments = ["--workload", "tabular", "--workload_config", json_format.dumps(config)]
-        arguments += ["--key", table.KEY, "--unique", *table.CATEGORIES, *table.NUMBERS]
+        corpus.write_table(folder, int(mb * 1e6 / ROW_BYTES), FILES)
+        config = {"categories": CATEGORIES, "numbers": NUMBERS, "label": LABEL}
+        arguments = ["--workload", "tabular", "--key", KEY, "--unique", *CATEGORIES, *NUMBERS]
     first = min(folder.iterdir())
     shutil.copy(first, folder / f"copy{first.suffix}")
-    return arguments
+    return [*arguments, "--workload_config", json.dumps(config)]
 
 
 def measure(
@@ -212,14 +206,14 @@ def measure(
     shutil.rmtree(scratch / "run")
     if python and kind == "text":
         found["engine"] = engine(python, raw, scratch / "engine")
-        print(json_format.dumps({"engine": found["engine"]}), flush=True)
+        print(json.dumps({"engine": found["engine"]}), flush=True)
     return found
 
 
 def _say(kind: str, which: str, count: int, costs: Sequence[Cost]) -> None:
     largest = {name: round(max(asdict(one)[name] for one in costs), 1) for name in asdict(costs[0])}
     total = round(sum(one.cpu_s for one in costs), 1)
-    print(json_format.dumps({"kind": kind, "which": which, "instances": count, "total": total,
+    print(json.dumps({"kind": kind, "which": which, "instances": count, "total": total,
                              "largest": largest}), flush=True)  # fmt: skip
 
 
@@ -273,7 +267,7 @@ def main(
     instances: Annotated[str, typer.Option(help="Numbers of instances.")] = "1,2,4,8,16",
     before: Annotated[Path | None, typer.Option(help="Checkout of an earlier commit.")] = None,
     engine: Annotated[Path | None, typer.Option(help="Interpreter with Daft.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     picture: Annotated[Path | None, typer.Option("--plot", help="Draw this PNG.")] = None,
 ) -> None:
     """Exit status 1 if an instance takes more than 1.2 times what its part takes apart."""
@@ -281,8 +275,7 @@ def main(
     for kind in kinds.split(","):
         with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
             results.append(measure(kind, Path(scratch).resolve(), mb, counts, before, engine))
-    if json:
-        json.write_text(json_format.dumps(results, indent=1))
+    keep(json_file, results)
     if picture:
         plot(results, picture)
     worst = 0.0

@@ -1,4 +1,4 @@
-"""Does the strategy change the curve? Every one against a single process, on real ranks (gloo).
+"""Compare every strategy's curve with a single process's, on real ranks (gloo).
 
 python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--json F]     keep each curve there when it is there; those it has are not trained again
@@ -12,12 +12,11 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
 
 In float32 a difference can be rounding or an error; in float64 rounding is a billion times smaller
 and an error is not. In bfloat16 and float16 the layouts round at other places: what counts is that
-their curves lie neither above nor below (see ``bias``; why the first steps may, ``norms``). Exits
-with 1 when a strategy is off by more than the tolerance, or, in 16 bits, to one side.
+their curves lie neither above nor below (see ``rows``). Exits with 1 when a strategy is off by more
+than the tolerance, or, in 16 bits, to one side.
 """
 
 import json
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,9 +25,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from benchmarks import resumed
+from benchmarks.harness import screen
 from benchmarks.strategies.cases import (
     BESIDE,
     BESIDE_FLOAT8,
@@ -69,7 +68,7 @@ def main(
     names = [*(MECHANISMS if mechanisms else CASES)]
     layouts = chosen(names, only, precision, optimizer, float8)
     runs = [Run(layout, s) for layout in layouts for s in range(seed, seed + seeds)]
-    console = Console(width=None if sys.stdout.isatty() else 130)
+    console = screen(130)
     rows, wrong, single = list[Row](), list[str](), list[Found]()
     for layout, found in trained(runs, settings, documents, json_file):
         if failed := {one["failed"] for one in found if "failed" in one}:

@@ -1,4 +1,4 @@
-"""How long a training waits for data on FastFile and on FSx for Lustre, as slow as those are.
+"""Measure how long a training waits for data on FastFile and on FSx, as slow as those are.
 
 python -m benchmarks.throttled [--only FSx] [--ranks 1] [--times 10] [--rounds 3] [--json FILE]
 
@@ -8,7 +8,6 @@ it, and in turn with it torch's DataLoader with a map-style dataset over the sam
 has a mount of its own, so that nothing is in the kernel's cache. Needs root and /dev/fuse.
 """
 
-import json
 import multiprocessing
 import statistics
 import tempfile
@@ -20,16 +19,62 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from benchmarks.throttled import demand
-from benchmarks.throttled.mount import mounted, refuse
-from benchmarks.throttled.protocol import Slow
+from benchmarks.harness import JsonFile, keep, show_table
+from benchmarks.throttled.mount import Slow, mounted, refuse
 from benchmarks.throttled.ranks import Rank, Waited, train
+from pipelines.advice.training_setting import of_recipe
+from pipelines.recipe.read_recipe import load
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
+from trainyard.foresight.step_time import foresee
+
+TOKEN = 2
+"""Bytes of a token of up to 65,536 (docs/shards.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Of one rank."""
+
+    step_seconds: float
+    """Foreseen, the middle of its spread."""
+
+    ranks: int
+    share: int
+    """Samples a rank takes in a step."""
+
+    sample_bytes: int
+
+    @property
+    def uniform(self) -> float:
+        """Samples a second: a rank reads those that it takes."""
+        return self.share / self.step_seconds
+
+    @property
+    def windowed(self) -> float:
+        """Bytes a second: a rank reads all shards whole, and takes its samples of them."""
+        return self.uniform * self.ranks * self.sample_bytes
+
+
+def demand_of(recipe: Path) -> Demand:
+    """The demand of a recipe for a language model.
+
+    Raises:
+        RecipeError: it is not valid.
+        ForesightError: its training cannot be foreseen.
+    """
+    ours = of_recipe(load(recipe))
+    setting = ours.setting
+    ranks = setting.gpus
+    return Demand(
+        step_seconds=foresee(setting).step_seconds.p50,
+        ranks=ranks,
+        share=ours.loop.global_batch // ranks,
+        sample_bytes=TOKEN * (setting.sequence + 1),
+    )
+
 
 RECIPE = Path(__file__).parents[2] / "recipes/prod.yaml"
 SHARD_MB = {"windowed": 1, "uniform": 64}
@@ -96,12 +141,12 @@ def main(
     seconds: Annotated[float, typer.Option(min=0, help="Of each case.")] = 8.0,
     megabytes: Annotated[int, typer.Option(min=8, help="Of the data.")] = 512,
     rounds: Annotated[int, typer.Option(min=1, help="All rows once in each; medians.")] = 1,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     refuse()
     if not (chosen := list(cases(only, ranks, times))):
         raise typer.BadParameter(f"--only {only}: no row has that; there are {', '.join(SYSTEMS)}")
-    needs = demand.of(RECIPE)
+    needs = demand_of(RECIPE)
     with tempfile.TemporaryDirectory(prefix="throttled-") as scratch:
         folder = Path(scratch)
         for order in SHARD_MB:
@@ -112,8 +157,7 @@ def main(
         ]
     rows = [summary(case, [row for one, row in found if one == case]) for case in chosen]
     show(rows, needs)
-    if json_file:
-        json_file.write_text(json.dumps({"needs": asdict(needs), "rows": rows}, indent=1))
+    keep(json_file, {"needs": asdict(needs), "rows": rows})
 
 
 def write(folder: Path, order: str, megabytes: int) -> None:
@@ -126,7 +170,7 @@ def write(folder: Path, order: str, megabytes: int) -> None:
     write_dataset(folder, {"tokens": rows}, packing.fields, shard_bytes=size, workload=packing.info)
 
 
-def measure(case: Case, scratch: Path, needs: demand.Demand, seconds: float) -> dict:
+def measure(case: Case, scratch: Path, needs: Demand, seconds: float) -> dict:
     """One case on a mount of its own; what the slowest of its ranks waited."""
     order = "windowed" if case.loader == "windowed" else "uniform"
     rate = needs.uniform * case.times
@@ -167,26 +211,27 @@ def summary(case: Case, found: list[dict]) -> dict:
     return {**asdict(case), **row, "stall_spread": (min(stalls), max(stalls))}
 
 
-def show(rows: list[dict], needs: demand.Demand) -> None:
-    """The rows, as a table."""
-    console = Console(width=150)
-    console.print(
+def show(rows: list[dict], needs: Demand) -> None:
+    """What is asked for, and the rows."""
+    print(
         f"prod.yaml, a rank: a step of {needs.step_seconds:.2f} s, {needs.uniform:.1f} samples/s; "
         f"{needs.windowed / 1e6:.2f} MB/s windowed"
     )
-    heads = ("file system", "loader", "ranks", "×", "MB/s a rank", "stall %", "worst s", "cold s",
-             "read ÷ taken")  # fmt: skip
-    table = Table(*heads)
-    for row in rows:
-        low, high = row["stall_spread"]
-        stall = f"{100 * row['stall']:.2f} ({100 * low:.2f}–{100 * high:.2f})"
-        table.add_row(
-            row["system"], row["loader"], str(row["ranks"]), str(row["times"]),
-            f"{row['megabytes_per_second']:.2f}", stall,
-            f"{row['worst_seconds']:.3f}", f"{row['cold_seconds']:.2f}",
-            f"{row['read_per_consumed']:.1f}",
-        )  # fmt: skip
-    console.print(table)
+    columns = ("file system", "loader", "ranks", "×", "MB/s a rank", "stall %", "worst s", "cold s",
+               "read ÷ taken")  # fmt: skip
+    show_table(columns, map(_cells, rows), "", 150)
+
+
+def _cells(row: dict) -> list[object]:
+    low, high = row["stall_spread"]
+    return [
+        *(row[name] for name in ("system", "loader", "ranks", "times")),
+        f"{row['megabytes_per_second']:.2f}",
+        f"{100 * row['stall']:.2f} ({100 * low:.2f}–{100 * high:.2f})",
+        f"{row['worst_seconds']:.3f}",
+        f"{row['cold_seconds']:.2f}",
+        f"{row['read_per_consumed']:.1f}",
+    ]
 
 
 if __name__ == "__main__":

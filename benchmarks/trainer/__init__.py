@@ -1,4 +1,0 @@
-"""Others' loops on our shards: losses, interruptions, cost.
-
-python -m benchmarks.trainer
-"""

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[2]
+from benchmarks.harness import CHECKOUT
+from benchmarks.measured_process import free_ports
+
 EXAMPLES = CHECKOUT / "examples/llama"
 STEP = re.compile(r"^\{'loss': |^step=")
 SECONDS = 300
@@ -90,9 +91,7 @@ def run(
 def _start(
     script: str, arguments: Sequence[str], data: Path, out: Path, world: int, errors: object
 ) -> subprocess.Popen:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     ranks = [f"--nproc_per_node={world}", "--master_addr=127.0.0.1", f"--master_port={port}"]
     environment = os.environ | {
         "PYTHONPATH": str(CHECKOUT),

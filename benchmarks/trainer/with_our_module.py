@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer over the native loop's own module and loss: run by ``curve``."""
+"""Run Hugging Face's Trainer over the native loop's own module and loss."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
-from benchmarks.trainer.curve import MODEL, Setting, settings
+from benchmarks.trainer.__main__ import MODEL, Setting, settings
 from training.config import TrainConfig
 from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate

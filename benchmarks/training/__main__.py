@@ -1,22 +1,23 @@
-"""Measure the training loop.
+"""Compare the training loop with a hand-written one, with frameworks and with DeepSpeed.
 
 python -m benchmarks.training [--json FILE] [--quick]
+
+All contenders train the same model on the same batches, in turns, each in processes of its own
+whose CPU clocks and memory are read from outside when rank 0 prints a loss. One whose losses are
+others than those of DDP by hand is left out, and the report says so.
 """
 
-import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from benchmarks import harness
-from benchmarks.harness import Section
-from benchmarks.training import compare, corpus, stall
-from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
-from benchmarks.training.entries import before as earlier
+from benchmarks.harness import JsonFile, Section
+from benchmarks.training import compare
+from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry, prepare
 from benchmarks.training.setting import Setting
 
 LIBRARIES = ("torch", "numpy", "accelerate", "lightning", "transformers", "deepspeed")
@@ -27,42 +28,33 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: JsonFile = None,
     quick: Annotated[bool, typer.Option(help="Tiny model, 1 round: does it run?")] = False,
     peers: Annotated[bool, typer.Option(help="Measure the frameworks too.")] = True,
     only: Annotated[str, typer.Option(help="Contenders: a,b,…; default: all.")] = "",
     worlds: Annotated[str, typer.Option(help="Numbers of processes.")] = "1,2",
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
     steps: Annotated[int | None, typer.Option(min=4, help="Of each training.")] = None,
-    before: Annotated[Path | None, typer.Option(help="Checkout of an earlier commit.")] = None,
 ) -> None:
     """Compare Trainyard's training loop with a hand-written one and with the frameworks."""
     entries = _chosen(peers, only)
-    if before:
-        present = {entry.name.replace("ours", "before") for entry in entries}
-        entries += [entry for entry in earlier(before) if entry.name in present]
     setting = QUICK if quick else Setting()
     if steps:
         setting = replace(setting, steps=steps - steps % setting.log_interval)
     rounds = rounds or (1 if quick else 5)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = harness.screen()
     sections: list[Section] = []
     with (
         tempfile.TemporaryDirectory(prefix="benchmarks-training-") as folder,
         harness.progress(console) as bar,
     ):
         scratch = Path(folder)
-        prepared = corpus.prepare(setting, scratch)
+        prepared = prepare(setting, scratch)
         for world in map(int, worlds.split(",")):
             compared = compare.compare(prepared, world, entries, rounds, scratch, bar)
             sections.append(compare.section(compared))
             harness.show(sections[-1], console)
-        model = stall.Model(layers=1, heads=1, dim=32) if quick else stall.Model()
-        sections.append(stall.measure(scratch, rounds, model))
-        harness.show(sections[-1], console)
-    harness.show_targets([target for section in sections for target in section.targets], console)
-    if json:
-        harness.write_json(json, sections, asdict(setting) | {"rounds": rounds}, LIBRARIES)
+    harness.report(sections, json_file, asdict(setting) | {"rounds": rounds}, LIBRARIES, shown=True)
 
 
 def _chosen(peers: bool, only: str) -> list[Entry]:

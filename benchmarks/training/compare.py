@@ -1,15 +1,154 @@
-"""All contenders train the same model, in turns: speed, start and memory, once losses agree."""
+"""Train the same model with all contenders, in turns: speed, start and memory."""
 
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.harness import Figure, Section, Target
-from benchmarks.training.entries import CHECKOUT, ENTRIES, ESSENTIAL, Entry
-from benchmarks.training.launch import ContenderFailed, Run, run
+from benchmarks.harness import CHECKOUT, Figure, Section, Target, turns
+from benchmarks.measured_process import Used, free_ports, rank_environment
+from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
 from benchmarks.training.setting import Setting
+
+SECONDS = 300
+LINE = re.compile(r"^step=(\d+) loss=(\S+)")
+
+
+class ContenderFailed(Exception):
+    """A rank ended with an error; the message has the last line that it wrote."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What a training took; CPU seconds are user and system time of all threads of all ranks."""
+
+    losses: dict[int, float] = field(default_factory=dict)
+    first_seconds: float = 0.0
+    """From the start of the processes until the first optimizer step was done."""
+    first_cpu: float = 0.0
+    step_cpu: float = 0.0
+    """CPU seconds of a step, from the second logged step to the last."""
+    step_seconds: float = 0.0
+    training_bytes: int = 0
+    """Largest resident memory of a rank until the last step, before its checkpoint."""
+    peak_bytes: int = 0
+    """... and until its end."""
+
+
+def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
+    """Train in ``world`` ranks on this machine, one thread each. ``root`` is emptied before.
+
+    Rank 0's lines say where it is; the ranks' CPU clocks and memory are read from outside at that
+    moment, for every contender in the same way.
+
+    Raises:
+        ContenderFailed: a rank failed, or all took longer than five minutes.
+    """
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    command = entry.command(setting, root, world)
+    found, [port] = Run(), free_ports(1)
+    began = time.perf_counter()
+    ranks = [_start(command, rank, world, port, root) for rank in range(world)]
+    killer = threading.Timer(SECONDS, lambda: [rank.kill() for rank in ranks])
+    killer.start()
+    try:
+        _follow(ranks, setting, found, began, root / "rank-0.out.log")
+        codes = _reap(ranks, found)
+    finally:
+        killer.cancel()
+        for rank in ranks:
+            if rank.returncode is None:
+                rank.kill()
+                rank.wait()
+            rank.stdout.close() if rank.stdout else None
+    if any(codes) or len(found.losses) != sum(map(setting.logs, range(1, setting.steps + 1))):
+        raise ContenderFailed(f"{entry.label}: {_last_words(root)} (exit codes {codes})")
+    return found
+
+
+def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> subprocess.Popen:
+    """As torchrun starts a rank."""
+    environment = (
+        os.environ
+        | rank_environment(rank, world, port)
+        | {
+            "PYTHONPATH": str(CHECKOUT),
+            "TORCHELASTIC_RUN_ID": "benchmark",
+            "DS_ACCELERATOR": "cpu",
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+    )
+    with (root / f"rank-{rank}.log").open("w") as log:
+        out = subprocess.PIPE if rank == 0 else log
+        return subprocess.Popen(
+            command, cwd=CHECKOUT, env=environment, stdout=out, stderr=log, text=True
+        )
+
+
+def _follow(
+    ranks: list[subprocess.Popen], setting: Setting, found: Run, began: float, log: Path
+) -> None:
+    """Read rank 0's lines to their end; what is no loss goes to the log."""
+    first = setting.log_interval
+    for line in ranks[0].stdout:
+        now = time.perf_counter()
+        if not (match := LINE.match(line)):
+            with log.open("a") as others:
+                others.write(line)
+            continue
+        cpu = sum(_cpu_seconds(rank.pid) for rank in ranks)
+        step = int(match[1])
+        found.losses[step] = float(match[2])
+        if step == 1:
+            found.first_seconds, found.first_cpu = now - began, cpu
+        if step == first:
+            middle = now, cpu
+        elif step == setting.steps:
+            steps = step - first
+            found.step_seconds = (now - middle[0]) / steps
+            found.step_cpu = (cpu - middle[1]) / steps
+            found.training_bytes = max(_peak(rank.pid) for rank in ranks)
+
+
+def _reap(ranks: list[subprocess.Popen], found: Run) -> list[int]:
+    for rank in ranks:
+        used = Used.of(rank.pid)
+        rank.returncode = used.status
+        found.peak_bytes = max(found.peak_bytes, used.peak_bytes)
+    return [rank.returncode for rank in ranks]
+
+
+def _cpu_seconds(pid: int) -> float:
+    """The process's CPU clock, to the nanosecond: clock_getcpuclockid(3), as Linux numbers it."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        raise ContenderFailed(f"process {pid} has ended") from None
+
+
+def _peak(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+
+
+def _last_words(root: Path) -> str:
+    for log in sorted(root.glob("rank-*.log")):
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if lines:
+            errors = [line for line in lines if "error" in line.lower()]
+            return (errors or lines)[-1].strip()
+    return "a rank ended, and wrote nothing"
+
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-3}
 """Largest relative difference of a loss from that of DDP by hand in float32, at the same step."""
@@ -58,13 +197,11 @@ def compare(
             compared.failed[entry.name] = reason
     entries = [entry for entry in entries if entry.name not in compared.failed]
     task = bar.add_task(f"{world} ranks", total=rounds * len(entries))
-    for number in range(rounds):
-        turn = number % len(entries)
-        for entry in entries[turn:] + entries[:turn]:
-            if entry.name not in compared.failed:
-                bar.update(task, description=f"{world} ranks: {entry.label}")
-                _once(compared, entry, setting, scratch)
-            bar.advance(task)
+    for _, entry in turns(entries, rounds):
+        if entry.name not in compared.failed:
+            bar.update(task, description=f"{world} ranks: {entry.label}")
+            _once(compared, entry, setting, scratch)
+        bar.advance(task)
     bar.remove_task(task)
     for entry in entries:
         _check_losses(compared, entry)
@@ -85,8 +222,7 @@ def _once(compared: Compared, entry: Entry, setting: Setting, scratch: Path) -> 
 
 def _check_losses(compared: Compared, entry: Entry) -> None:
     """No speed of a contender that computes something else."""
-    if entry.name not in compared.runs or entry.checkout != CHECKOUT:
-        # Another commit may draw other initial numbers: its losses are shown, and are its own.
+    if entry.name not in compared.runs:
         return
     difference = compared.largest_difference(entry.name)
     if difference <= TOLERANCE[entry.precision]:
@@ -120,23 +256,25 @@ def section(compared: Compared) -> Section:
             found.rows.append(_row(compared, entry))
     found.notes = [f"{entry_name}: {why}" for entry_name, why in compared.failed.items()]
     found.targets = list(_targets(compared))
-    found.data = {
-        name: {
-            "step_cpu": compared.figure(name, "step_cpu").data(),
-            "step_cpu_over_hand": compared.ratio(name, "hand").data(),
-            "step_seconds": compared.figure(name, "step_seconds").data(),
-            "first_seconds": compared.figure(name, "first_seconds").data(),
-            "first_over_hand": compared.ratio(name, "hand", "first_seconds").data(),
-            "first_cpu": compared.figure(name, "first_cpu").data(),
-            "first_cpu_over_hand": compared.ratio(name, "hand", "first_cpu").data(),
-            "training_bytes": compared.figure(name, "training_bytes").data(),
-            "peak_bytes": compared.figure(name, "peak_bytes").data(),
-            "losses": compared.runs[name][0].losses,
-            "loss_difference": compared.largest_difference(name),
-        }
-        for name in compared.runs
-    } | {"failed": compared.failed}
+    found.data = {name: _data(compared, name) for name in compared.runs}
+    found.data["failed"] = compared.failed
     return found
+
+
+def _data(compared: Compared, name: str) -> dict[str, Any]:
+    fields = (
+        "step_cpu",
+        "step_seconds",
+        "first_seconds",
+        "first_cpu",
+        "training_bytes",
+        "peak_bytes",
+    )
+    found: dict[str, Any] = {what: compared.figure(name, what).data() for what in fields}
+    for what in ("step_cpu", "first_seconds", "first_cpu"):
+        found[f"{what}_over_hand"] = compared.ratio(name, "hand", what).data()
+    difference = compared.largest_difference(name)
+    return found | {"losses": compared.runs[name][0].losses, "loss_difference": difference}
 
 
 def _row(compared: Compared, entry: Entry) -> tuple[str, ...]:
@@ -166,14 +304,6 @@ def _targets(compared: Compared) -> Iterator[Target]:
         if {f"ours_{kind}", f"hand_{kind}"} <= compared.runs.keys():
             split = ratio(f"ours_{kind}", f"hand_{kind}")
             yield Target(f"CPU a step, {ranks}: {kind} ÷ by hand", split, "≤", 1 + noise)
-    for name in compared.runs:
-        if (now := name.replace("before", "ours")) != name and now in compared.runs:
-            for what, said in (
-                ("step_cpu", "CPU a step"),
-                ("training_bytes", "memory, training"),
-                ("peak_bytes", "memory, checkpoint and all"),
-            ):
-                yield Target(f"{said}, {ranks}: {now} ÷ {name}", ratio(now, name, what), "≤", 1)
     frameworks = [e for e in ENTRIES if e.framework and e.name in compared.runs]
     for entry in frameworks:
         what = f"CPU a step, {ranks}: default ÷ {entry.label}'s"

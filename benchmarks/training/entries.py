@@ -1,4 +1,4 @@
-"""Who takes part: how its ranks are started, and what it is held against."""
+"""Name the contenders and their commands, and write the data that all of them train on."""
 
 import importlib.util
 import json
@@ -8,11 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.shards.corpus import standard_library
 from benchmarks.training.setting import Setting
-from training.strategy_table import STRATEGIES
+from training.config import TrainConfig
+from training.data.dataset import Dataset
+from training.data.sample_order import uniform
+from training.data.shard_writer import write_dataset
+from training.workloads import load_packing
 from training.workloads.language_model.config import LanguageModelConfig
 
-CHECKOUT = Path(__file__).parents[2]
 PACKAGE = "benchmarks.training.contenders"
 
 
@@ -31,13 +38,9 @@ class Entry:
     needs: str = ""
     """Package to import."""
     framework: bool = False
-    checkout: Path = CHECKOUT
-    """Whose code it runs: this one's, or of ours that of another commit."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
-        if self.ours and not _has_strategy(self.ours["strategy"]):
-            return f"this Trainyard has no strategy {self.ours['strategy']}"
         if self.needs and importlib.util.find_spec(self.needs) is None:
             return f"{self.needs} cannot be imported: pip install -e '.[bench-training]'"
         return None
@@ -99,13 +102,13 @@ PEAK = 1e-3
 WARMUP = 3
 
 
-def _has_strategy(name: str) -> bool:
-    return name in STRATEGIES
-
-
 def _ours(name: str, label: str, strategy: str, **options) -> Entry:
     stage = {"zero_stage": str(options.pop("zero"))} if "zero" in options else {}
     return Entry(name=name, label=label, ours={"strategy": strategy, **stage}, **options)
+
+
+def _framework(name: str, label: str, needs: str) -> Entry:
+    return Entry(name=name, label=label, module=f"with_{name}", needs=needs, framework=True)
 
 
 ENTRIES = (
@@ -114,27 +117,9 @@ ENTRIES = (
     _ours("ours", "Trainyard, float32", "ddp"),
     Entry(name="hand_bf16", label="DDP by hand, bfloat16", module="hand", precision="bfloat16"),
     _ours("ours_bf16", "Trainyard, bfloat16 (default)", "ddp", precision="bfloat16"),
-    Entry(
-        name="accelerate",
-        label="Accelerate",
-        module="with_accelerate",
-        needs="accelerate",
-        framework=True,
-    ),
-    Entry(
-        name="lightning",
-        label="Lightning Trainer",
-        module="with_lightning",
-        needs="lightning",
-        framework=True,
-    ),
-    Entry(
-        name="hugging_face",
-        label="Hugging Face Trainer",
-        module="with_hugging_face",
-        needs="transformers",
-        framework=True,
-    ),
+    _framework("accelerate", "Accelerate", "accelerate"),
+    _framework("lightning", "Lightning Trainer", "lightning"),
+    _framework("hugging_face", "Hugging Face Trainer", "transformers"),
     Entry(name="hand_fsdp", label="FSDP2 by hand", module="hand_fsdp", worlds=(2,)),
     _ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", worlds=(2,)),
     Entry(
@@ -172,26 +157,55 @@ ENTRIES = (
 )
 """In the order of the tables."""
 
-
-def before(checkout: Path) -> tuple[Entry, ...]:
-    """Trainyard's own entries once more, by the code of another commit, which lies in ``checkout``.
-
-    Raises:
-        ValueError: there is no training job in that folder.
-    """
-    if not (checkout / "steps/train/job.py").is_file():
-        raise ValueError(f"{checkout} is no checkout of Trainyard: steps/train/job.py is missing")
-    return tuple(
-        replace(
-            entry,
-            name=entry.name.replace("ours", "before"),
-            label=entry.label.replace("Trainyard", "before"),
-            checkout=checkout.resolve(),
-        )
-        for entry in ENTRIES
-        if entry.ours
-    )
-
-
 ESSENTIAL = {"hand", "hand_again", "ours", "hand_bf16", "ours_bf16"}
 """Measured even without peers; a failure of one of them is a failure of the benchmark."""
+
+TEXT_BYTES = 2_000_000
+
+
+def prepare(setting: Setting, folder: Path) -> Setting:
+    """Write ``folder/channels/{train,validation}`` and ``folder/batches.npy``.
+
+    The array holds the global batches in the order in which Trainyard's loader gives them.
+    """
+    samples = _pack(setting)
+    for split in ("train", "validation"):
+        _write(samples, folder / "channels" / split, split, setting)
+    train = Dataset(folder / "channels/train")
+    order = uniform(train.fingerprint, setting.seed, len(train))
+    indices = order.at(np.arange(setting.steps * setting.global_batch))
+    batches = train.read(indices)["tokens"]
+    np.save(folder / "batches.npy", batches.reshape(setting.steps, setting.global_batch, -1))
+    return replace(setting, rates=_rates(setting), batches=str(folder / "batches.npy"))
+
+
+def _rates(setting: Setting) -> tuple[float, ...]:
+    from training.optimizers import learning_rate
+
+    assert setting.steps > WARMUP, f"more than {WARMUP} steps, please: the first ones warm up"
+    config = TrainConfig(**hyperparameters(setting, 1))
+    assert config.learning_rate == PEAK
+    return tuple(learning_rate(config, step) for step in range(setting.steps))
+
+
+def _packing(setting: Setting):
+    return load_packing("language_model", {"context_length": setting.context_length})
+
+
+def _pack(setting: Setting) -> np.ndarray:
+    """Whole samples only: none has padding, so every rank's mean loss counts the same."""
+    texts = [text for text in standard_library(TEXT_BYTES) if text]
+    table = pa.RecordBatch.from_pydict({"text": texts})
+    return _packing(setting).packer().add(table)["tokens"]
+
+
+def _write(samples: np.ndarray, folder: Path, split: str, setting: Setting) -> None:
+    packing = _packing(setting)
+    write_dataset(
+        folder,
+        {"tokens": samples},
+        packing.fields,
+        shard_bytes=64_000_000,
+        split=split,
+        workload=packing.info,
+    )

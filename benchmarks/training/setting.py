@@ -1,4 +1,4 @@
-"""What every contender trains: model, batches, learning rates; one JSON file for all of them.
+"""Setting of every contender: model, batches, learning rates; one JSON file for all of them.
 
 Scripts import this, and their start-up is measured: nothing here imports Trainyard.
 """
@@ -84,6 +84,14 @@ class Setting:
             {"params": narrow, "weight_decay": 0.0},
         ]
         return torch.optim.AdamW(groups, lr=self.rates[0], betas=self.betas, fused=True)
+
+    def schedule(self, optimizer: "torch.optim.Optimizer") -> "torch.optim.lr_scheduler.LambdaLR":
+        """The learning rate of each step, for a framework that asks for a schedule."""
+        import torch
+
+        last = self.steps - 1
+        rate = lambda step: self.rates[min(step, last)] / self.rates[0]  # noqa: E731
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
 
     def share(self, rank: int, world: int) -> Iterator["torch.Tensor"]:
         """Tokens of each step on this rank, int64 of shape (share, context length + 1)."""

@@ -1,1 +1,0 @@
-"""Whether each watch rule fires on its fault, and none on healthy trainings."""

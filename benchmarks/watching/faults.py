@@ -1,4 +1,4 @@
-"""What is made wrong in a real training, and which rule has to say so.
+"""Faults that are seeded into real trainings, and the rule that has to name each.
 
 A fault's function runs in the place of a rank: it breaks something, and then trains.
 """

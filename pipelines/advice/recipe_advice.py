@@ -21,6 +21,7 @@ from pipelines.advice.training_setting import (
     refuse_traced,
 )
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.environments import placed
 from pipelines.recipe.extended_recipe import FIELD
 from pipelines.recipe.read_recipe import load, override
 from training.config import TrainConfig
@@ -243,8 +244,10 @@ def write(
     overrides: Sequence[str],
     changed: Mapping[str, Any],
     said: Sequence[str],
+    environment: str | None = None,
 ) -> None:
-    """Write the recipe that extends ``path`` by ``overrides`` and the ``changed`` train section.
+    """Write the recipe that extends ``path`` by ``overrides`` and the ``changed`` train section, in
+    its environment if one is given.
 
     Args:
         said: comment lines for the top of the file.
@@ -258,14 +261,20 @@ def write(
     for name, value in changed.items():
         section = tree.setdefault("train", {})
         section[name] = {**section.get(name, {}), **value} if name == "loop" else value
-    _check(path, overrides, changed)
+    _check(path, overrides, changed, environment)
     comment = "".join(f"# {line}\n" for line in said)
-    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(placed(tree, environment), sort_keys=False, allow_unicode=True, width=100)
     atomic_file.write(place, comment + text)
 
 
-def _check(path: Path, overrides: Sequence[str], changed: Mapping[str, Any]) -> None:
+def _check(
+    path: Path,
+    overrides: Sequence[str],
+    changed: Mapping[str, Any],
+    environment: str | None,
+) -> None:
     """Read the recipe with all the changes, exactly as the new file will be read."""
     flat = {name: value for name, value in changed.items() if name != "loop"}
     flat |= {f"loop.{name}": value for name, value in changed.get("loop", {}).items()}
-    load(path, [*overrides, *(f"train.{name}={value}" for name, value in flat.items())])
+    given = [*overrides, *(f"train.{name}={value}" for name, value in flat.items())]
+    load(path, given, environment)

@@ -134,6 +134,12 @@ class CompiledPipeline:
     budget: Budget = Budget()
     """Limit on what a run may cost."""
 
+    account: str | None = None
+    """Number of the account that it may be upserted in; None for any."""
+
+    environment: str | None = None
+    """Environment of the recipe; None without one."""
+
     fallback_instance_types: tuple[str, ...] = ()
     """Instance types to start the training on when its own type has no capacity."""
 

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from conditions.gate_documents import OriginRecord
+from conditions.gate_documents import OriginRecord, RecipeRecord
 from pipelines.compile.compilation import Asset
 from pipelines.recipe.aws_account import Account
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.read_recipe import sha256
 from steps.train.config import TrainStepConfig
 from training.identity import Parts
 from trainyard.aws_clients import service_errors
@@ -50,10 +51,26 @@ class Origin:
     recipe_file_sha256: str | None = None
     """Hash of the recipe's file; if it extends others, over all their hashes."""
     overrides: tuple[str, ...] = ()
+    environment: str | None = None
+    """Environment of the recipe; None without one."""
 
 
 NOWHERE = Origin()
 """Origin of a recipe that was created in memory."""
+
+
+def origin_of(
+    path: Path, overrides: Iterable[str], environment: str | None, checkout: Path
+) -> Origin:
+    """Return the origin of the recipe in a file."""
+    inside = path.resolve().is_relative_to(checkout)
+    return Origin(
+        changes_sha256=changes_sha256(checkout),
+        recipe_file=path.resolve().relative_to(checkout).as_posix() if inside else path.name,
+        recipe_file_sha256=sha256(path),
+        overrides=tuple(overrides),
+        environment=environment,
+    )
 
 
 def blank_uri(root_uri: str) -> str:
@@ -101,12 +118,7 @@ def with_provenance(
         "account": asdict(account),
         "commit": commit,
         "changes_sha256": origin.changes_sha256,
-        "recipe": {
-            "file": origin.recipe_file,
-            "file_sha256": origin.recipe_file_sha256,
-            "overrides": list(origin.overrides),
-            "sha256": hashlib.sha256(resolved).hexdigest(),
-        },
+        "recipe": _recipe_record(origin, resolved),
         "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
         "seed": _seed(recipe.train),
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
@@ -119,6 +131,25 @@ def with_provenance(
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
     blank = blank_uri(f"s3://{account.bucket}/{prefix}")
     return definition.replace(blank, asset.uri), asset
+
+
+class EnvironmentsRecord(RecipeRecord, total=False):
+    """The record of a recipe's environment."""
+
+    environment: str
+    """Name of the environment; left out without one."""
+
+
+def _recipe_record(origin: Origin, resolved: bytes) -> EnvironmentsRecord:
+    record: EnvironmentsRecord = {
+        "file": origin.recipe_file,
+        "file_sha256": origin.recipe_file_sha256,
+        "overrides": list(origin.overrides),
+        "sha256": hashlib.sha256(resolved).hexdigest(),
+    }
+    if origin.environment is not None:
+        record["environment"] = origin.environment
+    return record
 
 
 def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -28,14 +28,14 @@ LOCK = "definitions/lock"
 """Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
 
 
-def from_recipe(path: Path, overrides: Sequence[str]) -> Subject:
+def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = None) -> Subject:
     """Return the subject of a recipe's roles; compiles the recipe, so it imports the SDK, which
     takes a while.
     """
     from pipelines.definition import from_recipe as compile_recipe
 
-    definition = compile_recipe(path, overrides)
-    prefix = load(path, overrides).aws.prefix
+    definition = compile_recipe(path, overrides, environment)
+    prefix = load(path, overrides, environment).aws.prefix
     return Subject(
         name=definition.name,
         region=definition.region,
@@ -130,7 +130,7 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
     yield Statement(
         sid="ModelPackages",
         actions=("sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"),
-        resources=tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups),
+        resources=tuple(group.packages for group in groups),
     )
 
 

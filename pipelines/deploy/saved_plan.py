@@ -30,6 +30,7 @@ class Saved:
     path: Path
     recipe: Path
     overrides: tuple[str, ...]
+    environment: str | None
     wanted: State
     assets: Mapping[str, str]
     """Code folder's key in the bucket → SHA-256 of its content."""
@@ -46,6 +47,11 @@ class Saved:
             PlanError: they differ; names how.
         """
         now = definition.state
+        if definition.environment != self.environment:
+            raise PlanError(
+                f"{self.path}: is a plan for {_named(self.environment)}, and cannot be applied to "
+                f"{_named(definition.environment)}: leave out --env, or plan that one"
+            )
         if now.name != self.wanted.name:
             raise PlanError(
                 f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} defines "
@@ -80,6 +86,10 @@ class Saved:
         )
 
 
+def _named(environment: str | None) -> str:
+    return f"environment {environment}" if environment else "no environment"
+
+
 def diff_line(diff: Diff) -> str:
     """Return a difference in one line, for messages."""
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
@@ -107,7 +117,11 @@ def write(
     Raises:
         PlanError: the file cannot be written.
     """
-    content = as_json(plan, definition) | {"recipe": str(recipe), "overrides": list(overrides)}
+    content = as_json(plan, definition) | {
+        "recipe": str(recipe),
+        "environment": definition.environment,
+        "overrides": list(overrides),
+    }
     tree = {"format": FORMAT, "sha256": json_sha256(content), "plan": content}
     try:
         atomic_file.write(path, json.dumps(tree, indent=1) + "\n")
@@ -136,6 +150,7 @@ def read(path: Path) -> Saved:
         path=path,
         recipe=Path(content["recipe"]),
         overrides=tuple(content["overrides"]),
+        environment=content.get("environment"),
         wanted=_state(content["wanted"]),
         assets=content["assets"],
         deployed=content["deployed"] and _state(content["deployed"]),

@@ -1,11 +1,14 @@
-"""Region, roles and bucket: from the recipe, else from the ordinary AWS environment."""
+"""Region, roles and bucket, from the recipe, else from the ordinary AWS environment; and the
+caller's account.
+"""
 
 import os
 import re
 from dataclasses import dataclass
 
-from pipelines.recipe.config import Aws
-from trainyard.common.errors import RecipeError
+from pipelines.recipe.aws_section import Aws, account_in, other_account
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import PlanError, RecipeError
 
 SOURCES = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -33,14 +36,44 @@ def resolve(aws: Aws) -> Account:
     the definition.
 
     Raises:
-        RecipeError: neither has a value (names field and variables), or the region is invalid.
+        RecipeError: neither has a value (names field and variables), the region is invalid, or a
+            role is of another account.
     """
     found = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
     if not REGION.fullmatch(found["region"]):
         raise RecipeError(f"aws.region: is {found['region']!r}; expected a name like us-east-1")
     # Without a second role, one for both: the environment's is not mixed with a recipe's own.
     named = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
-    return Account(**found, job_role=named or found["role"])
+    account = Account(**found, job_role=named or found["role"])
+    refused = other_account(aws.account, {"role": account.role, "job_role": account.job_role})
+    if refused:
+        raise RecipeError(refused)
+    return account
+
+
+def account_number(aws: Aws, environment: str | None) -> str | None:
+    """Return the account that a recipe is for: as it says; in an environment of it, else that of
+    its role; None if any will do.
+    """
+    return aws.account or (account_in(aws.role) if environment and aws.role else None)
+
+
+def refuse_other_caller(account: str | None, region: str | None) -> None:
+    """Refuse to change anything by credentials of another account; any will do for None.
+
+    Raises:
+        PlanError: they are of another account; names both.
+    """
+    if account is None:
+        return
+    with service_errors(f"asking whether these credentials are of account {account}"):
+        caller = client("sts", region).get_caller_identity()
+    if caller["Account"] != account:
+        raise PlanError(
+            f"aws.account: the recipe is for account {account}, and these credentials are of "
+            f"{caller['Account']} ({caller['Arn']}); log in to {account}, or choose another "
+            "environment with --env. Nothing was changed"
+        )
 
 
 def _environment(field: str) -> str:

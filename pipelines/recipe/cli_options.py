@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from pipelines.recipe.aws_account import account_number
 from pipelines.recipe.read_recipe import load
+from trainyard.common.errors import RecipeError
 
 START = "python -m pipelines.start"
 """Command that starts a run, for messages."""
@@ -15,6 +17,9 @@ RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML 
 SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
+]
+EnvOption = Annotated[
+    str | None, typer.Option("--env", metavar="NAME", help="The environment of the recipe.")
 ]
 NOT_GIVEN: list[str] = []
 """Default of an option that may be given several times; never changed."""
@@ -40,10 +45,19 @@ StopOption = Annotated[
 
 
 def pipeline_name(
-    recipe: Path | None, overrides: Sequence[str], pipeline: str | None
-) -> tuple[str | None, str | None]:
-    """Return the name and region of the pipeline that ``--recipe`` or ``--pipeline`` selects."""
+    recipe: Path | None, overrides: Sequence[str], pipeline: str | None, environment: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Return the name and region of the pipeline that ``--recipe`` or ``--pipeline`` selects, and
+    the account that it must be in.
+    """
+    needs_recipe(environment, recipe)
     if recipe is None:
-        return pipeline, None
-    loaded = load(recipe, overrides)
-    return loaded.pipeline.name, loaded.aws.region
+        return pipeline, None, None
+    loaded = load(recipe, overrides, environment)
+    return loaded.pipeline.name, loaded.aws.region, account_number(loaded.aws, environment)
+
+
+def needs_recipe(environment: str | None, recipe: Path | None) -> None:
+    """Refuse an environment of no recipe."""
+    if environment is not None and recipe is None:
+        raise RecipeError(f"--env {environment}: is of which recipe? give --recipe FILE, too")

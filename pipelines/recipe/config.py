@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from pipelines.recipe import script_section
+from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from steps.config import Section
@@ -46,52 +47,6 @@ class PipelineConfig(Section):
     next upsert. A threshold can be added to the defaults: GateMaxBitsPerByte for
     ``gate.max_bits_per_byte``. A run that changes a parameter is approved only for a stated reason.
     """
-
-
-class Vpc(Section):
-    """The network that jobs run in."""
-
-    subnets: tuple[str, ...] = Field(min_length=1)
-    """Subnet ids; EFA needs all nodes in one subnet."""
-
-    security_groups: tuple[str, ...] = Field(min_length=1)
-    """Security group ids; EFA needs a group that admits all traffic from itself."""
-
-
-class Aws(Section):
-    """Account settings, taken from the environment where a field is left out."""
-
-    region: str | None = None
-    """Region; default: AWS_REGION or AWS_DEFAULT_REGION."""
-
-    role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
-    """ARN of the role that the pipeline assumes; default: SAGEMAKER_PIPELINE_ROLE_ARN."""
-
-    job_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
-    """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, else
-    the pipeline's.
-    """
-
-    bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
-    """Bucket for code, shards, models and checkpoints; default: ARTIFACT_BUCKET."""
-
-    prefix: str = Field(default="trainyard", pattern=r"^[\w.-]+(/[\w.-]+)*$")
-    """Key prefix inside the bucket; the pipeline's name comes under it."""
-
-    kms_key: str | None = None
-    """KMS key (id, ARN or alias) for volumes and outputs; none means the account's default."""
-
-    vpc: Vpc | None = None
-    """VPC of every job; none means the service's own network."""
-
-    network_isolation: bool = False
-    """Cut containers off from every network except the one between a job's instances."""
-
-    encrypt_traffic: bool = False
-    """Encrypt the traffic between a job's instances (slows down collectives)."""
-
-    tags: dict[str, str] = Field(default_factory=dict)
-    """Tags of the pipeline, its jobs and its model package group, for cost allocation."""
 
 
 class Images(Section):
@@ -389,6 +344,18 @@ class Recipe(Section):
         refused = refuse_fallbacks(train, encrypted=bool(self.aws.kms_key), parameter=parameter)
         if refused:
             raise ValueError(f"train.fallback_instance_types: {refused}")
+        return self
+
+    @model_validator(mode="after")
+    def _of_one_account(self) -> Self:
+        aws, region = self.aws, self.register_.group_region
+        if refused := other_account(aws.account, {"role": aws.role, "job_role": aws.job_role}):
+            raise ValueError(refused)
+        if region and aws.region and region != aws.region:
+            raise ValueError(
+                f"register.model_package_group: is in region {region}; expected one in "
+                f"{aws.region}, as aws.region says: a package is registered in its run's region"
+            )
         return self
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ def read(path: Path, read_file: Callable[[Path], Tree]) -> Tree:
     layers = [(file, tree) for file, tree in _chain(path, read_file)]
     merged: Tree = {}
     for file, tree in reversed(layers):
-        merged = _over(merged, _moved(tree, file.parent, path.parent))
+        merged = over(merged, _moved(tree, file.parent, path.parent))
     merged.pop(FIELD, None)
     return merged
 
@@ -74,12 +74,13 @@ def _next(path: Path, tree: Tree) -> Path | None:
     return path.parent / named
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
+def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
+    """Return one tree laid over another: sections are merged field by field, all else replaced."""
     merged = dict(below)
     for name, value in above.items():
         there = merged.get(name)
         if isinstance(there, dict) and isinstance(value, dict):
-            merged[name] = _over(there, value)
+            merged[name] = over(there, value)
         else:
             merged[name] = value
     return merged

@@ -1,7 +1,10 @@
-"""Read a recipe: YAML, what it extends, ``--set`` overrides, types; an error names its field."""
+"""Read a recipe: YAML, what it extends, its environment, ``--set`` overrides, types; an error names
+its field.
+"""
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -9,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipelines.recipe import extended_recipe
+from pipelines.recipe import environments, extended_recipe
 from pipelines.recipe.config import Recipe
 from training.config import TrainConfig
 from trainyard import secrets
@@ -20,17 +23,39 @@ LONGEST = 200  # characters of a value in a message
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Return the recipe in ``path`` with ``field.path=value`` overrides applied in order.
+def load(path: Path, overrides: Sequence[str] = (), environment: str | None = None) -> Recipe:
+    """Return the recipe in ``path`` for an environment of it, with ``field.path=value`` overrides
+    applied in order.
 
     Raises:
         RecipeError: the file is missing or not YAML; an override is malformed; a field is unknown,
-            missing or wrong. One line per problem: field path, value, what was expected.
+            missing or wrong, in any of its environments; it has no such environment. One line per
+            problem: field path, value, what was expected.
     """
     tree = extended_recipe.read(path, read_file)
+    with _problems_of(path):
+        known = environments.take(tree)
+        chosen = environments.merged(tree, known, environment)
     for given in overrides:
-        override(tree, given)
-    _make_importable(path, tree)
+        override(chosen, given)
+    _make_importable(path, chosen)
+    with _problems_of(path):
+        if known:
+            environments.refuse(tree, known, environment, chosen, _checked)
+        return _checked(chosen)
+
+
+@contextmanager
+def _problems_of(path: Path) -> Iterator[None]:
+    """Name the file in each line of an error."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
+
+
+def _checked(tree: dict[str, Any]) -> Recipe:
+    """Return the tree as a recipe, when its sections and its workload fit each other."""
     try:
         recipe = _typed(Recipe, tree)
         if recipe.data is not None:
@@ -39,11 +64,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             if recipe.train.loop is not None:
                 _check_split(recipe, recipe.train.loop, settings)
                 _check_slices(recipe, settings)
-        _refuse_secrets(recipe)
-    except RecipeError as error:
-        raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
     except TrainingError as error:
-        raise RecipeError(f"{path}: workload.name: {error}") from None
+        raise RecipeError(f"workload.name: {error}") from None
+    _refuse_secrets(recipe)
     return recipe
 
 

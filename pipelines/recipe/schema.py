@@ -10,6 +10,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+from pipelines.recipe import environments
 from pipelines.recipe.config import Recipe, Workload
 from steps.gate.config import GateConfig
 from training import workloads
@@ -33,6 +34,7 @@ def schema() -> dict[str, Any]:
     # null: declared checks match the pattern too, and null leaves one out
     gate["patternProperties"] = {"^(max|min)_[a-z0-9_]+$": {"type": ["number", "null"]}}
     gate["additionalProperties"] = False
+    tree["properties"][environments.FIELD] = environments.schema()
     tree["allOf"] = [_thresholds(name) for name in shipped()]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _plain(tree)
 

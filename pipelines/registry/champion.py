@@ -12,6 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from conditions.no_champion import NONE, UNRESOLVED
+from pipelines.recipe.aws_section import account_in
 from pipelines.registry.model_data import uri_of
 from pipelines.registry.package_evidence import Absent, Evidence
 from training.starting_weights import read_start
@@ -88,6 +89,17 @@ def approved(sagemaker: Any, group: str) -> list[str]:
             if missing and "does not exist" in str(error):
                 return []
             raise
+
+
+def group_of(package: Mapping[str, Any]) -> str:
+    """Return the group of a described package, as the API takes it: its name; its ARN if it is in
+    another account than the run that registered the package.
+    """
+    arn, group = package["ModelPackageArn"], package["ModelPackageGroupName"]
+    run = (package.get("CustomerMetadataProperties") or {}).get("execution", "")
+    if account_in(run) in (None, account_in(arn)):
+        return group
+    return f"{arn.partition(':model-package/')[0]}:model-package-group/{group}"
 
 
 def _champion(sagemaker: Any, group: str | None) -> str:

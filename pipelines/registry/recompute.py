@@ -131,6 +131,7 @@ def compiled(evidence: Evidence, checkout: Path) -> str:
         "SAGEMAKER_JOB_ROLE_ARN": account["job_role"],
         "ARTIFACT_BUCKET": account["bucket"],
     }
+    sets += ["--env", recorded["environment"]] if "environment" in recorded else []
     words = ["pipelines.definition", "--recipe", recorded["file"], *sets]
     if _run(checkout, words, environment).rstrip("\n") != evidence.definition:
         raise Mismatch(f"compiling {recorded['file']} again gives another definition")

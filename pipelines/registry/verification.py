@@ -67,6 +67,8 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a registration decides, with model cards parsed."""
     kept = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
     whole = json.loads(json.dumps(kept, default=str))
+    if group := whole.get("ModelPackageGroupName"):  # asked for by its ARN, described by its name
+        whole["ModelPackageGroupName"] = group.rpartition("/")[2]
     for container in whole.get("InferenceSpecification", {}).get("Containers", ()):
         for name in OF_CONTAINER:
             container.pop(name, None)

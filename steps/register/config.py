@@ -32,13 +32,23 @@ class CardConfig(Section):
 class RegisterConfig(Section):
     """Group, approval and description of the model package."""
 
-    model_package_group: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$")
-    """Name of the model package group; the step creates it when it does not exist."""
+    model_package_group: str = Field(
+        pattern=r"^(arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package-group/)?"
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$"
+    )
+    """Name of the model package group; the step creates it when it does not exist. Or its ARN: a
+    registry that another account shares, by the policy of its group; it must exist."""
 
     approval: Literal["manual", "automatic"] = "manual"
     """Approval of the package, which is always registered as PendingManualApproval. ``automatic``:
     a command that waits for the run (``--start --wait``) then approves it as ``pipelines.approve``
     would, but leaves it pending if the run had overrides, or anything does not match its record."""
+
+    @property
+    def group_region(self) -> str | None:
+        """Return the region in the group's ARN; None where the group is given by its name."""
+        group = self.model_package_group
+        return group.split(":")[3] if group.startswith("arn:") else None
 
     @model_validator(mode="before")
     @classmethod

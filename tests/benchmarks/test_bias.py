@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.strategies.bias import CHANCE, adjusted, bias, signed
 from benchmarks.strategies.cases import CASES, MECHANISMS
-from benchmarks.strategies.rows import Row, biased, table
+from benchmarks.strategies.rows import CHANCE, Row, adjusted, bias, biased, signed, table
 
 pytestmark = pytest.mark.long
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.definitions import oracle
+from benchmarks.definitions.__main__ import run
 from benchmarks.definitions.generate import FUNCTION, definitions
 from benchmarks.definitions.service import Service
-from benchmarks.definitions.trial import run
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.sweep

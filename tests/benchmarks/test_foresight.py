@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.foresight import choosing, published
-from benchmarks.foresight.fitting import SPREADS, START, cases, errors, fit
-from benchmarks.foresight.holding_out import GROUPS, held_out, inside, reach, score, shared
+from benchmarks.foresight.fitting import SPREADS, START, TIMES, cases, errors, fit, read
+from benchmarks.foresight.holding_out import GROUPS, choices, held_out, inside, reach, score, shared
 from trainyard.foresight import step_time
 
 pytestmark = pytest.mark.sweep
 
-OF = cases(published.read(published.TIMES))
+OF = cases(read(TIMES))
 
 
 def test_a_row_is_what_its_source_says():
-    rows = published.read(("mpt",))["mpt"]
+    rows = read(("mpt",))["mpt"]
     wanted = {"gpu": "H100-80", "gpus": 512, "hidden": 8192, "micro_batch": 8, "recompute": "full"}
     found = [row for row in rows if wanted.items() <= row["row"].items()]
     assert [row["measured"] for row in found] == [{"tokens_per_second_per_gpu": 1007.0}]
@@ -92,5 +91,5 @@ def test_too_few_groups_reach_everywhere():
 
 
 def test_the_fastest_layout_is_near_the_top():
-    found = choosing.scores(OF)
+    found = choices(OF)
     assert np.mean([choice.lost <= 0.05 for choice in found]) > 0.9

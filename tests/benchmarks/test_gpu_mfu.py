@@ -25,8 +25,6 @@ def test_both_loops_train_the_same_model(tmp_path: Path):
     found = json.loads((tmp_path / "mfu.json").read_text())["models"]["smoke"]
     losses = found["last_loss"]
     assert losses["ours"] == pytest.approx(losses["by hand"], rel=2e-3)
-    assert sum(found["profile"].values()) == pytest.approx(1)
-    assert found["profile"]["matrix products"] > 0
     if not torch.cuda.is_available():
         assert found["mfu"] == {"ours": None, "by hand": None}  # its peak is not known
 

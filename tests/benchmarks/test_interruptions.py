@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.interruptions import trial
 from benchmarks.interruptions.__main__ import figures, measure
-from benchmarks.interruptions.disturbances import TEARS
 from benchmarks.interruptions.training import (
     INTERVAL,
     STEPS,
@@ -17,7 +16,7 @@ from benchmarks.interruptions.training import (
     step_of,
     write_data,
 )
-from benchmarks.interruptions.trial import Resume, Trial
+from benchmarks.interruptions.trial import TEARS, Resume, Trial
 
 pytestmark = pytest.mark.long
 

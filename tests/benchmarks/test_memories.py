@@ -3,8 +3,8 @@ from statistics import mean
 import pytest
 
 from benchmarks.foresight import memories
+from benchmarks.foresight.fitting import read
 from benchmarks.foresight.memories import SILENT, Peak
-from benchmarks.foresight.published import read
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.plan.__main__ import Command, processor_seconds
-from benchmarks.plan.definitions import repeated
+from benchmarks.plan import Command, processor_seconds, repeated
 from tests.trainyard.emulator.harness import (
     compare,
     condition_step,

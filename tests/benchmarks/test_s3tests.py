@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.s3tests.__main__ import choose, group_of, judged
-from benchmarks.s3tests.argued import ARGUED
+from benchmarks.s3tests import ARGUED, choose, group_of, judged
 
 pytestmark = pytest.mark.long
 

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import typer
 
-from benchmarks.throttled import demand
-from benchmarks.throttled.__main__ import SHARD_MB, Case, measure, write
-from benchmarks.throttled.mount import DEVICE, mounted, refuse
-from benchmarks.throttled.protocol import Slow
+from benchmarks.throttled.__main__ import SHARD_MB, Case, demand_of, measure, write
+from benchmarks.throttled.mount import DEVICE, Slow, mounted, refuse
 from training.data.dataset import Dataset
 from training.data.reads_in_flight import MOST, ReadsInFlight
 
@@ -31,7 +29,7 @@ def test_what_is_missing_for_a_mount_is_named_with_what_to_do(tmp_path: Path):
 
 
 def test_a_rank_of_a_windowed_order_reads_what_all_ranks_take():
-    needs = demand.of(Path("recipes/prod.yaml"))
+    needs = demand_of(Path("recipes/prod.yaml"))
     assert needs.ranks * needs.share == 1024
     assert needs.sample_bytes == 2 * 2049
     assert needs.windowed * needs.step_seconds == pytest.approx(1024 * 4098)
@@ -65,7 +63,7 @@ def test_a_row(tmp_path: Path, loader: str):
     for order in SHARD_MB:
         write(tmp_path / order, order, 8)
     case = Case(system="FSx", loader=loader, ranks=1, times=10)
-    row = measure(case, tmp_path, demand.of(Path("recipes/prod.yaml")), 0.2)
+    row = measure(case, tmp_path, demand_of(Path("recipes/prod.yaml")), 0.2)
     assert 0 <= row["stall"] <= 1 and row["cold_seconds"] > 0 and row["read_per_consumed"] > 0
 
 

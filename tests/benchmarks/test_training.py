@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from benchmarks.training import corpus, stall
-from benchmarks.training.compare import Compared, compare, section
-from benchmarks.training.entries import ENTRIES, ESSENTIAL
-from benchmarks.training.launch import Run
+from benchmarks.training.compare import Compared, Run, compare, section
+from benchmarks.training.entries import ENTRIES, ESSENTIAL, prepare
 from benchmarks.training.setting import Setting
 
 pytestmark = pytest.mark.long
@@ -20,7 +18,7 @@ LOSSES = {1: 5.5, 2: 5.0}
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
-    return corpus.prepare(TINY, tmp_path)
+    return prepare(TINY, tmp_path)
 
 
 @pytest.mark.slow
@@ -83,12 +81,3 @@ def run(cpu: float) -> Run:
         training_bytes=1,
         peak_bytes=1,
     )
-
-
-def test_the_stall_of_a_checkpoint_is_held_against_torch_save(tmp_path: Path):
-    found = stall.measure(tmp_path, 2, stall.Model(layers=1, heads=1, dim=32))
-    assert [target.demanded for target in found.targets] == [0.2, 0.2]
-    assert found.data["state_bytes"] > 12 * 257 * 32
-    # What stops the training ends before the files are complete.
-    assert 0 < found.data["ours"]["median"] < found.data["complete"]["median"]
-    assert not any(tmp_path.iterdir())

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.tuning.searching import searched
-from benchmarks.tuning.stopping import EPOCHS, RULES, emission, units
-from benchmarks.tuning.tables import Table
+from benchmarks.tuning import EPOCHS, RULES, Table, emission, searched, units
 from trainyard.emulator.tuning.search_space import Categorical, Numeric
 
 pytestmark = pytest.mark.sweep

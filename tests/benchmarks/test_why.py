@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.why.__main__ import counts, judge, run
 from benchmarks.why.failures import FAILURES
-from benchmarks.why.running import counts, judge, run
 from trainyard.runs.why.diagnosis import Cause
 
 pytestmark = pytest.mark.long

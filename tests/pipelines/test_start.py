@@ -107,3 +107,18 @@ def test_a_record_that_is_gone_starts_nothing(deployed):
 def test_a_pipeline_of_others_has_no_recipe(aws):
     s3, _ = aws
     assert recorded_recipe(s3, json.loads(definition("1").body)) is None
+
+
+def test_credentials_of_another_account_start_nothing(deployed, tmp_path):
+    _, sagemaker = deployed
+    recipe = tmp_path / "recipe.yaml"
+    role, other = (f"arn:aws:iam::{n}:role/trainyard" for n in ("444455556666", "111122223333"))
+    recipe.write_text(f"extends: {RECIPE}\nenvironments: {{prod: {{aws: {{role: '{role}'}}}}}}\n")
+    before = runs(sagemaker)
+    with pytest.raises(PlanError, match="for account 444455556666, .* of 123456789012"):
+        main(recipe, environment="prod")
+    with pytest.raises(PlanError, match="for account 111122223333"):
+        main(recipe, ["aws.account=111122223333", f"aws.role={other}"], environment="prod")
+    with pytest.raises(RecipeError, match="--env prod: is of which recipe"):
+        main(pipeline=PIPELINE, environment="prod")
+    assert runs(sagemaker) == before

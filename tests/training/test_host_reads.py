@@ -5,12 +5,8 @@ import json
 import pytest
 import torch
 
-from benchmarks.host_reads import rank as watching
-from benchmarks.host_reads import reads as host_reads
-from benchmarks.host_reads.__main__ import MORE, STEPS
-from benchmarks.host_reads.reads import HostReads, ReadError
-from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
-from tests.training import worlds
+from benchmarks.host_reads import MORE, STEPS, HostReads, ReadError, counted, watch
+from benchmarks.strategies.cases import CASES, container, write_data
 from tests.training.workloads.image import pictures
 from tests.training.workloads.image.test_workload import sharded
 from tests.training.workloads.tabular import tables
@@ -79,11 +75,6 @@ def test_what_the_device_does_by_itself_is_none(name):
         OTHERS[name](x)
 
 
-def run_watched(given, environment, root, rank):
-    watching.watch(host_reads, root / f"reads-{rank}.json")
-    worlds.run_rank(given, environment, root, rank)
-
-
 @pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -96,11 +87,8 @@ def run_watched(given, environment, root, rank):
 def test_between_logged_steps_the_host_reads_nothing(name, tmp_path):
     write_data(tmp_path / "data")
     world, differs = (CASES | MORE)[name]
-    root, given = container(tmp_path / "data", tmp_path / "root"), SETTINGS | STEPS | differs
-    assert worlds.finish(worlds.start(root, world, target=run_watched, **given)) == [0] * world
-    for rank in range(world):
-        found = json.loads((root / f"reads-{rank}.json").read_text())
-        assert found == [[], []], found
+    root = container(tmp_path / "data", tmp_path / "root")
+    assert counted(root, world, differs) == [[[], []]] * world
 
 
 def test_the_tabular_and_the_image_workload_read_nothing(tmp_path):
@@ -123,7 +111,7 @@ def test_a_workload_that_reads_is_found_in_a_training(root, train, tmp_path, mon
     from training.loop import Loop
 
     monkeypatch.setattr(Loop, "_train_step", Loop._train_step)  # as it is again afterwards
-    watching.watch(host_reads, tmp_path / "reads.json")
+    watch(tmp_path / "reads.json")
     train(root, **(STEPS | {"micro_batch": 4}))
     told = json.loads((tmp_path / "reads.json").read_text())
     assert [len(step) for step in told] == [2, 2]  # once a micro-batch

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
 from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.regions import region
 from trainyard.emulator.request_shapes import check
 
 _APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
@@ -244,6 +245,7 @@ class Registry:
 
     def _group(self, named: str) -> dict:
         """Return the group with that name or ARN."""
+        refuse_foreign(named)
         name = named.rpartition(":model-package-group/")[2].lower()
         for group in self._groups.values():
             if group["ModelPackageGroupName"].lower() == name:
@@ -278,6 +280,15 @@ class Registry:
             self._groups[group["ModelPackageGroupName"]] = group
         for package in sorted(packages, key=_age):
             self._packages[package["ModelPackageArn"]] = package
+
+
+def refuse_foreign(group: str) -> None:
+    """Refuse the ARN of a group in another account or region."""
+    if group.startswith("arn:") and not group.startswith(make_arn("sagemaker", "")):
+        raise _invalid(
+            f"{group} is in another account or region: this emulator has account {ACCOUNT} only, "
+            f"and looks for a group in the request's region, {region()}."
+        )
 
 
 def _age(item: dict) -> tuple[float, int]:

@@ -31,6 +31,12 @@ def check(operation: str, request: dict) -> None:
         _check_limits(shape, request)
 
 
+def shown(operation: str, record: dict) -> dict:
+    """Return the members of ``record`` that the answer of the operation has."""
+    members = model().operation_model(operation).output_shape.members
+    return {name: value for name, value in record.items() if name in members}
+
+
 def _check_limits(shape: Shape, request: dict) -> None:
     """Refuse a name, choice or number outside its limits, in SageMaker's words."""
     for name, value in request.items():

@@ -20,7 +20,7 @@ A tuning job's name begins with the execution, for it has at most 32 characters 
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
@@ -181,9 +181,11 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
     yield Statement(
         sid="ModelPackageGroups",
         actions=("sagemaker:AddTags", "sagemaker:CreateModelPackageGroup"),
-        resources=tuple(subject.arn("sagemaker", f"model-package-group/{g}") for g in groups),
+        resources=tuple(
+            subject.arn("sagemaker", f"model-package-group/{g.name}") for g in groups if g.own
+        ),
     )
-    packages = tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups)
+    packages = tuple(g.packages for g in groups)
     yield Statement(
         sid="ModelPackages",
         actions=("sagemaker:AddTags", "sagemaker:DescribeModelPackage"),
@@ -210,8 +212,21 @@ def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
     return {"StringEquals": {"sagemaker:ModelApprovalStatus": statuses}} if bound else {}
 
 
-def registered_groups(subject: Subject) -> tuple[list[str], list[Gap]]:
-    """Return (model package groups that the definition registers in, gaps that hide others)."""
+class Group(NamedTuple):
+    """A model package group that a definition registers in."""
+
+    name: str
+    packages: str
+    """ARN pattern of its packages."""
+
+    own: bool
+    """Whether it is in the pipeline's account, where the pipeline creates it when it is missing."""
+
+
+def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
+    """Return (model package groups that the definition registers in, gaps that hide others, or need
+    policies in other accounts).
+    """
     groups, unknown = set(), []
     for step in subject.values.steps:
         if step.type != "RegisterModel":
@@ -223,8 +238,29 @@ def registered_groups(subject: Subject) -> tuple[list[str], list[Gap]]:
         elif not group or "*" in group:
             unknown.append(Gap(f"{where}: is {group!r}; a policy needs its name"))
         else:
-            groups.add(group.rpartition("/")[2])  # a name, or the group's ARN
+            groups.add(_group(subject, group))
+            unknown += _shared(subject, where, group)
     return sorted(groups), unknown
+
+
+def _group(subject: Subject, reference: str) -> Group:
+    """Return the group of a name, or of an ARN, which may be another account's."""
+    name = reference.rpartition("/")[2]
+    account = reference.split(":")[4] if reference.startswith("arn:") else subject.account
+    packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
+    return Group(name, packages, own=account == subject.account)
+
+
+def _shared(subject: Subject, where: str, reference: str) -> list[Gap]:
+    """Return what a group of another account needs, that no policy of this account can give."""
+    if _group(subject, reference).own:
+        return []
+    return [
+        Gap(
+            f"{where}: {reference} is another account's: the group's resource policy there "
+            "(PutModelPackageGroupPolicy) must allow this role to register and read its packages"
+        )
+    ]
 
 
 def _text(subject: Subject, value: Any, where: str) -> str | Gap:

@@ -1,17 +1,12 @@
-"""The ways to keep a corpus on disk and to read it, one small module each.
+"""Ways to keep a corpus on disk and to read it, one small module each.
 
 A contender is imported only in a process of its own (``benchmarks.shards.worker``), so that one
-library's threads, allocator and imports do not disturb another's, and so that a library that cannot
-be installed beside the others may have an interpreter of its own. Nothing in this file imports any
+library's threads, allocator and imports do not disturb another's. Nothing in this file imports any
 of them.
 """
 
 import importlib
-import importlib.metadata
 import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -56,60 +51,29 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the tables say of a contender, and how its process is started."""
+    """A contender, as the tables name it."""
 
     module: str
     label: str
     role: Literal["ours", "limit", "peer"]
     """limit: what the machine gives. peer: a library that does what Trainyard does."""
     distribution: str | None = None
-    """The package to install."""
+    """The package to install and to import."""
     shuffle: str = "uniform"
     """What the library shuffles by the way that its documentation recommends."""
-    needs: tuple[str, ...] = ()
-    """Packages to import."""
     tasks: frozenset[str] = frozenset({"read", "resume"})
-
-    @property
-    def variable(self) -> str:
-        """Environment variable that names an interpreter for this contender alone."""
-        return f"TRAINYARD_BENCH_{self.module.upper()}"
-
-    @property
-    def python(self) -> str:
-        return os.environ.get(self.variable, sys.executable)
 
     def missing(self) -> str | None:
         """Why it cannot run, or None."""
-        if self.python == sys.executable:
-            absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
-        else:
-            absent = [name for name in self.needs if not _has(self.python, name)]
-        return f"{', '.join(absent)} cannot be imported" if absent else None
+        absent = self.distribution and importlib.util.find_spec(self.distribution) is None
+        return f"{self.distribution} cannot be imported" if absent else None
 
 
 ENTRIES = (
     Entry("ours", "Trainyard", "ours"),
     Entry("raw", "raw memory map", "limit", tasks=frozenset({"read"})),
-    Entry("litdata", "litdata", "peer", "litdata", "chunks, and in windows of 256", ("litdata",)),
-    Entry("grain", "Grain (ArrayRecord)", "peer", "grain", needs=("grain", "array_record")),
-    Entry("huggingface", "Hugging Face datasets", "peer", "datasets", needs=("datasets",)),
-    Entry(
-        "webdataset",
-        "WebDataset",
-        "peer",
-        "webdataset",
-        "shards, and in a buffer of 1,000",
-        ("webdataset",),
-    ),
-    Entry(
-        "mosaicml",
-        "MosaicML streaming (MDS)",
-        "peer",
-        "mosaicml-streaming",
-        "in blocks (py1e)",
-        ("streaming",),
-    ),
+    Entry("litdata", "litdata", "peer", "litdata", "chunks, and in windows of 256"),
+    Entry("huggingface", "Hugging Face datasets", "peer", "datasets"),
 )
 
 
@@ -126,22 +90,3 @@ def following(batches: Iterator[Any], points: Sequence[int]) -> Iterator[Callabl
 def load(module: str) -> Contender:
     """The contender of this module, imported now."""
     return importlib.import_module(f"{__name__}.{module}").Contender()
-
-
-def versions(entries: Sequence[Entry]) -> dict[str, str]:
-    """The version of each contender's package, by the package's name."""
-    return {entry.distribution: version(entry) for entry in entries if entry.distribution}
-
-
-def version(entry: Entry) -> str:
-    """The version of a contender's package, in the interpreter that the contender runs in."""
-    if entry.python == sys.executable:
-        return importlib.metadata.version(entry.distribution)
-    code = f"import importlib.metadata as m; print(m.version({entry.distribution!r}))"
-    done = subprocess.run([entry.python, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def _has(python: str, name: str) -> bool:
-    code = f"import sys, importlib.util; sys.exit(importlib.util.find_spec({name!r}) is None)"
-    return subprocess.run([python, "-c", code], check=False).returncode == 0

@@ -1,6 +1,5 @@
 """Hugging Face Accelerate, as its quick tour shows."""
 
-import torch
 from accelerate import Accelerator
 
 from benchmarks.training.contenders.hand import loss_of
@@ -12,9 +11,7 @@ def main() -> None:
     accelerator = Accelerator(cpu=True)
     model = setting.model()
     optimizer = setting.optimizer(model)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: setting.rates[min(step, setting.steps - 1)] / setting.rates[0]
-    )
+    schedule = setting.schedule(optimizer)
     model, optimizer = accelerator.prepare(model, optimizer)
     share = setting.share(accelerator.process_index, accelerator.num_processes)
     for step, tokens in enumerate(share, 1):

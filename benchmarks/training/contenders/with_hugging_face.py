@@ -45,9 +45,7 @@ def main() -> None:
     setting = read()
     model = setting.model()
     optimizer = setting.optimizer(model)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: setting.rates[min(step, setting.steps - 1)] / setting.rates[0]
-    )
+    schedule = setting.schedule(optimizer)
     arguments = TrainingArguments(
         output_dir=setting.output,
         use_cpu=True,

@@ -23,12 +23,8 @@ class Module(lightning.LightningModule):
             say(batch_idx + 1, outputs["loss"])
 
     def configure_optimizers(self) -> dict:
-        rates = self.setting.rates
         optimizer = self.setting.optimizer(self.model)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: rates[min(step, len(rates) - 1)] / rates[0]
-        )
-        every_step = {"scheduler": schedule, "interval": "step"}
+        every_step = {"scheduler": self.setting.schedule(optimizer), "interval": "step"}
         return {"optimizer": optimizer, "lr_scheduler": every_step}
 
 

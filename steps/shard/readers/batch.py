@@ -101,6 +101,17 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
     return ", ".join(shown)[:EXCERPT_CHARACTERS]
 
 
+def without(batch: Batch, reasons: Mapping[int, str]) -> Batch:
+    """Return the batch with some records moved to the bad ones; ``reasons`` has why, by row."""
+    if not reasons:
+        return batch
+    lines, records = batch.lines, batch.records
+    bad = [Bad(int(lines[row]), why, row_excerpt(records, row)) for row, why in reasons.items()]
+    good = np.setdiff1d(np.arange(len(lines)), list(reasons))
+    bad = sorted([*batch.bad, *bad], key=lambda one: one.line)
+    return Batch(records.take(pa.array(good)), lines[good], bad)
+
+
 def plain(array: pa.Array) -> pa.Array:
     """Return the array without a dictionary."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

@@ -1,8 +1,12 @@
 """Check and convert values: one by one, with a reason for bad ones, and whole columns."""
 
+import base64
+import binascii
+import json
 import re
-from collections.abc import Mapping, Sequence
-from math import isfinite
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,24 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from steps.shard.readers.batch import TYPES, schema
+from steps.shard.readers.batch import TYPES, Batch, schema, without
 
 if TYPE_CHECKING:
     from training.workloads import Column
-
-from collections.abc import Iterator
-from math import inf
-from typing import TYPE_CHECKING
-
-from steps.shard.readers.batch import Bad, Batch, row_excerpt
-
-if TYPE_CHECKING:
-    from training.workloads import Column
-
-import base64
-import binascii
-import json
-from datetime import UTC, datetime, timedelta
 
 NULL_TOKENS = frozenset(pa.csv.ConvertOptions().null_values)
 """Texts that pyarrow takes for a missing number in CSV: an empty field, ``NA``, ``null``, ``NaN``,
@@ -35,6 +25,28 @@ NULL_TOKENS = frozenset(pa.csv.ConvertOptions().null_values)
 
 DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.ASCII | re.IGNORECASE)
+
+# bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
+# list       a JSON array of finite numbers; in Parquet a list of numbers
+# timestamp  ISO 8601 with a calendar date: ``2013-01-31``, ``2013-01-31T12:00:00.25+02:00``;
+#            without an offset it is UTC. Fractions of a microsecond are cut off.
+
+ISO_8601 = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class BadRecord(ValueError):
+    """Reason why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
+
+
+class Integer(str):
+    """An integer as JSON writes it: it may have any number of digits."""
+
+    __slots__ = ()
 
 
 def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
@@ -182,7 +194,10 @@ def without_infinities(numbers: pa.DoubleArray) -> pa.DoubleArray:
 
 
 def without_empty(texts: pa.StringArray) -> pa.StringArray:
-    """Return the texts, which have no nulls, with null where they are empty."""
+    """Return the texts, which have no nulls, with null where they are empty.
+
+    pyarrow's ``if_else`` copies the texts: a wide table of gaps took a quarter more CPU to read.
+    """
     bounds = np.frombuffer(texts.buffers()[1], np.int32)
     bounds = bounds[texts.offset : texts.offset + len(texts) + 1]
     full = bounds[1:] > bounds[:-1]
@@ -237,18 +252,7 @@ def _within(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
             f"({column.limit:.4g} and more); scale the column"
             for at in reversed(np.flatnonzero(np.abs(numbers) >= column.limit).tolist())
         }
-    if not reasons:
-        return batch
-    bad = [
-        Bad(int(batch.lines[row]), reason, row_excerpt(batch.records, row))
-        for row, reason in reasons.items()
-    ]
-    good = np.setdiff1d(np.arange(len(batch.lines)), list(reasons))
-    return Batch(
-        batch.records.take(pa.array(good)),
-        batch.lines[good],
-        sorted([*batch.bad, *bad], key=lambda one: one.line),
-    )
+    return without(batch, reasons)
 
 
 def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -257,30 +261,6 @@ def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(len(array)), array.to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(array).to_numpy()
     return rows, array.flatten().to_numpy(zero_copy_only=False)
-
-
-# bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
-# list       a JSON array of finite numbers; in Parquet a list of numbers
-# timestamp  ISO 8601 with a calendar date: ``2013-01-31``, ``2013-01-31T12:00:00.25+02:00``;
-#            without an offset it is UTC. Fractions of a microsecond are cut off.
-
-
-ISO_8601 = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?",
-    re.ASCII,
-)
-BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-
-
-class BadRecord(ValueError):
-    """Reason why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
-
-
-class Integer(str):
-    """An integer as JSON writes it: it may have any number of digits."""
-
-    __slots__ = ()
 
 
 def decoded(raw: bytes, what: str = "the record is") -> str:

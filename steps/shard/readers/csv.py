@@ -179,40 +179,27 @@ class Table:
         """Return the records in the window; ``number`` is the first one's.
 
         The window moves on over them. The rest is the beginning of a record; nothing, if it is
-        the last window.
+        the last window. Where they are refused, a smaller part is tried; one that is small
+        already is read record by record.
         """
-        data, start, stop = window.data, window.start, window.stop
-        window.start = self.dialect.probable_end(data, start, stop)
-        batch = self.fast(data, start, window.start, number)
-        if batch is None:
-            window.start = start
-            return self._in_pieces(window, number, stop)
-        if window.start < stop and window.last:
-            rest = self._in_pieces(window, number + batch.seen, stop)
-            return merged([batch, rest])
-        return batch
-
-    def _in_pieces(self, window: Window, number: int, stop: int) -> Batch:
-        """Return the records up to ``stop`` or further, parsed in pieces."""
-        size = max(PIECE_BYTES, (stop - window.start) // FANOUT)
-        batches = [bad_batch([], self.columns)]
-        while window.start < stop:
-            number += batches[-1].seen
-            start = window.start
-            batches.append(self._piece(window, number, min(start + size, stop)))
+        found, size, whole = [], len(window), True
+        while len(window):
+            start, stop = window.start, min(window.start + size, window.stop)
+            end = self.dialect.probable_end(window.data, start, stop)
+            batch = self.fast(window.data, start, end, number, skip=not whole)
+            if batch is not None:
+                window.start, size = end, 2 * size
+            elif size > PIECE_BYTES:
+                size, whole = max(size // FANOUT, PIECE_BYTES), False
+                continue
+            else:
+                batch = self.exact(window, number, stop)
             if window.start == start:
                 break
-        return merged(batches)
-
-    def _piece(self, window: Window, number: int, stop: int) -> Batch:
-        start = window.start
-        end = self.dialect.probable_end(window.data, start, stop)
-        batch = self.fast(window.data, start, end, number, skip=True)
-        if batch is not None:
-            window.start = end
-            return batch
-        small = stop - start <= PIECE_BYTES
-        return (self.exact if small else self._in_pieces)(window, number, stop)
+            if batch.seen:
+                found.append(batch)
+                number += batch.seen
+        return merged(found) if found else bad_batch([], self.columns)
 
     def fast(
         self, data: bytearray, start: int, stop: int, number: int, skip: bool = False

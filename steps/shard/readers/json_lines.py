@@ -50,6 +50,10 @@ FIRST_LINES = 100
 """Lines of a block that are examined for how its categories are written."""
 
 
+WRITTEN = {Integer: pa.int64(), bool: pa.bool_()}
+"""Type of a category's value in Python → the one that it is parsed as; else it is a string."""
+
+
 class Object(list):
     """A JSON object as its (key, value) pairs: a key may occur twice."""
 
@@ -118,13 +122,9 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
 
 
 def _parsed(columns: Mapping[str, "Column"]) -> pa.Schema:
-    """Return the schema to parse with; a list is parsed as an array at once."""
-    wanted = parsed_schema(columns)
-    for name, column in columns.items():
-        if column.kind == "list":
-            kind = TYPES["list"]
-            wanted = wanted.set(wanted.get_field_index(name), pa.field(name, kind))
-    return wanted
+    """Return the schema of what is parsed; a list is parsed as an array at once."""
+    lists = {name: TYPES["list"] for name, column in columns.items() if column.kind == "list"}
+    return pa.schema([(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns)])
 
 
 def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
@@ -132,13 +132,10 @@ def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
 
     Its first value decides; where others differ, pyarrow refuses the block.
     """
-    wanted = _parsed(columns)
+    kinds = dict(zip(columns, _parsed(columns).types, strict=True))
     for name, value in _first_values(block, columns).items():
-        if isinstance(value, Integer):
-            wanted = wanted.set(wanted.get_field_index(name), pa.field(name, pa.int64()))
-        elif isinstance(value, bool):
-            wanted = wanted.set(wanted.get_field_index(name), pa.field(name, pa.bool_()))
-    return wanted
+        kinds[name] = WRITTEN.get(type(value), kinds[name])
+    return pa.schema(kinds)
 
 
 def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Read Parquet: rows of the declared columns, page by page."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,18 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from steps.shard.readers.batch import Bad, Batch, encoded, plain, row_excerpt, schema
-from steps.shard.readers.raw_bytes import CHUNK_BYTES
-from steps.shard.readers.rows import check_names
-from trainyard.common.errors import DataError
-
-if TYPE_CHECKING:
-    from training.workloads import Column
-
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-from steps.shard.readers.batch import TYPES
+from steps.shard.readers.batch import TYPES, Batch, encoded, plain, schema, without
 from steps.shard.readers.column_values import (
     BEGIN,
     MICROSECOND,
@@ -30,11 +20,12 @@ from steps.shard.readers.column_values import (
     typed,
     without_infinities,
 )
-from steps.shard.readers.raw_bytes import MAX_RECORD_BYTES
+from steps.shard.readers.raw_bytes import CHUNK_BYTES, MAX_RECORD_BYTES
+from steps.shard.readers.rows import check_names
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from training.workloads import Column
-
 
 SUFFIXES = (".parquet",)
 COMPRESSED = False  # whether .gz or .zst may follow
@@ -158,21 +149,17 @@ def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) 
         arrays.insert(0, array)
         reasons |= _missing(name, array, column) | bad
     records = pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
-    lines = np.arange(number, number + len(records))
+    batch = Batch(records, np.arange(number, number + len(records)), [])
     if not reasons:
-        return Batch(records, lines, [])
-    bad_ones = [
-        Bad(number + row, reasons[row], row_excerpt(records, row)) for row in sorted(reasons)
-    ]
-    good = np.setdiff1d(np.arange(len(records)), list(reasons))
-    # Converted again: a dictionary must not keep values that are not UTF-8.
-    kept = [
+        return batch
+    left = without(batch, reasons)
+    # Encoded again: a dictionary must not keep values that are not UTF-8.
+    arrays = [
         encoded(plain(array), column.kind)
-        for array, column in zip(
-            records.take(pa.array(good)).columns, columns.values(), strict=True
-        )
+        for array, column in zip(left.records.columns, columns.values(), strict=True)
     ]
-    return Batch(pa.RecordBatch.from_arrays(kept, schema=records.schema), lines[good], bad_ones)
+    kept = pa.RecordBatch.from_arrays(arrays, schema=records.schema)
+    return Batch(kept, left.lines, left.bad)
 
 
 def _missing(name: str, array: pa.Array, column: "Column") -> dict[int, str]:

@@ -16,10 +16,10 @@ CHUNK_BYTES = 4 << 20
 processor's caches: pyarrow parses them more slowly."""
 
 FANOUT = 16
-"""Number of pieces into which a refused part of a file is cut to be tried again, repeatedly."""
+"""Where a part of a file is refused, its first FANOUT-th is tried, repeatedly."""
 
 PIECE_BYTES = 16 << 10
-"""Minimum bytes of such a piece; a refused piece of this size is read record by record."""
+"""Minimum bytes of such a part; a refused one of this size is read record by record."""
 
 MAX_RECORD_BYTES = 64 << 20
 """Maximum bytes of a record; a longer one is bad, and is skipped without being held in memory."""
@@ -166,15 +166,11 @@ class Block:
         for number, (start, end) in enumerate(bounds, self.first):
             yield number, bytes(self.data[start:end])
 
-    def pieces(self, size: int) -> Iterator["Block"]:
-        """Yield the lines in blocks of about ``size`` bytes."""
-        wanted = np.arange(size, len(self.codes), size)
-        last = np.unique(np.append(np.searchsorted(self.ends, wanted), len(self.ends) - 1))
-        start, first = self.start, self.first
-        for line in map(int, last):
-            stop = min(self.start + int(self.ends[line]) + 1, self.stop)
-            yield Block(self.data, start, stop, first)
-            start, first = stop, self.first + line + 1
+    def cut(self, size: int) -> tuple["Block", "Block"]:
+        """Return the first ``size`` bytes, up to the end of a line, and the rest."""
+        end = self.data.find(b"\n", self.start + size - 1, self.stop) + 1
+        head = Block(self.data, self.start, end, self.first) if 0 < end < self.stop else self
+        return head, Block(self.data, head.stop, self.stop, self.first + len(head.ends))
 
 
 def line_blocks(path: Path) -> Iterator[Block | Bad]:

@@ -1,6 +1,9 @@
 """Gather records that come one by one into batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -8,16 +11,10 @@ import numpy as np
 from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.column_values import row_batch
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from training.workloads import Column
-
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
-from pathlib import Path
-from textwrap import shorten
-
-from trainyard.common.errors import DataError
 
 
 class Row(NamedTuple):

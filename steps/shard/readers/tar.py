@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 SUFFIXES = (".tar",)
 COMPRESSED = True  # whether .gz or .zst may follow
 
+Zeros = tarfile.EOFHeaderError  # type: ignore[missing-attribute]  # the stubs do not have it
 KEY = "__key__"
 NAME = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]*)")
 OURS = re.compile(r"(^|/)__[^/]*__($|/)")
 """Pattern of members that are WebDataset's own, not data."""
-END = bytes(512)  # after the last member (POSIX.1-2024, pax interchange format, has two of them)
-SEEN = 64 << 10  # bytes kept of what was read; tarfile reads a sixth of that ahead
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
@@ -45,11 +44,10 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     compression = raw_bytes.COMPRESSION.get(path.suffix.lower())
     try:
         with pa.input_stream(str(path), compression=compression) as stream:
-            tail = _Tail(stream)
-            # The stubs ask for more than the reading that a stream needs.
-            with tarfile.open(fileobj=tail, mode="r|") as archive:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
                 yield from batches(_rows(archive, columns), columns)
-            tail.check(archive.offset)
+            while stream.read(raw_bytes.CHUNK_BYTES):
+                pass  # read on, so that a checksum behind it is checked
     except (OSError, EOFError, pa.ArrowException, tarfile.TarError) as error:
         raise DataError(
             f"{path}: cannot be read as tar to its end ({error}); it was cut off or damaged: "
@@ -57,27 +55,18 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
         ) from error
 
 
-class _Tail:
-    """Passes a stream on, and remembers what was read last: tarfile takes an archive that was cut
-    off between two members for whole, and one with a damaged header for one that ends before it.
-    """
+class _Header(tarfile.TarInfo):
+    """A member's header; where one is missing or damaged, tarfile takes the archive for ended."""
 
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream, self._tail, self._read = stream, b"", 0
-
-    def read(self, size: int) -> bytes:
-        found = self._stream.read(size)
-        self._read += len(found)
-        self._tail = (self._tail + found)[-SEEN:]
-        return found
-
-    def check(self, offset: int) -> None:
-        """Check that the archive ends at ``offset``. Raises: EOFError: it does not."""
-        place = len(self._tail) - (self._read - offset)
-        if self._tail[place : place + len(END)] != END:
-            raise EOFError(f"neither a member nor the end is at byte {offset}")
-        while self.read(raw_bytes.CHUNK_BYTES):
-            pass  # read on, so that a checksum behind it is checked
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Header":
+        place = tarfile_.offset
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.HeaderError as error:
+            if not place or isinstance(error, Zeros):  # these end an archive
+                raise
+            raise EOFError(f"neither a member nor the end is at byte {place}") from error
 
 
 @dataclass
@@ -128,6 +117,7 @@ def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator
     wanted = {end for name in columns for end in _ends(name)}
     sample, number = None, 0
     for member in archive:
+        archive.members = []  # type: ignore[missing-attribute]  # else it keeps every header
         named = NAME.fullmatch(member.name)
         if not member.isreg() or named is None or OURS.search(member.name):
             continue

@@ -50,31 +50,29 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 def read_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
-    """Parse every block by the vectorised way; where that refuses, its pieces, and
-    then its lines.
+    """Parse every block by the vectorised way; where that refuses, a smaller part of it, and
+    at last its lines.
     """
     for block in line_blocks(path):
         if isinstance(block, Bad):
             yield bad_batch([block], columns)
             continue
-        batch = fast(block, columns)
-        if batch is None:
-            size = len(block.codes) // FANOUT
-            batch = _in_pieces(block, size, columns, fast, exact)
+        found, rest, size = [], block, block.stop - block.start
+        while rest.start < rest.stop:
+            part, behind = rest.cut(size)
+            batch = fast(part, columns)
+            if batch is not None:
+                size *= 2
+            elif size > PIECE_BYTES:
+                size = max(size // FANOUT, PIECE_BYTES)
+                continue
+            else:
+                batch = exact(part, columns)
+            found.append(batch)
+            rest = behind
+        batch = merged(found)
         if batch.seen:
             yield batch
-
-
-def _in_pieces(
-    block: Block, size: int, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
-) -> Batch:
-    batches: list[Batch] = []
-    for piece in block.pieces(max(size, PIECE_BYTES)):
-        batch = fast(piece, columns)
-        if batch is None and size > PIECE_BYTES:
-            batch = _in_pieces(piece, size // FANOUT, columns, fast, exact)
-        batches.append(exact(piece, columns) if batch is None else batch)
-    return merged(batches)
 
 
 def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:

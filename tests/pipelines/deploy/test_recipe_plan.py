@@ -263,3 +263,15 @@ def test_a_plan_over_budget_is_shown_refused_and_not_written(tmp_path: Path, cap
         verb.main(RECIPE, ["budget.usd_per_run=1"], out=out)
     assert "the recipe allows $1.00" in capsys.readouterr().out
     assert not out.exists()
+
+
+def test_a_plan_is_for_one_environment(aws, plan_file: Path):
+    assert saved_plan.read(plan_file).environment is None
+    prod = replace(definition("2"), environment="prod")
+    saved_plan.write(plan_file, make(prod), prod, Path("recipe.yaml"), [])
+    plan = saved_plan.read(plan_file)
+    plan.refuse_if_not_of(prod)
+    with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):
+        plan.refuse_if_not_of(replace(prod, environment="dev"))
+    with pytest.raises(PlanError, match="is a plan for environment prod, .* to no environment"):
+        plan.refuse_if_not_of(definition("2"))

@@ -10,7 +10,8 @@ from botocore.exceptions import ClientError
 from pipelines.definition import build
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.read_recipe import load
-from pipelines.registry.champion import champion_parameters
+from pipelines.registry.champion import champion_parameters, group_of
+from pipelines.registry.verification import comparable
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.cache_config import key_arguments
 from trainyard.language.parameters import values
@@ -224,3 +225,31 @@ def test_near_duplicates_are_looked_for_where_examples_have_sketches():
     with pytest.raises(RecipeError, match="max_near_duplicates: .*workload tabular have no sketch"):
         load(Path("recipes/flights.yaml"), ["gate.max_near_duplicates=0"])
     assert load(Path("recipes/laptop.yaml"), ["gate.max_near_duplicates=0"])
+
+
+SHARED = "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/trainyard-laptop"
+
+
+def test_a_group_given_by_its_arn_has_the_same_champion(registry):
+    recipe = load(Path("recipes/laptop.yaml"), [f"register.model_package_group={SHARED}"])
+    body = json.loads(build(recipe, resolve(recipe.aws), commit="0" * 40, source=None).body)
+    arn = registry.register("Approved")
+    assert champion_parameters(registry.sagemaker, body, {}, None)["ChampionArn"] == arn
+
+
+def test_a_package_in_another_account_than_its_run_names_its_group_by_arn():
+    package = {
+        "ModelPackageArn": f"{SHARED.replace('-group', '')}/3",
+        "ModelPackageGroupName": GROUP,
+    }
+    run = "arn:aws:sagemaker:us-east-1:{}:pipeline/p/execution/e"
+    for account, group in (("123456789012", GROUP), ("111122223333", SHARED)):
+        metadata = {"CustomerMetadataProperties": {"execution": run.format(account)}}
+        assert group_of(package | metadata) == group
+    assert group_of(package) == GROUP  # not of our pipeline
+
+
+def test_a_package_is_described_by_the_name_of_a_group_that_was_asked_for_by_arn():
+    assert comparable({"ModelPackageGroupName": SHARED}) == comparable(
+        {"ModelPackageGroupName": GROUP}
+    )

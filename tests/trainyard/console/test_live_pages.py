@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from flask import Blueprint, Flask
 
-from benchmarks.console.live import WATCH
+from benchmarks.console.__main__ import WATCH
 from benchmarks.console.processes import Visitor
 from tests.trainyard.console.looking import faults
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step, training

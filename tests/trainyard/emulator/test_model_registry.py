@@ -211,3 +211,16 @@ def everything(sagemaker) -> list[dict]:
     for answer in [tags, *packages]:
         del answer["ResponseMetadata"]
     return [*packages, tags]
+
+
+def test_a_group_is_found_by_its_arn_and_none_of_another_account_or_region(sagemaker, group):
+    arn = f"arn:aws:sagemaker:us-east-1:123456789012:model-package-group/{group}"
+    made = sagemaker.create_model_package(ModelPackageGroupName=arn)["ModelPackageArn"]
+    assert made == f"{PREFIX}{group}/1"
+    found = sagemaker.list_model_packages(ModelPackageGroupName=arn)["ModelPackageSummaryList"]
+    assert [one["ModelPackageArn"] for one in found] == [made]
+    for other in (arn.replace("123456789012", "1" * 12), arn.replace("us-east-1", "eu-west-1")):
+        for call in (sagemaker.create_model_package, sagemaker.list_model_packages):
+            assert f"{other} is in another account or region" in refusal(
+                call, ModelPackageGroupName=other
+            )

@@ -332,6 +332,18 @@ def test_a_training_plan_is_used_with_its_machines():
     assert [one["Resource"] for one in allowed()] == [[machines, plan]]
 
 
+def test_a_group_of_another_account_is_registered_in_and_never_created():
+    other = "arn:aws:sagemaker:us-east-1:111122223333:model-package-group/shared"
+    step = {"Name": "R", "Type": "RegisterModel", "Arguments": {"ModelPackageGroupName": other}}
+    subject = subject_of([step])
+    policy = {one["Sid"]: one for one in derive(subject, "pipeline")["Statement"]}
+    packages = "arn:aws:sagemaker:us-east-1:111122223333:model-package/shared/*"
+    assert policy["Register"]["Resource"] == policy["ModelPackages"]["Resource"] == [packages]
+    assert "ModelPackageGroups" not in policy
+    assert any(f"R: ModelPackageGroupName: {other} is another account's" in gap
+               for gap in missing(subject, "pipeline"))  # fmt: skip
+
+
 def gap_of(steps: list[dict], **more) -> list[str]:
     """What the policies of pipeline and jobs lack; what of them can be derived is derived."""
     mine = subject_of(steps, **more)

@@ -338,7 +338,8 @@ class Job(ABC):
     def _line(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self.read_line(host, line)
-        self._append(host, line)
+        if line:  # CloudWatch Logs takes no empty message
+            self._append(host, line)
 
 
 def clear(directory: Path) -> None:

@@ -11,7 +11,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.job import KINDS, Job, Place, clear
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
-from trainyard.emulator.request_shapes import check
+from trainyard.emulator.request_shapes import check, shown
 from trainyard.language.statuses import JOB_ENDED
 
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
@@ -64,10 +64,10 @@ class Jobs:
     def describe(self, kind: str, name: str) -> dict:
         job = self._live.get(name)
         if job and kind == job.KIND:
-            return job.describe()
+            return shown(f"Describe{kind}Job", job.describe())
         path = self._path(name)
         if path.exists() and (document := read_json(path))["kind"] == kind:
-            return document["describe"]
+            return shown(f"Describe{kind}Job", document["describe"])
         raise ApiError("ValidationException", "Requested resource not found.")
 
     def outputs(self, name: str) -> list[str]:

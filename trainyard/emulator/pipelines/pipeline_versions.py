@@ -18,6 +18,7 @@ from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.pipelines import definition_form, refused_members, step_cache
 from trainyard.emulator.pipelines.checked_definition import Definition, invalid, parse, refuse
+from trainyard.emulator.request_shapes import shown
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -119,9 +120,8 @@ class Pipelines:
         record = self._read(request["PipelineName"])
         number = self._number(record, request.get("PipelineVersionId"))
         version = self._version(record, number)
-        shown = {k: v for k, v in record.items() if k not in ("versions", "token")}
         texts = ("PipelineVersionDisplayName", "PipelineVersionDescription")
-        return shown | {
+        return shown("DescribePipeline", record) | {
             "PipelineDefinition": self._definition(record["PipelineName"], number),
             **{key: version[key] for key in texts if key in version},
         }

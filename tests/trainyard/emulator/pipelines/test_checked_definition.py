@@ -171,6 +171,20 @@ def test_an_unknown_image_is_refused_with_step_and_image(image: Any) -> None:
         refuse(read([step]).steps["T"], OWN)
 
 
+def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
+    group = "arn:aws:sagemaker:us-east-1:{}:model-package-group/shared"
+    other, own = group.format("111122223333"), group.format("123456789012")
+
+    def register(group: Any) -> dict:
+        given = {"ModelPackageGroupName": group}
+        return {"Name": "R", "Type": "RegisterModel", "Arguments": given}
+
+    with pytest.raises(ApiError, match=f"step 'R': {other} is in another account or region"):
+        refuse(read([register(other)]).steps["R"], OWN)
+    for found in (own, "shared", {"Get": "Execution.PipelineName"}):
+        refuse(read([register(found)]).steps["R"], OWN)
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

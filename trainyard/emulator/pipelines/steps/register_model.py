@@ -1,12 +1,22 @@
 """RegisterModel: puts a package into the model registry."""
 
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.request_checks import Check
+from trainyard.emulator.model_registry import refuse_foreign
 from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs
 
 
 @runs("RegisterModel")
 class RegisterModelRunner(Runner):
     """Calls CreateModelPackage; as on AWS the step creates a missing group itself."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        yield partial(refuse_foreign, arguments.get("ModelPackageGroupName", ""))
 
     def run(self, attempt: Attempt) -> None:
         request = attempt.arguments

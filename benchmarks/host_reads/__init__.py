@@ -1,1 +1,0 @@
-"""How often the host waits for the device between two logged steps."""

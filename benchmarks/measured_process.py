@@ -1,0 +1,109 @@
+"""Start the processes that benchmarks measure, ranks and an emulator, and say what they took."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import CHECKOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a process that has ended took, with those that it waited for."""
+
+    status: int
+    cpu_seconds: float
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Used":
+        """Wait for a child of this process."""
+        _, status, used = os.wait4(pid, 0)
+        cpu = used.ru_utime + used.ru_stime
+        return cls(os.waitstatus_to_exitcode(status), cpu, used.ru_maxrss * 1024)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens at."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
+    """The variables that torchrun gives a rank, with gloo on loopback and one thread."""
+    return {
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+    }
+
+
+@contextmanager
+def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, dict[str, str]]]:
+    """``trainyard emulator`` over that state, and the variables that lead there."""
+    with serving(["emulator", "--state", str(state)], os.environ) as (process, output):
+        told = {}
+        for line in output:
+            if line.startswith("export "):
+                [_, pair] = shlex.split(line)
+                name, _, told[name] = pair.partition("=")
+            elif line.startswith("emulator on "):
+                break
+        else:
+            raise RuntimeError(f"the emulator ended with {process.wait()}")
+        threading.Thread(target=list, args=(output,), daemon=True).start()  # no pipe fills up
+        yield process, told
+
+
+@contextmanager
+def serving(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen, Iterator[str]]]:
+    """A ``trainyard`` command and the lines that it prints; Ctrl-C ends it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainyard", *arguments],
+        cwd=CHECKOUT,
+        env={**environment, "COLUMNS": "500"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None  # it was asked for
+    try:
+        yield process, iter(process.stdout)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def client(told: Mapping[str, str], service: str, **config: Any) -> Any:
+    """A client of the AWS that the variables lead to; a lost request is not hidden by a retry."""
+    import botocore.session  # not in the ranks that import this module
+    from botocore.config import Config
+
+    return botocore.session.Session().create_client(
+        service,
+        region_name=told["AWS_REGION"],
+        endpoint_url=told["AWS_ENDPOINT_URL"],
+        aws_access_key_id=told["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=told["AWS_SECRET_ACCESS_KEY"],
+        config=Config(retries={"total_max_attempts": 1}, **config),
+    )

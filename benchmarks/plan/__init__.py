@@ -1,1 +1,0 @@
-"""How fast one knows: validate and plan beside the import of the SDK."""

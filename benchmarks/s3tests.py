@@ -1,0 +1,236 @@
+"""Run Ceph's S3 tests against the emulator.
+
+python -m benchmarks.s3tests CHECKOUT
+
+CHECKOUT is a checkout of github.com/ceph/s3-tests. Its tests run in an environment of their own,
+against a fresh emulator. Those of the core groups are chosen by the rule of ``choose``; a test is
+``refused`` when an answer that it got was a 501, and ``wrong`` when it failed without one. Exit
+status 1 when one is wrong that ``ARGUED`` does not argue.
+"""
+
+import ast
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.harness import JsonFile, keep, show_outcomes
+from trainyard.emulator.server import Endpoint, serve
+
+_ANONYMOUS = (
+    "It sends a request that nobody signed, to what an ACL has made public. The emulator serves "
+    "none, whatever an ACL says: a pipeline is code that runs as its owner."
+)
+_PART = (
+    "It wants 400 InvalidPart for a part number that is too large. S3's list of error codes has "
+    "InvalidPartNumber, 416: 'The requested part number is not satisfiable'."
+)
+_COMPOSITE = (
+    "It wants the number of parts after a COMPOSITE checksum in GetObjectAttributes. AWS gives "
+    "none there: moto's test_copy_key_with_args__using_multipart, which is verified against AWS."
+)
+_DIGEST = (
+    "It wants BadDigest for the checksum 'bad', which is none of that algorithm. S3 says "
+    "InvalidRequest: 'Value for x-amz-checksum-sha256 header is invalid.'"
+)
+
+ARGUED = {
+    "test_100_continue": _ANONYMOUS,
+    "test_multipart_get_part": _PART,
+    "test_multipart_single_get_part": _PART,
+    "test_non_multipart_get_part": _PART,
+    "test_multipart_use_cksum_helper_sha256": _COMPOSITE,
+    "test_multipart_use_cksum_helper_sha1": _COMPOSITE,
+    "test_get_multipart_checksum_object_attributes": _COMPOSITE,
+    "test_object_checksum_sha256": _DIGEST,
+    "test_object_checksum_crc64nvme": _DIGEST,
+    "test_put_excess_tags": (
+        "It wants InvalidTag for eleven tags of an object. AWS says BadRequest: moto's "
+        "test_put_object_tagging_too_many_tags, which is verified against AWS."
+    ),
+    "test_delete_marker_nonversioned": (
+        "It wants x-amz-delete-marker: false of a key that is not there. HeadObject's "
+        "documentation: 'If false, this response header does not appear in the response.'"
+    ),
+    "test_multipart_resend_first_finishes_last": (
+        "It completes an upload with a list that names part 1 twice, with an ETag that a later "
+        "upload of the part has replaced: by CompleteMultipartUpload's documentation, InvalidPart."
+    ),
+}
+
+FILE = "s3tests/functional/test_s3.py"
+OUTCOMES = ("passed", "argued", "refused", "wrong")
+PLUGIN = "RESULTS_OF_S3_TESTS"
+INSTALLED = "boto3 pytest pytest-timeout PyYAML munch isodate requests pytz httplib2 lxml".split()
+
+GROUPS = {  # the first whose expression is in a test's name is its group
+    "checksums": "checksum|cksum",
+    "post object": "post_object",
+    "multipart": "multipart|upload_part",
+    "versioning": "version|delete_marker",
+    "tagging": "tag",
+    "copy": "copy",
+    "conditional": "ifmatch|ifnon|ifmod|ifunmod|if_match|if_none",
+    "listing": "list|basic_key_count",
+    "objects": "object|obj|atomic|ranged|100_continue",
+    "buckets": "bucket",
+}
+_SUBJECTS = re.compile(  # other subjects than the groups'
+    "_acl|cors|object_lock|tenant|public_block|policy_status|access_bucket|anon|website|torrent|"
+    "_logging|block_public|ignore_public|notification|ownership|bucket_policy|with_policy"
+)
+_MARKS = set(  # tests that AWS, or Ceph's own gateway, fails; and the same other subjects
+    "fails_on_aws fails_on_rgw bucket_logging encryption sse_s3 bucket_encryption lifecycle "
+    "lifecycle_expiration lifecycle_transition cloud_transition cloud_restore bucket_policy "
+    "object_ownership iam_account iam_user".split()
+)
+_OTHERS = re.compile("get_(unauthenticated|alt|tenant|iam|svc)")  # clients: the emulator has one
+
+
+def main(
+    checkout: Annotated[Path, typer.Argument(help="A checkout of ceph/s3-tests.")],
+    only: Annotated[str, typer.Option("-k", help="Only tests with this in their names.")] = "",
+    every: Annotated[bool, typer.Option(help="Not only the core groups.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
+    source = (checkout / FILE).read_text()
+    names = [name for name in (tests(source) if every else choose(source)) if only in name]
+    if not names:
+        raise SystemExit(f"{checkout / FILE}: no test is chosen")
+    found = run(checkout, names)
+    show_outcomes(found, [*GROUPS, ""] if every else [*GROUPS], OUTCOMES)
+    keep(json_file, found)
+    raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
+
+
+def tests(source: str) -> dict[str, ast.FunctionDef]:
+    """Every test of the file, by its name."""
+    found = [f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
+    return {f.name: f for f in found if f.name.startswith("test_")}
+
+
+def choose(source: str) -> list[str]:
+    """Those of the core groups: of what S3 in general is, and one account can ask with its key."""
+    chosen, lines = [], source.splitlines()
+    for name, test in tests(source).items():
+        marks = set(re.findall(r"mark\.(\w+)", " ".join(map(ast.unparse, test.decorator_list))))
+        other = _OTHERS.search("\n".join(lines[test.lineno - 1 : test.end_lineno]))
+        if group_of(name) and not marks & _MARKS and not _SUBJECTS.search(name) and not other:
+            chosen.append(name)
+    return chosen
+
+
+def group_of(name: str) -> str:
+    """An empty text for a test of none."""
+    return next((group for group, words in GROUPS.items() if re.search(words, name)), "")
+
+
+def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
+    """``test``, ``group``, ``outcome`` and ``why`` of each, in their order."""
+    with tempfile.TemporaryDirectory(prefix="s3-tests-") as folder:
+        here = Path(folder)
+        python = _environment(here / "environment")
+        (here / "s3_results.py").write_text(_PLUGIN)
+        with serve(here / "aws") as endpoint:
+            _configure(checkout, endpoint, here / "s3.conf")
+            command = [str(python), "-m", "pytest", "-q", "-p", "s3_results", "--tb=no"]
+            command += ["-p", "no:cacheprovider", "--timeout=120", f"--rootdir={checkout}"]
+            environment = {
+                "PATH": os.environ["PATH"],
+                "S3TEST_CONF": str(here / "s3.conf"),
+                PLUGIN: str(here / "results.jsonl"),
+                "PYTHONPATH": folder,
+                "AWS_EC2_METADATA_DISABLED": "true",
+            }
+            files = [f"{FILE}::{name}" for name in names]
+            subprocess.run(
+                command + files, cwd=checkout, env=environment, stdout=sys.stderr, check=False
+            )
+        results = here / "results.jsonl"
+        lines = results.read_text().splitlines() if results.exists() else []
+    raw = {each["test"]: each for each in map(json.loads, lines)}
+    return [judged(name, raw.get(name)) for name in names]
+
+
+def judged(name: str, raw: dict | None) -> dict[str, str]:
+    """``raw`` is the plugin's line: whether the test passed, the 501s it got, and how it failed."""
+    one = {"test": name, "group": group_of(name)}
+    if raw is None:
+        return one | {"outcome": "wrong", "why": "It did not run: see pytest's own output."}
+    if raw["passed"]:
+        return one | {"outcome": "passed", "why": ""}
+    if raw["refusals"]:
+        return one | {"outcome": "refused", "why": raw["refusals"][-1]}
+    if name in ARGUED:
+        return one | {"outcome": "argued", "why": ARGUED[name]}
+    return one | {"outcome": "wrong", "why": raw["why"]}
+
+
+_PLUGIN = f'''"""Writes what became of each test, with the 501s that its requests were answered."""
+import json, os
+import pytest, urllib3
+
+seen = []
+ask = urllib3.connectionpool.HTTPConnectionPool.urlopen
+
+
+def watched(pool, method, url, *args, **more):
+    answer = ask(pool, method, url, *args, **more)
+    if answer.status == 501:
+        seen.append(f"a 501 to {{method}} {{url}}"[:200])
+    return answer
+
+
+urllib3.connectionpool.HTTPConnectionPool.urlopen = watched
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "setup" and report.passed:
+        seen.clear()
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        why = f"{{call.excinfo.typename}}: {{call.excinfo.value}}"[:300] if call.excinfo else ""
+        line = {{"test": item.name, "passed": report.passed, "refusals": seen, "why": why}}
+        with open(os.environ["{PLUGIN}"], "a") as file:
+            file.write(json.dumps(line) + "\\n")
+    return report
+'''
+
+
+def _environment(folder: Path) -> Path:
+    """Its Python: what the tests need is not what the emulator has."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", *INSTALLED], check=True)
+    return python
+
+
+def _configure(checkout: Path, endpoint: Endpoint, target: Path) -> None:
+    """The suite's own sample, with the emulator's address and the one key that it has."""
+    sample = configparser.RawConfigParser()
+    sample.read(checkout / "s3tests.conf.SAMPLE")
+    host, _, port = endpoint.url.removeprefix("http://").partition(":")
+    sample["DEFAULT"].update({"host": host, "port": port, "is_secure": "False"})
+    owner = {"user_id": "emulator", "display_name": "emulator"}
+    sample["s3 main"].update({"api_name": "eu-west-1"} | owner)
+    for section in sample.sections():
+        if sample.has_option(section, "access_key"):
+            sample[section]["access_key"] = endpoint.env["AWS_ACCESS_KEY_ID"]
+            sample[section]["secret_key"] = endpoint.env["AWS_SECRET_ACCESS_KEY"]
+    with target.open("w") as file:
+        sample.write(file)
+    target.chmod(0o600)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,1 +1,0 @@
-"""Does the record name every tampering with what it covers?"""

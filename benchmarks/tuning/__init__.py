@@ -1,1 +1,0 @@
-"""How good the embedded AWS's hyperparameter search is, where the optimum is known."""
