@@ -38,7 +38,7 @@ style: .venv/installed
 	hadolint containers/*/Dockerfile
 
 check: style
-	$(PYTEST) -m "not slow and not long"
+	$(PYTEST) -m "not slow and not long and not sweep"
 
 ifdef T
 test: .venv/installed

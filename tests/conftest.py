@@ -40,7 +40,7 @@ CHECKOUT = Path(__file__).parent.parent
 AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")
 
 
-QUICK = "not slow and not long"
+QUICK = "not slow and not long and not sweep"
 """Marker expression of ``make check``."""
 WHOLE_FILE = re.compile(r"^pytestmark = .*\bmark\.(slow|long)\b", re.MULTILINE)
 

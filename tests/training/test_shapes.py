@@ -41,8 +41,7 @@ def by_formula(**differs: object) -> foresight.Shapes:
     return foresight.of(Setting.model_validate(given | differs))
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.sweep), False])
 def test_the_language_models_are_those_of_the_formulas(tied: bool):
     untied = {"tie_embeddings": False, "layers": 1}
     found = language_model() if tied else traced("language_model", MODEL | untied)
