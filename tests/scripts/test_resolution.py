@@ -82,7 +82,16 @@ def test_the_lowest_declared_versions_pass_the_quick_tests(tmp_path: Path):
         [declared_floor] = [floor(each) for each in wanted if name(each) == line]
         assert re.search(rf"^{line}=={re.escape(declared_floor)}(\.0)?$", installed, re.MULTILINE)
 
-    command = [python, "-m", "pytest", "-n", "2", "--dist=loadfile", "-m", "not slow and not long"]
+    command = [
+        python,
+        "-m",
+        "pytest",
+        "-n",
+        "2",
+        "--dist=loadfile",
+        "-m",
+        "not slow and not long and not sweep",
+    ]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", *QUICK],
         cwd=CHECKOUT,
