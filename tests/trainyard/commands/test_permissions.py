@@ -1,21 +1,18 @@
 """``trainyard permissions`` over a file and over a pipeline in AWS."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.conftest import called
 from tests.trainyard.emulator.harness import cloud, pipeline, process_step
 
+# Each call is a process: in this one the application may have registered roles of its own.
 pytestmark = pytest.mark.long
 
 ROLE = "arn:aws:iam::123456789012:role/demo"
 JOB_ROLE = f"{ROLE}-job"
-
-permissions = partial(called, "trainyard.commands.permissions")
 
 
 @pytest.fixture
@@ -25,11 +22,12 @@ def body() -> str:
     return json.dumps(pipeline([step]))
 
 
-def test_a_files_policies_need_no_aws(tmp_path: Path, body: str):
+def test_a_files_policies_need_no_aws(run_python, tmp_path: Path, body: str):
     file = tmp_path / "definition.json"
     file.write_text(body)
     names = ("--name", "demo", "--region", "eu-west-1", "--pipeline-role", ROLE)
-    printed = permissions(str(file), *names, "--role", "pipeline")
+    verb = ("-m", "trainyard", "permissions", str(file))
+    printed = run_python(*verb, *names, "--role", "pipeline")
     assert printed.returncode == 0, printed.stderr
     passed = [s["Resource"] for s in json.loads(printed.stdout)["Statement"]
               if "iam:PassRole" in s["Action"]]  # fmt: skip
@@ -41,7 +39,7 @@ def test_a_files_policies_need_no_aws(tmp_path: Path, body: str):
         (names, "give --role job|pipeline|events, or --template"),
         ((*names, "--role", "jobs"), "--role jobs: is not a role; nearest valid name: job"),
     ):
-        done = permissions(str(file), *options)
+        done = run_python(*verb, *options)
         assert done.returncode == 1 and said in done.stderr, done.stderr
 
 
@@ -75,7 +73,7 @@ def test_a_definition_that_says_its_region_and_roles_needs_no_further_option(run
     assert ":us-east-1:111122223333:log-group:" in done.stdout
 
 
-def test_gaps_are_named_and_told_by_the_exit_status(tmp_path: Path, body: str):
+def test_gaps_are_named_and_told_by_the_exit_status(run_python, tmp_path: Path, body: str):
     document = json.loads(body)
     cleanup = {"Resources": {"S3": [{"StepName": "P"}]}}
     clean = {"Name": "Clean", "Type": "Cleanup", "Arguments": cleanup, "DependsOn": ["P"]}
@@ -83,11 +81,11 @@ def test_gaps_are_named_and_told_by_the_exit_status(tmp_path: Path, body: str):
     file, given = tmp_path / "definition.json", tmp_path / "given.json"
     file.write_text(json.dumps(document))
     names = ("--name", "demo", "--region", "eu-west-1", "--pipeline-role", ROLE)
-    verb = partial(permissions, str(file), *names)
-    printed = verb("--role", "pipeline")
+    verb = ("-m", "trainyard", "permissions", str(file), *names)
+    printed = run_python(*verb, "--role", "pipeline")
     said = "step Clean: permissions of its type Cleanup are not derived"
     assert printed.returncode == 2 and f"gap in pipeline: {said}" in printed.stderr
-    made = verb("--template")
+    made = run_python(*verb, "--template")
     assert made.returncode == 2
     gaps = yaml.safe_load(made.stdout)["Metadata"]["Gaps"]
     assert sorted(gaps) == ["job", "pipeline"] and gaps["job"][0].startswith(said)
@@ -100,5 +98,5 @@ def test_gaps_are_named_and_told_by_the_exit_status(tmp_path: Path, body: str):
         (policy["Statement"][1:], 1, "shortage"),
     ):
         given.write_text(json.dumps(policy | {"Statement": statements}))
-        checked = verb("--role", "pipeline", "--check", str(given))
+        checked = run_python(*verb, "--role", "pipeline", "--check", str(given))
         assert checked.returncode == status and told in checked.stdout, checked.stdout
