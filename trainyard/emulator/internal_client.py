@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -31,6 +32,9 @@ class Aws:
         """True if jobs may reach the internet."""
         self.without_capacity: frozenset[str] = frozenset()
         """Instance types without capacity: their jobs fail as on AWS."""
+        self.staged: Callable[[str, str, Path], None] = lambda job, host, folder: None  # noqa: E731
+        """Called with a job's name, a host, and the folder that the job sees there as /opt/ml, when
+        its inputs are complete and before it runs."""
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 

@@ -181,14 +181,20 @@ def places(uris: Mapping[str, str]) -> Places:
             code[submitted[1].lower()] = uri
         elif source:
             name = source["name"] or source["transform"]
-            (code if _is_code(name, uri) else data)[name] = uri
+            (code if is_code(name, uri) else data)[name] = uri
         else:
             continue
         paths.add(path)
     return Places(code, data, frozenset(paths))
 
 
-def _is_code(name: str, uri: str) -> bool:
+def is_submitted(key: str) -> bool:
+    """Return whether a hyperparameter or a variable of that name holds the URI of code."""
+    return _SUBMITTED.fullmatch(f"Environment.{key}") is not None
+
+
+def is_code(name: str, uri: str) -> bool:
+    """Return whether a channel or an input of that name and URI holds code."""
     if _SCRIPT.fullmatch(uri) and not uri.endswith(".tar.gz"):
         return True
     return name in CODE or _ARCHIVE.fullmatch(uri) is not None

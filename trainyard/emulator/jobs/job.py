@@ -224,6 +224,7 @@ class Job(ABC):
             if access:
                 node.environment |= access.environment(isolation.loopback)
             self.stage(node, hosts)
+            self.place.aws.staged(self.name, node.name, node.ml)
             self._name_what_lacks(node)
             isolation.prepare(node, hosts)
         with self.lock:

@@ -1,0 +1,139 @@
+"""Two definitions are equal, equal but for what does not matter, or different, and where."""
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.equality import DIFFERENCES, REWRITES, asked, pipelines, prepared
+from tests.conftest import called
+from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
+from trainyard.equality.observed_run import Setting
+from trainyard.equality.verdict import Answer, decide
+
+pytestmark = pytest.mark.long
+ONCE = pipeline([process_step("Make", "true")])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return prepared(tmp_path_factory.mktemp("s3"))
+
+
+def static(first: dict, second: dict, **given: str) -> Answer:
+    return decide(first, second, Setting({}, given), static=True)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_matters_is_found_and_what_does_not_is_not(seed: int, files: dict[str, Path]):
+    difference, names = asked(seed, "differences", files, static=True)
+    assert difference.verdict == "different", names
+    rewrite, names = asked(seed, "rewrites", files, static=True)
+    assert rewrite.verdict != "different", (names, rewrite.cause)
+
+
+def test_every_edit_has_a_place():
+    for name, edit in {**DIFFERENCES, **REWRITES}.items():
+        documents = pipelines()
+        before = json.dumps(documents)
+        assert any([edit(one, random.Random(1)) for one in documents]), name
+        assert json.dumps(documents) != before, name
+
+
+def test_order_counts_where_a_reference_counts_items():
+    make = process_step("Make", "true", outputs={"a": "s3://b/a", "b": "s3://b/b"})
+    for output in make["Arguments"]["ProcessingOutputConfig"]["Outputs"]:
+        output["S3Output"]["S3Uri"] = {
+            "Std:Join": {
+                "On": "/",
+                "Values": [output["S3Output"]["S3Uri"], {"Get": "Execution.PipelineExecutionId"}],
+            }
+        }
+    second = {"Get": "Steps.Make.ProcessingOutputConfig.Outputs[1].S3Output.S3Uri"}
+    take = process_step("Take", "true", arguments={"ProcessingInputs": [s3_input("i", second)]})
+    one = pipeline([make, take])
+    other = copy.deepcopy(one)
+    other["Steps"][0]["Arguments"]["ProcessingOutputConfig"]["Outputs"].reverse()
+    assert static(one, other).verdict == "different"
+
+
+def test_a_folder_inside_another_makes_the_order_of_inputs_matter():
+    inputs = [s3_input("a", "s3://b/a"), s3_input("a/b", "s3://b/b")]
+    first = pipeline([process_step("Make", "true", arguments={"ProcessingInputs": inputs})])
+    second = pipeline([process_step("Make", "true", arguments={"ProcessingInputs": inputs[::-1]})])
+    assert static(first, second).verdict == "different"
+
+
+def test_a_float_without_a_fraction_is_no_known_text():
+    text = {"Std:Join": {"On": "", "Values": [{"Get": "Parameters.P"}]}}
+    first = pipeline([process_step("Make", "true", arguments={"Environment": {"P": text}})])
+    second = pipeline([process_step("Make", "true", arguments={"Environment": {"P": "1"}})])
+    for kind, default, verdict in (("Float", 1, "different"), ("Integer", 1, "equal but for")):
+        first["Parameters"] = [{"Name": "P", "Type": kind, "DefaultValue": default}]
+        assert static(first, second).verdict == verdict
+
+
+def test_a_secret_is_not_shown():
+    def holding(word: str) -> dict:
+        more = {"Environment": {"API_TOKEN": word}}
+        return pipeline([process_step("Make", "true", arguments=more)])
+
+    said = json.dumps(static(holding("hunter2"), holding("hunter3")).as_json())
+    assert "API_TOKEN" in said and "hunter" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rewrites_are_equal_when_they_are_executed(seed: int, files: dict[str, Path]):
+    answer, names = asked(seed, "rewrites", files, static=False)
+    assert answer.cause is None, names
+    assert answer.evidence.startswith("executed here, Succeeded")
+
+
+@pytest.mark.slow
+def test_an_execution_finds_what_the_definition_does_not_say():
+    draw = "echo $RANDOM$RANDOM > /opt/ml/processing/out/r; echo 1 > /opt/ml/processing/out/s"
+    drawn = pipeline([process_step("Draw", draw, outputs={"out": "s3://bkt/out"})])
+    found = decide(drawn, copy.deepcopy(drawn), Setting({}))
+    assert found.cause and found.cause.step == "Draw" and "--twice" in found.cause.note
+    assert found.cause.what == "output s3://bkt/out/r"
+    known = decide(drawn, copy.deepcopy(drawn), Setting({}), twice=True)
+    assert known.cause is None and known.verdict == "equal but for"
+    assert "output s3://bkt/out/r" in known.but_for[0]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_run_here_is_compared_as_it_is_written():
+    step = {"Name": "Spark", "Type": "EMR", "Arguments": {"ClusterId": "j-1", "StepConfig": {
+        "Name": "x", "HadoopJarStep": {"Jar": "s3://b/x.jar"}}}}  # fmt: skip
+    answer = decide(pipeline([step]), pipeline([step]), Setting({}))
+    assert answer.verdict == "equal" and "not executed: " in answer.evidence
+    assert "Spark" in answer.evidence and "EMR" in answer.evidence
+
+
+def test_the_verb_says_it_with_its_status(tmp_path: Path):
+    other = copy.deepcopy(ONCE)
+    other["Steps"][0]["DisplayName"] = "It makes"
+    for name, document in (("a", ONCE), ("b", other)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    other["Steps"][0]["Arguments"]["AppSpecification"]["ContainerArguments"] = ["false"]
+    (tmp_path / "c.json").write_text(json.dumps(other))
+    paths = {name: str(tmp_path / f"{name}.json") for name in "abc"}
+    verb = "trainyard.commands.equal"
+    same = called(verb, paths["a"], paths["b"], "--static")
+    assert same.returncode == 0, same.stderr
+    assert same.stdout.splitlines()[:2] == ["equal but for", "  DisplayName of Make"]
+    different = called(verb, paths["a"], paths["c"])
+    assert different.returncode == 2
+    assert different.stdout.splitlines()[:3] == [
+        "different: Make ContainerArguments",
+        "  first   true",
+        "  second  false",
+    ]
+    assert json.loads(called(verb, paths["a"], paths["c"], "--json").stdout)["verdict"] == (
+        "different"
+    )
+    wrong = called(verb, paths["a"], paths["b"], "--parameter", "Rate=1")
+    assert wrong.returncode == 1 and "neither definition declares it" in wrong.stderr

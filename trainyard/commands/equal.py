@@ -1,0 +1,80 @@
+"""Say whether two definitions do the same when executed and where they differ first.
+
+trainyard equal before.json after.json [--put s3://BUCKET/KEY=FILE ...] [--parameter NAME=VALUE ...]
+
+The answer is equal, equal but for what is listed, or different. Either may also be the name of a
+deployed pipeline. What is written alike is executed, each side on an emulator of its own. Exit
+status 0: equal, or equal but for what is listed; 2: different; 1: an error.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.commands.emulator import PythonOption
+from trainyard.commands.run import parsed
+from trainyard.definition_source import RegionOption, deployed_pipeline, read_definition
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.equality.observed_run import Setting
+from trainyard.equality.verdict import Answer, decide
+from trainyard.terminal import pairs
+from trainyard.validate import refuse_errors
+from trainyard.validate.finding_display import JsonOption
+
+DIFFERENT = 2
+
+
+def main(
+    first: Annotated[str, typer.Argument(help="A definition's JSON file, or a pipeline's name.")],
+    second: Annotated[str, typer.Argument(help="The other one.")],
+    parameter: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE for both executions.")
+    ] = None,
+    put: Annotated[
+        list[str] | None, typer.Option(help="s3://BUCKET/KEY=FILE: what both find in S3.")
+    ] = None,
+    static: Annotated[bool, typer.Option("--static", help="Execute nothing.")] = False,
+    twice: Annotated[
+        bool, typer.Option("--twice", help="Execute the first twice; leave out what differs then.")
+    ] = False,
+    python: PythonOption = OWN,
+    region: RegionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether two definitions do the same, and where not; executes both."""
+    bodies = [_read(text, region) for text in (first, second)]
+    for body, name in zip(bodies, (first, second), strict=True):
+        refuse_errors(body, name)
+    puts = [parsed(text) for text in put or ()]
+    files = {f"s3://{each.bucket}/{key}": path for each in puts for path, key in each.files()}
+    setting = Setting(files, pairs("--parameter", parameter or ()), python)
+    one, other = map(json.loads, bodies)
+    answer = decide(one, other, setting, static=static, twice=twice)
+    if as_json:
+        print(json.dumps(answer.as_json(), indent=1))
+    else:
+        print("\n".join(lines(answer)))
+    raise typer.Exit(DIFFERENT if answer.cause else 0)
+
+
+def _read(text: str, region: str | None) -> str:
+    if Path(text).exists() or text.endswith(".json"):
+        return read_definition(Path(text))
+    return deployed_pipeline(text, region).state.definition
+
+
+def lines(answer: Answer) -> list[str]:
+    """Return the answer as lines for people."""
+    if cause := answer.cause:
+        found = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]
+        found += [f"  first   {_value(cause.first)}", f"  second  {_value(cause.second)}"]
+        found += [f"  {cause.note}"] if cause.note else []
+    else:
+        found = [answer.verdict, *(f"  {line}" for line in answer.but_for)]
+    return [*found, answer.evidence]
+
+
+def _value(value: str | None) -> str:
+    return "(nothing)" if value is None else value

@@ -1,0 +1,62 @@
+"""Digests of files by what is in them: an archive's times and owners do not count."""
+
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from trainyard.common.hashes import file_sha256, json_sha256
+from trainyard.runs.run_differences import FAULTS, LARGEST, contents
+
+ARCHIVES = (".tar.gz", ".tgz")
+
+
+def content_digest(path: Path, name: str) -> str:
+    """Return the SHA-256 of the file that is known as ``name``; of an archive, one over its
+    members.
+    """
+    whole = file_sha256(path)
+    if not name.endswith(ARCHIVES) or path.stat().st_size > LARGEST:
+        return whole
+    return archive_digest(path.read_bytes()) or whole
+
+
+def archive_digest(archive: bytes) -> str | None:
+    """Return a digest of the members of a ``.tar.gz``; None if it cannot be read to its end."""
+    found = contents(archive)
+    if found.fault:
+        return None
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            members = list(tar)
+    except FAULTS:
+        return None
+    if any(one.issparse() for one in members):  # contents() leaves them out
+        return None
+    forms = [(one.name, str(one.type), one.mode & 0o111, one.linkname) for one in members]
+    return json_sha256([found.files, sorted(forms)])
+
+
+class Files:
+    """The objects that stand in S3 before a run: URI → file of this machine."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+
+    def digest(self, uri: str) -> str | None:
+        """Return a digest of what a job sees that gets ``uri``; None if nothing is known there."""
+        if found := self._below(uri):
+            each = {name: content_digest(path, name) for name, path in sorted(found.items())}
+            return json_sha256(each)[:16]
+        return None
+
+    def _below(self, uri: str) -> dict[str, Path]:
+        """Return path below the mount → file: S3Prefix means an object, or else a folder."""
+        if uri in self._files:
+            return {PurePosixPath(uri).name: self._files[uri]}
+        folder = uri.rstrip("/") + "/"
+        return {
+            one.removeprefix(folder): path
+            for one, path in self._files.items()
+            if one.startswith(folder)
+        }

@@ -1,0 +1,343 @@
+"""The normal form of a definition: what is left when spelling that changes nothing is removed.
+
+Equal normal forms mean the same work under every input. The reverse does not hold: what is spelled
+in a way that this module does not know counts as a difference.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.common.hashes import json_sha256
+from trainyard.language.expressions import (
+    GET,
+    JOIN,
+    ExpressionError,
+    Reference,
+    as_text,
+    is_expression,
+    known_references,
+    lookup,
+    parse_get,
+)
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step, steps_of
+from trainyard.runs.run_differences import is_code, is_submitted
+
+CodeDigest = Callable[[str], str | None]
+"""URI of code → digest of its files; None if they are not known."""
+
+DEFAULTS = {
+    "S3DataDistributionType": "FullyReplicated",
+    "CompressionType": "None",
+    "RecordWrapperType": "None",
+    "S3CompressionType": "None",
+    "AppManaged": False,
+    "EnableNetworkIsolation": False,
+    "EnableInterContainerTrafficEncryption": False,
+    "EnableManagedSpotTraining": False,
+    "Environment": {},
+    "HyperParameters": {},
+    "InputDataConfig": [],
+    "ProcessingInputs": [],
+    "NetworkConfig": {},
+}
+"""Member of a job's request → the value that it has when it is left out (API reference)."""
+
+STEP_DEFAULTS: dict[str, Any] = {"CacheConfig": {"Enabled": False}, "RetryPolicies": []}
+OWN_NAMES = ("Environment", "HyperParameters", "StaticHyperParameters")
+"""Members whose keys are the user's own: nothing in them is left out or sorted."""
+
+UNORDERED = {
+    "InputDataConfig": "ChannelName",
+    "ProcessingInputs": "InputName",
+    "Outputs": "OutputName",
+    "MetricDefinitions": "Name",
+}
+"""List whose order says nothing, unless two items share a place → the name of an item."""
+
+COSMETIC = ("DisplayName", "Description")
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """A definition's normal form."""
+
+    top: Mapping[str, Any]
+    """Members of the definition besides Parameters, Steps and Metadata."""
+    parameters: Mapping[str, Mapping[str, Any]]
+    """Parameter that both sides declare → its declaration."""
+    steps: Mapping[str, Mapping[str, Any]]
+    """Step → its normal form, in topological order."""
+    cosmetics: Mapping[str, Mapping[str, Any]]
+    """Step, ``""`` for the definition → what changes no work: descriptions, tags, code's place."""
+
+
+def normalised(
+    document: Mapping[str, Any],
+    parameters: Mapping[str, Mapping[str, Any]],
+    constants: Mapping[str, Any],
+    digest: CodeDigest,
+) -> Normal:
+    """Return the normal form.
+
+    Args:
+        document: a valid definition.
+        parameters: those that stay parameters.
+        constants: parameter → the value that replaces it.
+        digest: of the code at a URI.
+    """
+    found = list(steps_of(document["Steps"]))
+    before = _ancestors(found)
+    folding = _Folding(constants, {step.name: step for step in found})
+    found.sort(key=lambda step: len(before[step.name]))
+    sorts = not any(_AT_INDEX.search(one.path) for one in known_references(document["Steps"]))
+    top = {k: v for k, v in document.items() if k not in ("Parameters", "Steps", "Metadata")}
+    cosmetics: dict[str, dict[str, Any]] = {"": {"Metadata": document.get("Metadata") or {}}}
+    steps = {}
+    for step in found:
+        cosmetics[step.name] = {k: step.document[k] for k in COSMETIC if step.document.get(k)}
+        rules = Rules(digest, sorts, cosmetics[step.name])
+        steps[step.name] = _step(step, before[step.name], folding, rules)
+    return Normal(folding.fold(top), parameters, steps, cosmetics)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a request's normal form needs to know."""
+
+    digest: CodeDigest
+    sorts: bool
+    """False if a reference counts the items of a list."""
+    cosmetic: dict[str, Any]
+    """Gets what the normal form leaves out: the places of code, tags."""
+
+
+_AT_INDEX = re.compile(r"\[\d+\]")
+
+
+def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> dict[str, Any]:
+    own = {
+        key: folding.fold(value)
+        for key, value in step.document.items()
+        if key not in ("Name", "Arguments", "DependsOn", *COSMETIC)
+    }
+    arguments = folding.fold(step.own_arguments)
+    if step_type(step.type).job:
+        if tags := arguments.pop("Tags", None):
+            rules.cosmetic["Tags"] = tags
+        arguments = request(arguments, rules)
+    triggers = [entry for entry in _waits(step) if isinstance(entry, dict)]
+    return {
+        **{k: v for k, v in own.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},
+        "Arguments": arguments,
+        "branch": list(step.branch or ()),
+        "loop": step.loop,
+        "after": sorted(before),
+        **({"triggers": sorted(triggers, key=_json)} if triggers else {}),
+    }
+
+
+_NOTHING = object()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _waits(step: Step) -> list[Any]:
+    return list(step.document.get("DependsOn") or ())
+
+
+def _ancestors(found: Sequence[Step]) -> dict[str, set[str]]:
+    """Return step → all that must have succeeded before, whether DependsOn says so or not.
+
+    An entry of DependsOn with a trigger is no such wait.
+    """
+    direct = {}
+    for step in found:
+        holders = [step.branch[0] if step.branch else None, step.loop]
+        plain = [entry for entry in _waits(step) if isinstance(entry, str)]
+        direct[step.name] = {*step.reads, *plain, *filter(None, holders)}
+    known: dict[str, set[str]] = {}
+
+    def visit(name: str) -> set[str]:
+        if name not in known:
+            known[name] = set()
+            nearest = direct.get(name, set())
+            known[name] = nearest.union(*(visit(other) for other in nearest))
+        return known[name]
+
+    return {step.name: visit(step.name) for step in found}
+
+
+class _Folding:
+    """Replaces by its constant every expression whose value no run changes."""
+
+    def __init__(self, constants: Mapping[str, Any], steps: Mapping[str, Step]) -> None:
+        self._constants, self._steps = constants, steps
+
+    def fold(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.fold(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if is_expression(value) and GET in value:
+            return self._get(value)
+        if is_expression(value) and JOIN in value:
+            return self._join(value[JOIN])
+        return {key: self.fold(item) for key, item in value.items()}
+
+    def _get(self, value: dict[str, Any]) -> Any:
+        try:
+            target = parse_get(value[GET])
+        except ExpressionError:
+            return value
+        if target.kind == "Parameters" and target.name in self._constants:
+            return self._constants[target.name]
+        known = self._property(target) if target.kind == "Steps" else None
+        return value if known is None else known
+
+    def _property(self, target: Reference) -> str | None:
+        """Return a URI in the request of a job, which its Describe repeats; None for the rest."""
+        step = self._steps.get(target.name)
+        if step is None or not step_type(step.type).sole_job or not target.path.endswith("Uri"):
+            return None
+        try:
+            found = self.fold(lookup(step.own_arguments, target.path, step.name))
+        except ExpressionError:
+            return None
+        return found if isinstance(found, str) else None
+
+    def _join(self, body: dict[str, Any]) -> Any:
+        """Return a join with neither separator nor inner joins; a text if all of it is constant."""
+        parts: list[Any] = []
+        for position, value in enumerate(body["Values"]):
+            inner = self.fold(value)
+            nested = inner[JOIN]["Values"] if is_expression(inner) and JOIN in inner else [inner]
+            between = [str(body.get("On", ""))] if position else []
+            for part in (*between, *nested):
+                text = part if isinstance(part, dict | list) else as_text(part)
+                if parts and isinstance(parts[-1], str) and isinstance(text, str):
+                    parts[-1] += text
+                else:
+                    parts.append(text)
+        parts = [part for part in parts if part != ""]
+        if not parts or (len(parts) == 1 and isinstance(parts[0], str)):
+            return "".join(parts)
+        return {JOIN: {"On": "", "Values": parts}}
+
+
+def request(value: Any, rules: Rules) -> Any:
+    """Return a job's request, or a part of it, in normal form."""
+    if isinstance(value, list):
+        return [request(item, rules) for item in value]
+    if not isinstance(value, dict) or is_expression(value):
+        return value
+    found = {key: _member(key, item, rules) for key, item in value.items()}
+    return {key: item for key, item in found.items() if item != DEFAULTS.get(key, _NOTHING)}
+
+
+def _member(key: str, item: Any, rules: Rules) -> Any:
+    if key in OWN_NAMES and isinstance(item, dict) and not is_expression(item):
+        return {k: _place(k, v, rules) if is_submitted(k) else v for k, v in item.items()}
+    if key in UNORDERED and isinstance(item, list):
+        name = UNORDERED[key]
+        inside = request([_input(one, name, rules) for one in item], rules)
+        return _ordered(inside, name) if rules.sorts else inside
+    return request(item, rules)
+
+
+def _input(item: Any, name: str, rules: Rules) -> Any:
+    """Return a channel or an input; one of code with its content in place of its URI."""
+    if not isinstance(item, dict) or name not in ("ChannelName", "InputName"):
+        return item
+    title = str(item.get(name))
+    source = item.get("S3Input") or (item.get("DataSource") or {}).get("S3DataSource") or {}
+    uri = source.get("S3Uri")
+    is_folder = source.get("S3DataType", "S3Prefix") == "S3Prefix"
+    if not isinstance(uri, str) or not is_folder or not is_code(title, uri):
+        return item
+    own = {**source, "S3Uri": _place(title, uri, rules)}
+    return item | ({"S3Input": own} if "S3Input" in item else {"DataSource": {"S3DataSource": own}})
+
+
+def _place(title: str, uri: Any, rules: Rules) -> Any:
+    bare = uri.strip('"') if isinstance(uri, str) else ""
+    content = rules.digest(bare) if bare else None
+    if content is None:
+        return uri
+    rules.cosmetic[f"place of {title}"] = bare
+    return uri.replace(bare, f"code with the content {content}")
+
+
+def _ordered(items: list[Any], name: str) -> list[Any]:
+    """Return the items by name, unless two share a name, or a folder of one lies in another's."""
+    if not all(isinstance(item, dict) and isinstance(item.get(name), str) for item in items):
+        return items
+    names = [item[name] for item in items]
+    apart = all(_apart([_inside(item, member) for item in items]) for member in _PLACES)
+    if len(set(names)) < len(names) or not apart:
+        return items
+    return sorted(items, key=lambda item: item[name])
+
+
+_PLACES = (("S3Input", "LocalPath"), ("S3Output", "S3Uri"))
+
+
+def _inside(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
+    holder = item.get(path[0])
+    found = holder.get(path[1]) if isinstance(holder, dict) else None
+    return found if found is None or isinstance(found, str) else _json(found)
+
+
+def _apart(places: Sequence[str | None]) -> bool:
+    folders = sorted(place.rstrip("/") + "/" for place in places if place)
+    return not any(b.startswith(a) for a, b in zip(folders, folders[1:], strict=False))
+
+
+def renamed(old: Normal, new: Normal) -> dict[str, str]:
+    """Return step of ``new`` → the only step of ``old`` that is the same under another name."""
+    first, second = _digests(old, new), _digests(new, old)
+    found = {}
+    for name, digest in second.items():
+        same = [other for other, mark in first.items() if mark == digest]
+        if len(same) == 1 and list(second.values()).count(digest) == 1:
+            found[name] = same[0]
+    return found
+
+
+def _digests(mine: Normal, others: Normal) -> dict[str, str]:
+    """Return step that only ``mine`` has → digest in which such steps are not named."""
+    found: dict[str, str] = {}
+    for name, form in mine.steps.items():
+        if name not in others.steps:
+            marks = dict(found)
+            found[name] = json_sha256(with_names(form, marks))
+    return found
+
+
+def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a step's normal form with other names of the steps that it refers to."""
+    found = {key: _with_names(item, names) for key, item in form.items()}
+    found["after"] = sorted(names.get(one, one) for one in form["after"])
+    found["branch"] = [names.get(one, one) for one in form["branch"]]
+    found["loop"] = names.get(form["loop"], form["loop"])
+    for entry in found.get("triggers", ()):
+        entry["Step"] = names.get(entry.get("Step"), entry.get("Step"))
+    return found
+
+
+def _with_names(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_with_names(item, names) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not is_expression(value) or GET not in value:
+        return {key: _with_names(item, names) for key, item in value.items()}
+    target = next(known_references(value), None)
+    if target is None or target.kind not in ("Steps", "PropertyFiles"):
+        return value
+    return {GET: f"Steps.{names.get(target.name, target.name)}.{value[GET].split('.', 2)[2]}"}

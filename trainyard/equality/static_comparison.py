@@ -1,0 +1,188 @@
+"""Compare two definitions as they are written: the first cause of a difference, or what is not one.
+
+What only differs in names, descriptions, tags, declared constants and the place of code is listed.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from trainyard.common.errors import DefinitionError
+from trainyard.equality.normal_form import CodeDigest, Normal, normalised, renamed, with_names
+from trainyard.language.expressions import GET
+from trainyard.language.parameters import UNTYPED, declared, values
+from trainyard.plan.definition_diff import changed, label
+from trainyard.plan.step_fields import Fields, fields, shown, top
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A difference: ``step`` is empty where it belongs to no step."""
+
+    step: str
+    what: str
+    first: str | None
+    second: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the comparison of two definitions found."""
+
+    cause: Cause | None
+    but_for: tuple[str, ...]
+    """Differences that change no work."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Step of the second definition → its name in the first, where they differ."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Parameter of the second definition → its name in the first, where they differ."""
+
+
+def compare(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    given: Mapping[str, str],
+    digest: CodeDigest,
+) -> Written:
+    """Return the differences between two valid definitions.
+
+    Args:
+        given: parameter → value of the runs.
+        digest: of the code at a URI; where it knows none, the URI counts.
+
+    Raises:
+        DefinitionError: a given parameter is declared nowhere, or its value is not of its type.
+    """
+    _check(given, first, second)
+    here, there = declared(first), declared(second)
+    called = _same_parameters(here, there)
+    shared = {*(here.keys() & there.keys()), *called.values()}
+    old, old_constants = _normal(first, shared, given, digest)
+    new, new_constants = _normal(second, shared, given, digest, called)
+    names = renamed(old, new)
+    new = replace(
+        new,
+        steps={names.get(name, name): with_names(form, names) for name, form in new.steps.items()},
+        cosmetics={names.get(name, name): found for name, found in new.cosmetics.items()},
+    )
+    but_for = [f"the name of step {names[name]}: {name} in the second" for name in names]
+    but_for += [f"the name of parameter {o}: {name} in the second" for name, o in called.items()]
+    for which, constants in (("first", old_constants), ("second", new_constants)):
+        but_for += [
+            f"parameters declared: {name} ({shown(name, value)}) only in the {which}"
+            for name, value in constants.items()
+        ]
+    but_for += _cosmetic(old, new)
+    return Written(next(_causes(old, new), None), tuple(but_for), names, called)
+
+
+def _check(given: Mapping[str, str], *documents: Mapping[str, Any]) -> None:
+    known = {name for document in documents for name in declared(document)}
+    for name in given:
+        if name not in known:
+            raise DefinitionError(
+                f"--parameter {name}: neither definition declares it; there are {sorted(known)}"
+            )
+
+
+def _same_parameters(
+    here: Mapping[str, Mapping[str, Any]], there: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return parameter that only the second declares → the only one of the first that is alike."""
+    old = {name: _json(_declaration(here[name])) for name in here.keys() - there.keys()}
+    new = {name: _json(_declaration(there[name])) for name in there.keys() - here.keys()}
+    return {
+        name: next(other for other, form in old.items() if form == declaration)
+        for name, declaration in new.items()
+        if list(old.values()).count(declaration) == list(new.values()).count(declaration) == 1
+    }
+
+
+def _normal(
+    document: Mapping[str, Any],
+    shared: set[str],
+    given: Mapping[str, str],
+    digest: CodeDigest,
+    called: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Normal, dict[str, Any]]:
+    """Return the normal form, and parameter → value of those that it has as constants.
+
+    ``called``: parameter → its name in the normal form.
+    """
+    own = declared(document)
+    try:
+        known = values(document, {name: text for name, text in given.items() if name in own})
+    except ValueError as error:
+        raise DefinitionError(f"--parameter: {error}") from None
+    kept = {called.get(name, name): entry for name, entry in own.items()}
+    constants = {}
+    for name, entry in own.items():
+        if name not in called and name not in shared and _is_sure(entry, known[name]):
+            constants[name] = known[name]
+            del kept[name]
+    instead = {name: {GET: f"Parameters.{other}"} for name, other in called.items()}
+    forms = {name: _declaration(entry) for name, entry in kept.items()}
+    return normalised(document, forms, constants | instead, digest), constants
+
+
+def _is_sure(entry: Mapping[str, Any], value: Any) -> bool:
+    """Return whether it is known how the value reads in a text: of a Float 1 AWS says nothing."""
+    return value is not None and not (entry.get("Type") == "Float" and float(value).is_integer())
+
+
+def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"Type": UNTYPED, **{k: v for k, v in entry.items() if k != "Name"}}
+    if isinstance(found.get("EnumValues"), list):
+        found["EnumValues"] = sorted(found["EnumValues"], key=json.dumps)
+    return found
+
+
+def _causes(old: Normal, new: Normal) -> Iterator[Cause]:
+    """Iterate over the differences, those of a step before those of the steps that wait for it."""
+    for name in sorted(old.parameters.keys() | new.parameters.keys()):
+        was, now = old.parameters.get(name), new.parameters.get(name)
+        if _json(was) != _json(now):
+            yield from _fields_of("", f"parameter {name}", top(was or {}), top(now or {}))
+    if _json(old.top) != _json(new.top):
+        yield from _fields_of("", "definition", top(old.top), top(new.top))
+    for name in _in_order(old, new):
+        was, now = old.steps.get(name), new.steps.get(name)
+        if was is None or now is None:
+            kinds = [one["Type"] if one else None for one in (was, now)]
+            yield Cause(step=name, what="step", first=kinds[0], second=kinds[1])
+        elif _json(was) != _json(now):
+            yield from _fields_of(name, "", fields(was), fields(now))
+
+
+def _fields_of(step: str, what: str, old: Fields, new: Fields) -> Iterator[Cause]:
+    """Iterate over the fields that differ; there is always at least one."""
+    found = list(changed(old, new))
+    for change in found:
+        path = {"after": "steps that it waits for"}.get(change.path, label(change.path))
+        title = f"{what} {path}".strip()
+        yield Cause(step=step, what=title, first=change.old, second=change.new)
+    if not found:
+        title = what or "the order of its items, an empty member, or spaces in a JSON text"
+        yield Cause(step=step, what=title, first="one way", second="another")
+
+
+def _in_order(old: Normal, new: Normal) -> list[str]:
+    def depth(name: str) -> int:
+        return max(len(side.steps[name]["after"]) for side in (old, new) if name in side.steps)
+
+    return sorted({**old.steps, **new.steps}, key=depth)
+
+
+def _cosmetic(old: Normal, new: Normal) -> Iterator[str]:
+    for step in {**old.cosmetics, **new.cosmetics}:
+        was, now = old.cosmetics.get(step, {}), new.cosmetics.get(step, {})
+        for name in {**was, **now}:
+            if _json(was.get(name)) != _json(now.get(name)):
+                yield f"{name} of {step}" if step else name
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
