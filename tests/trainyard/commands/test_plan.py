@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import boto3
 import pytest
 
 from tests.conftest import called
@@ -37,6 +38,7 @@ def plan(monkeypatch, aws, tmp_path: Path):
 
     for name, value in aws.endpoint.env.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # another test's has other credentials
 
     def run(document: dict | None, *arguments: str):
         file = tmp_path / "other.json"

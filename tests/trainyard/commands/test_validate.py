@@ -4,6 +4,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import boto3
 import pytest
 
 from tests.conftest import called
@@ -81,6 +82,7 @@ def test_a_pipelines_name_stands_for_what_is_deployed(monkeypatch, tmp_path: Pat
         )
         for name, value in aws.endpoint.env.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # another test's has other credentials
         done = validate("--pipeline", "one")
         assert done.stdout.endswith("1 step (Processing) and 0 parameters checked\n"), done.stderr
         none = validate("--pipeline", "nobodys")
