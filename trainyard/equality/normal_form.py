@@ -6,7 +6,7 @@ in a way that this module does not know counts as a difference.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from trainyard.language.expressions import (
 )
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
-from trainyard.runs.run_differences import is_code, is_submitted
+from trainyard.runs.run_differences import STAMP, is_code, is_submitted
 
 CodeDigest = Callable[[str], str | None]
 """URI of code → digest of its files; None if they are not known."""
@@ -92,6 +92,8 @@ def normalised(
     found = list(steps_of(document["Steps"]))
     before = _ancestors(found)
     folding = _Folding(constants, {step.name: step for step in found})
+    outputs = {step.name: list(_output_places(step, folding)) for step in found}
+    folding.generated = _generated([place for places in outputs.values() for place in places])
     found.sort(key=lambda step: len(before[step.name]))
     sorts = not any(_AT_INDEX.search(one.path) for one in known_references(document["Steps"]))
     top = {k: v for k, v in document.items() if k not in ("Parameters", "Steps", "Metadata")}
@@ -99,9 +101,33 @@ def normalised(
     steps = {}
     for step in found:
         cosmetics[step.name] = {k: step.document[k] for k in COSMETIC if step.document.get(k)}
+        if stamped := [place for place in outputs[step.name] if place in folding.generated]:
+            cosmetics[step.name]["generated places of outputs"] = stamped
         rules = Rules(digest, sorts, cosmetics[step.name])
         steps[step.name] = _step(step, before[step.name], folding, rules)
     return Normal(folding.fold(top), parameters, steps, cosmetics)
+
+
+def _output_places(step: Step, folding: "_Folding") -> Iterator[str]:
+    """Iterate over the constant URIs of a processing or transform job's outputs."""
+    if not step_type(step.type).job:
+        return
+    arguments = folding.fold(step.own_arguments)
+    outputs = (arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
+    uris = [(output.get("S3Output") or {}).get("S3Uri") for output in outputs]
+    uris.append((arguments.get("TransformOutput") or {}).get("S3OutputPath"))
+    yield from (uri.rstrip("/") for uri in uris if isinstance(uri, str))
+
+
+def _generated(places: Sequence[str]) -> dict[str, str]:
+    """Return place of an output in whose name an SDK wrote the time → the place without the time.
+
+    None is left out where two places would become one: their times tell them apart.
+    """
+    without = {place: STAMP.sub("{time}", place) for place in places}
+    if len(set(without.values())) < len(without):
+        return {}
+    return {place: name for place, name in without.items() if place != name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +204,14 @@ class _Folding:
 
     def __init__(self, constants: Mapping[str, Any], steps: Mapping[str, Step]) -> None:
         self._constants, self._steps = constants, steps
+        self.generated: Mapping[str, str] = {}
+        """Place of an output → its name without the time at which an SDK generated it."""
 
     def fold(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self.fold(item) for item in value]
+        if isinstance(value, str):
+            return self._without_time(value)
         if not isinstance(value, dict):
             return value
         if is_expression(value) and GET in value:
@@ -189,6 +219,12 @@ class _Folding:
         if is_expression(value) and JOIN in value:
             return self._join(value[JOIN])
         return {key: self.fold(item) for key, item in value.items()}
+
+    def _without_time(self, text: str) -> str:
+        for place, name in self.generated.items():
+            if text == place or text.startswith(f"{place}/"):
+                return name + text[len(place) :]
+        return text
 
     def _get(self, value: dict[str, Any]) -> Any:
         try:
@@ -226,7 +262,7 @@ class _Folding:
                     parts.append(text)
         parts = [part for part in parts if part != ""]
         if not parts or (len(parts) == 1 and isinstance(parts[0], str)):
-            return "".join(parts)
+            return self._without_time("".join(parts))
         return {JOIN: {"On": "", "Values": parts}}
 
 

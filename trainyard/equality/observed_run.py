@@ -29,6 +29,8 @@ NAME = "equal"
 REST = ""
 """Stands for a step in the facts that belong to none."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?")
+_TRIAL = re.compile(r"(\{job of [^{}]*\}-\d{3})-[0-9a-f]{8}")
+"""A training that a tuning job started, whose name ends in a part that is drawn."""
 _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?=[/\"])")
 _WAITING = ("Callback",)
 """Types of steps that wait for an answer from outside."""
@@ -152,9 +154,8 @@ class _Reader:
         self._execution = arn.rpartition("/")[2]
         self._own = {self._execution: EXECUTION}
         for step in steps:
-            if step.job:
-                title = _titled(step.name, names)
-                self._own[step.job[1]] = f"{{job of {title}}}"
+            if job := _job_name(step):
+                self._own[job] = f"{{job of {_titled(step.name, names)}}}"
         objects = dict(self._objects())
         found = {}
         for step in steps:
@@ -162,7 +163,7 @@ class _Reader:
             facts |= self._outcome(step)
             facts |= self._outputs(step, objects)
             found[_titled(step.name, names)] = facts
-        found[REST] = {f"object {self._text(uri)}": digest for uri, digest in objects.items()}
+        found[REST] = self._digests("object", objects)
         return found
 
     def _before(self, step: Step) -> Iterator[tuple[str, str]]:
@@ -199,7 +200,14 @@ class _Reader:
         """Return the objects below the job's outputs, and take them out of ``objects``."""
         folders = tuple(_output_folders(self._job(step))) if step.job else ()
         mine = [uri for uri in objects if folders and uri.startswith(folders)]
-        return {f"output {self._text(uri)}": objects.pop(uri) for uri in mine}
+        return self._digests("output", {uri: objects.pop(uri) for uri in mine})
+
+    def _digests(self, what: str, objects: Mapping[str, str]) -> dict[str, str]:
+        """Return a fact for each object; those that only generated names tell apart share one."""
+        found: dict[str, list[str]] = {}
+        for uri, digest in objects.items():
+            found.setdefault(f"{what} {self._text(uri)}", []).append(digest)
+        return {fact: " ".join(sorted(digests)) for fact, digests in found.items()}
 
     def _objects(self) -> Iterator[tuple[str, str]]:
         """Iterate over (URI, digest) of what the execution wrote."""
@@ -215,7 +223,14 @@ class _Reader:
     def _text(self, value: Any) -> str:
         found = key(value, self._own)
         made = re.escape(f"-{EXECUTION}-")
-        return _TIME.sub("{time}", re.sub(rf"[\w-]*{made}[\w-]+", "{generated name}", found))
+        found = re.sub(rf"[\w-]*{made}[\w-]+", "{generated name}", _TRIAL.sub(r"\1", found))
+        return _TIME.sub("{time}", found)
+
+
+def _job_name(step: Step) -> str | None:
+    """Return the name of the job that the step started, also of a tuning job."""
+    tuning = step.metadata.get("TuningJob", {}).get("Arn", "")
+    return step.job[1] if step.job else tuning.rpartition("/")[2] or None
 
 
 def _mark(secret: str) -> str:

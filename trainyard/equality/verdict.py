@@ -79,7 +79,8 @@ def decide(
         return Answer(but_for=written.but_for, evidence=said)
     chance = {(cause.step, cause.what) for cause in differences(here, again)}
     causes = (one for one in differences(here, there) if (one.step, one.what) not in chance)
-    random = sorted(f"what differs between two runs of the first, too: {s} {w}" for s, w in chance)
+    places = sorted(f"{step} {what}".strip() for step, what in chance)
+    random = [f"what differs between two runs of the first, too: {place}" for place in places]
     return Answer(
         cause=next(causes, None),
         but_for=(*written.but_for, *random),

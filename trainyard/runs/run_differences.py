@@ -23,7 +23,7 @@ from trainyard.language.steps import Step
 from trainyard.plan.definition_diff import label
 from trainyard.plan.step_fields import Field, Fields, fields, flat, reference, shown, text
 
-_STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
+STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
 """Suffix that SDKs add to a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)
 and ``261122-2143-1a2b`` (a tuning job's: sagemaker_short_timestamp and four hexadecimal digits)."""
 
@@ -69,7 +69,7 @@ def key(value: Any, own: Mapping[str, str]) -> str:
     found = text(value)
     for name in sorted(own, key=len, reverse=True):
         found = found.replace(name, own[name])
-    return _STAMP.sub("{time}", found)
+    return STAMP.sub("{time}", found)
 
 
 def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:

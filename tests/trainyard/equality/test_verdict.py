@@ -10,6 +10,7 @@ import pytest
 from benchmarks.equality import DIFFERENCES, REWRITES, asked, pipelines, prepared
 from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
+from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.verdict import Answer, decide
 
@@ -102,6 +103,43 @@ def test_an_execution_finds_what_the_definition_does_not_say():
     known = decide(drawn, copy.deepcopy(drawn), Setting({}), twice=True)
     assert known.cause is None and known.verdict == "equal but for"
     assert "output s3://bkt/out/r" in known.but_for[0]
+
+
+def stamped(*seconds: int) -> dict:
+    """Return steps whose outputs lie where SDK 2 puts them, and one that reads the first."""
+    places = [f"s3://b/eval--2026-11-24-20-33-{second:02}-122/output/o" for second in seconds]
+    steps = [
+        process_step(f"Make{n}", "true", outputs={"o": place}) for n, place in enumerate(places)
+    ]
+    reads = {"ProcessingInputs": [s3_input("i", f"{places[0]}/part")]}
+    return pipeline([*steps, process_step("Take", "true", arguments=reads)])
+
+
+def test_the_time_in_a_generated_place_of_an_output_makes_no_difference():
+    """AWS's notebook sm-pipelines_hyperparameter_tuning has one, after each compilation another."""
+    answer = static(stamped(7), stamped(17))
+    assert answer.but_for == ("generated places of outputs of Make0",)
+    assert static(stamped(7), pipeline(stamped(7)["Steps"][:1])).verdict == "different"
+
+
+def test_times_that_tell_outputs_or_inputs_apart_count():
+    assert static(stamped(7, 8), stamped(7, 9)).verdict == "different"
+    assert static(stamped(7, 8), stamped(7, 7)).verdict == "different"
+    one = pipeline(stamped(7)["Steps"][1:])  # nothing of this pipeline writes what is read
+    assert static(one, pipeline(stamped(17)["Steps"][1:])).verdict == "different"
+
+
+@pytest.mark.slow
+def test_trainings_of_a_tuning_job_have_drawn_names(tmp_path: Path):
+    values = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["1"]}]}
+    limits = {"MaxParallelTrainingJobs": 1}
+    grid = config("Grid", None, ParameterRanges=values, ResourceLimits=limits)
+    tunes = pipeline([step("Tune", request(grid))])
+    with tuning_cloud(tmp_path / "state", tmp_path / "image"):
+        setting = Setting({}, python=tmp_path / "image/python3")
+        answer = decide(tunes, copy.deepcopy(tunes), setting)
+    assert answer.verdict == "equal", answer
+    assert answer.evidence.startswith("executed here, Succeeded")
 
 
 @pytest.mark.slow
