@@ -92,7 +92,12 @@ def normalised(
     found = list(steps_of(document["Steps"]))
     before = _ancestors(found)
     folding = _Folding(constants, {step.name: step for step in found})
-    outputs = {step.name: list(_output_places(step, folding)) for step in found}
+    outputs = {
+        step.name: list(output_places(folding.fold(step.own_arguments)))
+        if step_type(step.type).job
+        else []
+        for step in found
+    }
     folding.generated = _generated([place for places in outputs.values() for place in places])
     found.sort(key=lambda step: len(before[step.name]))
     sorts = not any(_AT_INDEX.search(one.path) for one in known_references(document["Steps"]))
@@ -108,14 +113,13 @@ def normalised(
     return Normal(folding.fold(top), parameters, steps, cosmetics)
 
 
-def _output_places(step: Step, folding: "_Folding") -> Iterator[str]:
-    """Iterate over the constant URIs of a processing or transform job's outputs."""
-    if not step_type(step.type).job:
-        return
-    arguments = folding.fold(step.own_arguments)
-    outputs = (arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
+def output_places(job: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over the constant URIs of a processing or transform job's outputs, without a slash at
+    the end; ``job`` is its request or its description.
+    """
+    outputs = (job.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
     uris = [(output.get("S3Output") or {}).get("S3Uri") for output in outputs]
-    uris.append((arguments.get("TransformOutput") or {}).get("S3OutputPath"))
+    uris.append((job.get("TransformOutput") or {}).get("S3OutputPath"))
     yield from (uri.rstrip("/") for uri in uris if isinstance(uri, str))
 
 

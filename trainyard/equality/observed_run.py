@@ -18,7 +18,7 @@ from trainyard.emulator.regions import REGION, within
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.equality.code_contents import Files, content_digest
-from trainyard.equality.normal_form import Rules, request
+from trainyard.equality.normal_form import Rules, output_places, request
 from trainyard.language.steps import named, steps_of
 from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.execution import Execution, Step
@@ -246,10 +246,7 @@ def _titled(step: str, names: Mapping[str, str]) -> str:
 
 
 def _output_folders(job: Mapping[str, Any]) -> Iterator[str]:
-    for output in (job.get("ProcessingOutputConfig") or {}).get("Outputs") or ():
-        if uri := (output.get("S3Output") or {}).get("S3Uri"):
-            yield uri.rstrip("/") + "/"
+    """Iterate over the folders that a job wrote, each with its slash."""
+    yield from (f"{place}/" for place in output_places(job))
     if uri := (job.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
         yield uri.rpartition("/")[0] + "/"
-    if uri := (job.get("TransformOutput") or {}).get("S3OutputPath"):
-        yield uri.rstrip("/") + "/"
