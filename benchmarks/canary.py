@@ -67,7 +67,7 @@ class Load:
         self._aws, self.counts, self._lock = aws, Counter[str](), threading.Lock()
         self._stop = threading.Event()
         self.why: list[str] = []
-        """What became of those that are lost."""
+        """Outcomes of the lost requests."""
         self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
 
     def __enter__(self) -> "Load":
@@ -223,7 +223,7 @@ def rehearse(state: Path, clients: int, wait: int, size: int) -> tuple[list[Depl
 
 
 def faults(deployed: list[Deployed], load: Load) -> list[str]:
-    """What did not go as it must; empty when all did."""
+    """Return the expectations that were not met; empty if all were."""
     bad, good = deployed
     found = []
     if bad.serves != "first" or "RollingBack" not in bad.states or "alarm" not in bad.reason:

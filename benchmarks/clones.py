@@ -40,7 +40,7 @@ CHANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """What an upsert said."""
+    """Result of an upsert."""
 
     clone: str
     change: str
@@ -89,7 +89,7 @@ def _surroundings(folder: Path, number: int) -> dict[str, str]:
 
 
 def one_definition(upserts: list[Upsert]) -> bool:
-    """One created the pipeline, and all others had nothing to do."""
+    """Return whether one created the pipeline, and all others had nothing to do."""
     first, *others = upserts
     same = {one.definition for one in upserts} == {first.definition}
     idle = all((one.change, one.uploaded_bytes) == ("unchanged", 0) for one in others)

@@ -53,7 +53,7 @@ class Look:
     emulator_cpu_s: float
     """Processor time of the emulator itself for one of those, on a busy machine, too."""
     list_executions_s: float
-    """Every page of ListPipelineExecutions."""
+    """Seconds to read every page of ListPipelineExecutions."""
     list_jobs_s: float
     list_packages_s: float
     describe_s: float
@@ -127,7 +127,7 @@ def run(sagemaker: Any) -> float:
 
 
 def steady(looks: list[Look]) -> bool:
-    """Whether nothing that a process has few of grew between the first look and the last."""
+    """Return whether descriptors and threads did not grow between the first look and the last."""
     first, last = looks[0], looks[-1]
     return all(
         getattr(last, name) <= getattr(first, name)

@@ -135,7 +135,7 @@ def ours(size: Size, train: Dataset, compiled: bool) -> tuple[float, float]:
 
 
 def by_hand(size: Size, train: Dataset, compiled: bool) -> tuple[float, float]:
-    """The same of a loop like nanoGPT's: no synchronisation between the steps."""
+    """Measure a loop like nanoGPT's: no synchronisation between the steps."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = raw = _workload(size).model().to(device)
@@ -172,7 +172,7 @@ def show(name: str, measured: dict, most: float | None) -> None:
 
 
 def data(size: Size, measured: dict, most: float | None) -> dict:
-    """As JSON."""
+    """Return the figures as JSON types."""
     speeds = measured["tokens"]
     return {
         "size": asdict(size),
@@ -217,7 +217,7 @@ def _random_tokens(size: Size, folder: Path) -> Dataset:
 
 
 def _batches(size: Size, train: Dataset, device: str) -> Iterator[torch.Tensor]:
-    """In the order in which Trainyard's loader gives them."""
+    """Yield batches in the order in which Trainyard's loader gives them."""
     indices = uniform(train.fingerprint, 0, len(train)).at(np.arange(len(train)))
     for batch in np.split(indices, size.warm_up + size.steps):
         tokens = torch.from_numpy(train.read(batch)["tokens"]).long()

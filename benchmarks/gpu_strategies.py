@@ -67,7 +67,7 @@ class Sizes:
     """The two trainings of each layout."""
 
     steps: int
-    """Of the small model in float64."""
+    """Steps of the small model in float64."""
     model: Mapping[str, Any]
     """The larger one."""
     warm_up: int
@@ -184,7 +184,7 @@ def speed(name: str, scratch: Path, sizes: Sizes) -> dict[str, Any]:
 
 
 def beyond(one: Mapping[str, Any], single: Mapping[str, Any]) -> bool:
-    """Whether a curve is another one than that of one process."""
+    """Return whether a curve differs from that of one process."""
     return any(o > most for o, most in zip(off(one, single), LIMITS.values(), strict=True))
 
 

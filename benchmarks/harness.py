@@ -48,7 +48,7 @@ class Figure:
         return Figure(tuple(mine / its for mine, its in pairs))
 
     def less(self, other: "Figure") -> "Figure":
-        """These measurements less the median of the other's."""
+        """Subtract the other figure's median from these measurements."""
         return Figure(tuple(mine - other.median for mine in self.rounds))
 
     def rate(self, amount: float) -> "Figure":
@@ -71,7 +71,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the median of a figure is held against."""
+    """Demand that the median of a figure is compared with."""
 
     what: str
     figure: Figure
@@ -186,7 +186,7 @@ def progress(console: Console) -> Progress:
 
 
 def turns(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
-    """Each name once in every round, with the round's number; who begins changes."""
+    """Iterate over each name once a round, with the round's number; the first one changes."""
     for number in range(rounds):
         turn = number % len(names)
         for name in (*names[turn:], *names[:turn]):
@@ -229,7 +229,7 @@ def show_counts(title: str, sections: Mapping[str, Mapping[str, object]]) -> Non
 def show_outcomes(
     found: Sequence[Mapping[str, str]], groups: Sequence[str], outcomes: Sequence[str]
 ) -> None:
-    """What did not pass of somebody's tests, with why, and how many of each group ended how.
+    """Print the tests that did not pass, with the reason, and the outcomes of each group.
 
     Args:
         found: ``test``, ``group``, ``outcome`` and ``why`` of each.

@@ -68,12 +68,12 @@ MASKED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 METHODS = {
     getattr(Tensor, name): name for name in ("tolist", "numpy", "cpu", "__array__", "__repr__")
 }
-"""What reads a CPU's tensor without an operator."""
+"""Methods that read a CPU's tensor without an operator."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """One time that the host would have waited."""
+    """A place where the host would have waited for the device."""
 
     what: str
     where: str
@@ -108,7 +108,7 @@ class HostReads:
             self._storages[reference.cdata] = reference
 
     def has(self, tensor: object) -> bool:
-        """Whether it is on the device."""
+        """Return whether the tensor is on the device."""
         if not isinstance(tensor, Tensor):
             return False
         local = getattr(tensor, "_local_tensor", tensor)

@@ -67,7 +67,7 @@ def _settings(every: bool) -> Iterator[tuple[str, str, int]]:
 
 
 def _reached(level: str) -> bool:
-    """Whether this processor has the instructions: torch falls back without a word."""
+    """Return whether this processor has the instructions: torch falls back silently."""
     found = subprocess.run(
         [sys.executable, "-c", CAPABILITY],
         env=os.environ | {"ATEN_CPU_CAPABILITY": level},

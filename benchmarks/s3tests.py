@@ -113,7 +113,7 @@ def main(
 
 
 def tests(source: str) -> dict[str, ast.FunctionDef]:
-    """Every test of the file, by its name."""
+    """Return every test of the file by its name."""
     found = [f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
     return {f.name: f for f in found if f.name.startswith("test_")}
 

@@ -29,11 +29,11 @@ class Target:
     """A file in S3, or a key of the package."""
 
     name: str
-    """What a finding has to name."""
+    """Thing that a finding has to name."""
     where: str
     """``uri`` of a file; ``metadata``, ``ModelCard`` or ``InferenceSpecification`` of a key."""
     path: tuple[str | int, ...] = ()
-    """Of a key: the way to it inside that field."""
+    """Path to a key inside that field."""
     bulk: bool = False
     """Whether it is a file of the train split: ``--deep`` alone reads these."""
 
@@ -174,7 +174,7 @@ def _text(old: str, kind: str) -> str:
 
 
 def named(found: str, target: Target, kind: str) -> bool:
-    """Whether a finding says where the harm is."""
+    """Return whether a finding says where the harm is."""
     named = [target.name, *(["model card"] if target.where == "ModelCard" else [])]
     added = kind == "additional key" and "more" in found.lower()
     return added or any(name in found for name in named)

@@ -84,7 +84,7 @@ class Table:
         )
 
     def ask(self, key: tuple[int, ...], chance: random.Random) -> float:
-        """One training's loss."""
+        """Return the loss of one training."""
         return chance.choice(self.values[key])
 
     def regret(self, key: tuple[int, ...]) -> float:
@@ -127,7 +127,7 @@ class Search:
     """Regret of the incumbent after each trial: of the configuration with the best answer."""
 
     milliseconds: float
-    """For a suggestion, on average."""
+    """Milliseconds for a suggestion, on average."""
 
 
 def ours(strategy: str) -> Callable[[Table, int, int, Callable[[Key], float]], None]:

@@ -24,7 +24,7 @@ State = dict[str, Tensor]
 
 
 class Contender(Protocol):
-    """One rank's; every rank does the same."""
+    """Contender of one rank; every rank does the same."""
 
     def save(self, step: int, state: State) -> Callable[[], object]:
         """Begin a save, as a loop does, which goes on then; what is returned waits for it."""
@@ -107,11 +107,11 @@ KINDS = ("model.{}.weight", "optimizer.{}.weight.exp_avg", "optimizer.{}.weight.
 
 @dataclass(frozen=True)
 class Size:
-    """Of a model."""
+    """Size of a model: its weights, and the rows of each."""
 
     weights: int
     rows: int
-    """Of each weight, which has ``COLUMNS`` columns in float32."""
+    """Rows of each weight, which has ``COLUMNS`` columns in float32."""
 
     @classmethod
     def of(cls, model: float, weight: float, parts: int) -> "Size":
@@ -167,7 +167,7 @@ class TrainingState:
 
     @property
     def is_right(self) -> bool:
-        """Whether every tensor holds what was saved."""
+        """Return whether every tensor holds what was saved."""
         steps = [one for one in self.tensors.values() if not isinstance(one, DTensor)]
         numbers = [float(number) for number in range(len(steps))]
         return torch.equal(self._buffer, self._expected()) and numbers == [*map(float, steps)]

@@ -22,7 +22,7 @@ SECONDS = 1800
 
 @dataclass(frozen=True)
 class Act:
-    """What every rank does.
+    """Saves and loads that every rank does.
 
     Attributes:
         saves: how many one after the other; the later ones find everything agreed and allocated.
@@ -40,7 +40,7 @@ class Act:
 
 
 def session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, Any]]]:
-    """What each act cost each rank: [act][rank] → ``saves``, ``load``, ``shard``, ``right``.
+    """Cost of each act for each rank: [act][rank] → ``saves``, ``load``, ``shard``, ``right``.
 
     Raises:
         RuntimeError: a rank failed; its traceback is on the standard error.
@@ -125,7 +125,7 @@ def _save(contender: Any, step: int, tensors: Any) -> dict[str, float]:
 
 
 def _metadata(folder: Path) -> int:
-    """Bytes of what is no tensor: marker and hashes, or DCP's .metadata; of the newest."""
+    """Bytes other than tensors: marker and hashes, or DCP's .metadata; of the newest."""
     newest = max(path for path in folder.rglob("*") if path.is_dir() or path == folder)
     return sum(path.stat().st_size for path in newest.iterdir()
                if path.suffix not in (".safetensors", ".distcp"))  # fmt: skip

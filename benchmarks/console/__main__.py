@@ -167,7 +167,7 @@ def live(folder: Path) -> Section:
 
 
 def _delays(visitor: Visitor) -> dict[str, list[float]]:
-    """What happened → seconds until a page showed it, each time."""
+    """Event → seconds until a page showed it, each time."""
     from playwright.sync_api import sync_playwright
 
     sagemaker = boto3.session.Session().client("sagemaker")
@@ -198,7 +198,7 @@ def _delays(visitor: Visitor) -> dict[str, list[float]]:
 
 
 def _shown(seen: Mapping[str, float], name: str) -> float:
-    """When that was there, or what follows on it: the end of a step, a higher count."""
+    """Return when a text was shown, or one that follows it: a step's end, a higher count."""
     what, _, value = name.rpartition(" ")
     mine = {one.rpartition(" ")[2]: at for one, at in seen.items() if one.startswith(f"{what} ")}
     if not value.isdigit():
@@ -216,7 +216,7 @@ def _wait(sagemaker: Any, arn: str) -> None:
 
 
 def _of_steps(sagemaker: Any, arn: str) -> Iterator[tuple[str, str, float]]:
-    """(what happened, what a page then shows, when) of each step."""
+    """Yield (event, text that a page then shows, time) of each step."""
     found = sagemaker.list_pipeline_execution_steps(PipelineExecutionArn=arn, MaxResults=100)
     for step in found["PipelineExecutionSteps"]:
         name = step["StepName"]
@@ -225,7 +225,7 @@ def _of_steps(sagemaker: Any, arn: str) -> Iterator[tuple[str, str, float]]:
 
 
 def _of_metrics(sagemaker: Any, arn: str) -> Iterator[tuple[str, str, float]]:
-    """The same of each value that the training has logged."""
+    """Yield (event, text that a page then shows, time) of each value that the training logged."""
     group = "/aws/sagemaker/TrainingJobs"
     logs = boto3.session.Session().client("logs")
     lines = logs.filter_log_events(logGroupName=group, filterPattern='"loss="')["events"]
@@ -234,7 +234,7 @@ def _of_metrics(sagemaker: Any, arn: str) -> Iterator[tuple[str, str, float]]:
 
 
 def _definition() -> dict[str, Any]:
-    """One step after the other, and a training beside them."""
+    """Definition of steps one after the other, with a training beside them."""
     script = f"for i in $(seq {POINTS}); do echo step=$i loss=0.$i; sleep 1; done"
     training = {
         "RoleArn": ROLE,

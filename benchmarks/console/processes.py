@@ -25,7 +25,7 @@ class Started:
 
     @property
     def megabytes(self) -> float:
-        """What it has in memory now (RSS)."""
+        """Return its resident memory in MB (RSS)."""
         return float(self.process.memory_info().rss / 1e6)
 
     @property

@@ -9,7 +9,7 @@ SOUND = Path(__file__).parent / "sound"
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """One fault."""
+    """A fault that is seeded into the sound workload."""
 
     what: str
     rules: tuple[str, ...]

@@ -46,7 +46,7 @@ GONE = 10.0  # seconds that a killed emulator's processes have to be gone
 
 @dataclass
 class Figures:
-    """What was run, and what was wrong."""
+    """Counts of what was run, and what was wrong."""
 
     ended: Counter = field(default_factory=Counter)
     """Status → executions."""
@@ -58,7 +58,7 @@ class Figures:
     """Executions that were running at a kill."""
     retried: int = 0
     acknowledged: Counter = field(default_factory=Counter)
-    """What was acknowledged before a kill, and was looked for after it → how many."""
+    """Things acknowledged before a kill, by kind → number that was looked for after it."""
 
     def judge(self, number: object, definition: dict, answer: dict, steps: list[dict]) -> None:
         self.ended[answer["PipelineExecutionStatus"]] += 1

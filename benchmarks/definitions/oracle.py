@@ -42,7 +42,7 @@ class Node:
 
 
 def faults(definition: dict, answer: dict, listing: list[dict]) -> list[str]:
-    """What the steps do not explain; empty when all is well."""
+    """Return what the steps do not explain; empty if all is explained."""
     judge = _Judge(definition, {step["StepName"]: step for step in listing})
     return judge.all(answer)
 

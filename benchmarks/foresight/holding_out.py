@@ -14,7 +14,7 @@ from benchmarks.harness import show_table
 Flags = NDArray[np.bool_]
 
 LEVEL = 0.8
-"""From p10 to p90."""
+"""Interval from the first to the ninth decile."""
 
 ROUNDING = 1e-9
 GROUPS: dict[str, Callable[[Case], str]] = {
@@ -31,7 +31,7 @@ class Score:
 
     rows: int
     mean: float
-    """Of absolute relative errors."""
+    """Mean of absolute relative errors."""
 
     within: float
     """Share of rows within 10 %."""
@@ -45,7 +45,7 @@ class Score:
 
 
 def score(errors: Floats, covered: Floats | None = None) -> Score:
-    """Of relative errors, and of whether each is inside its interval."""
+    """Summary of relative errors, and of whether each is inside its interval."""
     apart = np.abs(errors)
     return Score(
         len(errors),
@@ -165,7 +165,7 @@ class Choice:
 
 
 def choices(of: Sequence[Case]) -> list[Choice]:
-    """Of each group of layouts, by constants that have not seen the model's size."""
+    """Return each group's choice, by constants that have not seen the model's size."""
     foreseen = np.array([case.measured for case in of])
     foreseen = foreseen * (1 + held_out(of, GROUPS["model size"]))
     groups = defaultdict(list)

@@ -2,9 +2,9 @@
 
 python -m benchmarks.gate [--json FILE] [--plot F.png] [--pairs N] [--full] [--only power,…]
 
-The gate's own code decides on sums over groups that are drawn from worlds with a known improvement:
-how often it promotes what is no better, or what is better by four standard errors, stops a harmless
-model for a slice, or promotes one of many equal tries.
+The gate's own code decides on sums over groups that are drawn from worlds with a known improvement.
+It counts promotions of challengers that are not better, of those that are better by four standard
+errors, and of one of many equal tries; and harmless challengers that a slice stops.
 """
 
 from collections.abc import Callable

@@ -24,7 +24,7 @@ FIRST = 1 - spent(ALPHA, look=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was decided about one pair, each time: promoted or not."""
+    """Decisions about one pair, each promoted or not."""
 
     plain: bool
     """The challenger's value on the test split is better than the champion's: what templates do."""

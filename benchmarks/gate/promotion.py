@@ -15,7 +15,7 @@ from conditions.paired import Floats
 
 MARGIN, NEAR = 0.03, 0.005
 INFLUENCE = 0.5
-"""Of ``max_group_influence``, in the last column."""
+"""Value of ``max_group_influence`` in the last column."""
 CASES: tuple[tuple[str, Kind, float | None], ...] = (
     ("loss", "loss", None),
     ("accuracy", "accuracy", None),
@@ -97,7 +97,7 @@ KINDS: tuple[Kind, ...] = (
     "tied 90 %, exponential", "tied 95 %", "tied 90 %", "tied 70 %",
 )  # fmt: skip
 LEAST = {"loss": 0.9, "tied 90 %, normal": 0.9}
-"""What is demanded from 300 groups on."""
+"""Power that is demanded from 300 groups on."""
 
 
 def sure(setting: Setting) -> Section:
@@ -134,9 +134,9 @@ class Tried:
     """One series of challengers against one champion on one test split."""
 
     spent: tuple[bool, ...]
-    """Of each of ``TRIES``: one of so many was promoted, with the levels of the looks."""
+    """For each of ``TRIES``: whether one of them was promoted, with the levels of the looks."""
     unspent: tuple[bool, ...]
-    """Each at the full level, by the usual limits."""
+    """For each of ``TRIES``: whether one was, each at the full level, by the usual limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Crowned:
     better: bool
     """Promoted, and better by ``BETTER`` standard errors."""
     better_than_any: bool
-    """The same against a champion that was not selected."""
+    """Promoted, and better by as much, against a champion that was not selected."""
 
 
 def looks(setting: Setting) -> Section:

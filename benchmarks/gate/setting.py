@@ -19,7 +19,7 @@ class Setting:
     """How much is measured, and where."""
 
     pairs: int
-    """Of simulated models, for each check and number of groups."""
+    """Pairs of simulated models, for each check and number of groups."""
     groups: tuple[int, ...]
     progress: Progress
     executor: Executor
@@ -37,7 +37,7 @@ class Setting:
 
 
 def processes() -> ProcessPoolExecutor:
-    """One for each core."""
+    """Return an executor with a process for each core."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(cores(), context, _one_thread)
 
@@ -61,5 +61,5 @@ def percent(found: Figure) -> str:
 
 
 def data(found: Figure) -> dict[str, float]:
-    """For the file of all figures."""
+    """Return the figure for the file of all figures."""
     return {"rate": found.median, "low": found.low, "high": found.high}

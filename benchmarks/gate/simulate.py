@@ -21,7 +21,7 @@ MANY = 60_000
 LIKENESS = 0.5
 """Correlation of neighbouring days."""
 DISASTER = 0.05
-"""What the challenger of a rare disaster gains elsewhere."""
+"""Gain elsewhere of a challenger with a rare disaster."""
 
 Kind = Literal[
     "loss", "accuracy", "heavy", "skewed", "log-normal", "lengths", "disaster 5 %", "disaster 1 %",
@@ -40,7 +40,7 @@ COPIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What the models are drawn from."""
+    """Distribution that the models are drawn from."""
 
     kind: Kind
     """``loss``: a mean over units, of which an example has many or few. ``accuracy``: hits.
@@ -52,7 +52,7 @@ class World:
     groups, log-normal on the others where nothing else is said; all groups weigh the same."""
     groups: int
     effect: float = 0.0
-    """By how much the challenger is truly better."""
+    """True improvement of the challenger."""
 
     @property
     def direction(self) -> Literal["lower", "higher"]:

@@ -59,7 +59,7 @@ class Training:
     ranks: list[BaseProcess] = field(default_factory=list)
 
     def start(self, layout: Layout) -> None:
-        """All ranks; returns at once."""
+        """Start all ranks; returns at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.starts += 1
         context = multiprocessing.get_context("forkserver")
@@ -161,7 +161,7 @@ def write_data(folder: Path, seed: int) -> None:
 
 
 def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port: int) -> None:
-    """What one process does."""
+    """Work of one process."""
     os.environ |= rank_environment(rank, layout.world, port)
     with (folder / f"rank-{rank}.log").open("a") as log:
         for descriptor in (1, 2):

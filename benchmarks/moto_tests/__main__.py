@@ -41,7 +41,7 @@ ARGUED = (
     Argument(
         "test_sagemaker_pipeline.py::*",
         "is not valid JSON",
-        "its definition is no definition: CreatePipeline parses it",
+        "the test gives text that is not a definition, and CreatePipeline parses it",
     ),
     Argument("*", "needs either PrimaryContainer or Containers", "no model is without a container"),
     Argument("test_sagemaker_endpoint.py::*", "endpoint-config/MyEndpointConfig", _LOWER),

@@ -96,12 +96,12 @@ PROJECTS = (
 
 @dataclass
 class Taken:
-    """What a project took."""
+    """Cost of a project."""
 
     name: str
     package: str | None
     minutes: float
-    """From the command to the registered package."""
+    """Minutes from the command to the registered package."""
     recipe: int
     evaluation: int
     """Lines that are not empty, with what else lies beside the project."""

@@ -71,7 +71,7 @@ class Watch:
         return noted
 
     def idle(self) -> bool:
-        """Whether no execution and no job runs."""
+        """Return whether no execution and no job runs."""
         return not any(self._running())
 
     def _running(self) -> Iterator[bool]:
@@ -147,7 +147,7 @@ def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
 
 
 def _records(endpoint: Endpoint, pattern: str) -> list[Path]:
-    """Of every region; nothing deeper is looked into, for jobs come and go there."""
+    """Files of every region that fit the pattern; deeper folders are left out, as jobs come and go there."""
     state = Path(endpoint.env["AWS_CONFIG_FILE"]).parent
     return sorted([*state.glob(pattern), *state.glob(f"regions/*/{pattern}")])
 
@@ -180,7 +180,7 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settle(watch: Watch) -> None:
-    """What a test leaves running may end, as on AWS; what never does is told."""
+    """Wait until what a test left running has ended, as on AWS; report what never does."""
     end = time.monotonic() + LEFT
     while not watch.idle() and time.monotonic() < end:
         time.sleep(0.5)

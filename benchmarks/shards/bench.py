@@ -41,7 +41,7 @@ class Process:
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """One command, one answer.
+        """Send a command; return its answer.
 
         Raises:
             ContenderFailed: with the last line that the process wrote to stderr.
@@ -82,9 +82,9 @@ class Sizes:
 
     rounds: int = 5
     samples: int = 65_887
-    """Of 2,049 tokens: 135 million tokens, 270 MB."""
+    """Samples of 2,049 tokens: 135 million tokens, 270 MB."""
     seconds: float = 1.0
-    """Of reading in a round."""
+    """Seconds of reading in a round."""
 
 
 QUICK = Sizes(rounds=2, samples=1_024, seconds=0.05)

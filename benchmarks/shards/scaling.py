@@ -36,7 +36,7 @@ from benchmarks.shards.corpus import CATEGORIES, KEY, LABEL, NUMBERS
 FILES = 64
 """Raw files, and one more that repeats the first."""
 ROW_BYTES = 190
-"""Of a row of the table as CSV, about."""
+"""Bytes of a row of the table as CSV, about."""
 INTERVAL = 0.2
 """Seconds between two looks at the processes."""
 TARGET = 1.2
@@ -45,13 +45,13 @@ TARGET = 1.2
 
 @dataclass(frozen=True)
 class Cost:
-    """What one instance took."""
+    """Cost of one instance."""
 
     cpu_s: float
     read_mb: float
     """Read by calls: files and network; not by memory maps."""
     disk_mb: float
-    """At the peak, below its output folder."""
+    """MB below its output folder at the peak."""
     peak_mb: float
     """Resident memory at the peak."""
     sorted_cpu_s: float

@@ -17,12 +17,12 @@ from benchmarks.strategies.cases import EVERY, JUDGED
 from benchmarks.strategies.runs import CURVES, Found, distance, parted, steps
 
 CHANCE = 0.05
-"""Of calling any of the layouts biased when none is."""
+"""Chance of calling any of the layouts biased when none is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """Of a layout: its runs' mean signed relative differences, one a seed, and what they show.
+    """Bias of a layout: its runs' mean signed relative differences, one a seed, and their verdict.
 
     Attributes:
         mean, error: over the seeds, with the standard error of that mean.
@@ -51,7 +51,7 @@ def signed(curve: Mapping[int, float], reference: Mapping[int, float]) -> float:
 
 
 def bias(means: Sequence[float]) -> Bias:
-    """Of one mean for each seed, at least two of them."""
+    """Return the bias of one mean for each seed, at least two."""
     if not any(means):  # the very same curves, which Student's t divides by
         return Bias(0.0, 0.0, 0.0, 0.0, 1.0)
     found = stats.ttest_1samp(means, 0.0)

@@ -17,8 +17,8 @@ CURVES = {"losses": "loss", "validation_losses": "validation_loss"}
 """A curve's name here → in the training's history."""
 
 Found = dict[str, Any]
-"""Of a training: its curves (losses by step), in float16 how many steps were ``skipped`` by then
-where any was, and how long it took; or why it ``failed``."""
+"""Result of a training: its curves (losses by step), in float16 the steps ``skipped`` by then where
+any was, and its duration; or why it ``failed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Runs:
     _made: dict[str, Found] = field(default_factory=dict)
 
     def found(self, name: str) -> Found:
-        """Of the training of that name, and with it the layout's others."""
+        """Return the result of the training of that name; the layout's others run with it."""
         if name not in self._made:
             [layout] = [run.layout for run in self.wanted if str(run) == name]
             self._train(layout, [run for run in self.wanted if run.layout == layout])
@@ -74,7 +74,7 @@ class Runs:
 
 
 def curves(root: Path, why: str) -> Found:
-    """Of a training that has ended in these folders; ``why``: what is known if it failed."""
+    """Return the result of a training that ended in a folder; ``why``: cause of its failure."""
     if not (root / "model/history.jsonl").is_file():
         return {"failed": reason(root) or why or "it did not end"}
     skipped = losses(root, "skipped_steps")

@@ -36,7 +36,7 @@ TOKEN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Of one rank."""
+    """Demand of one rank on the file system, as foresight has it for a recipe."""
 
     step_seconds: float
     """Foreseen, the middle of its spread."""
@@ -113,7 +113,7 @@ SYSTEMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One row."""
+    """A case that is measured: a file system, an order and a rate."""
 
     system: str
     loader: str

@@ -32,7 +32,7 @@ LATE = 64
 """Requests that are waited for at once."""
 
 BUFFER = 1 << 18
-"""Of a request: the kernel wants room for a write, too, which it never sends here."""
+"""Bytes of a request: the kernel wants room for a write, too, which it never sends here."""
 
 WINDOW = 1 << 18
 """Bytes by which a request may lie beside where the stream has come, and still be a part of it: the
@@ -50,7 +50,7 @@ INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, FORGET_SEVERAL = 26, 27, 28, 29, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """What a file system takes for an answer."""
+    """Latency and rate of a file system."""
 
     first_byte: float
     """Seconds until a read answers that does not follow the one before it."""
@@ -67,7 +67,7 @@ class Slow:
 
 @dataclass(slots=True)
 class Counts:
-    """What was asked so far."""
+    """Requests so far."""
 
     opened: int = 0
     jumps: int = 0

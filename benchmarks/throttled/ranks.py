@@ -25,7 +25,7 @@ WORKERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """What one rank does."""
+    """Settings of one rank."""
 
     folder: Path
     loader: str
@@ -45,7 +45,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """What a rank waited for data."""
+    """Time that a rank waited for data."""
 
     cold: float
     """Seconds from opening the data until the first micro-batch."""

@@ -136,7 +136,7 @@ def interrupted(
 
 
 def same_model(one: Path, other: Path) -> bool:
-    """Whether the final weights are the same, bit for bit."""
+    """Return whether the final weights are the same, bit for bit."""
     files = [out / "model/model.safetensors" for out in (one, other)]
     return files[0].read_bytes() == files[1].read_bytes()
 

@@ -76,7 +76,7 @@ def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
 
 
 def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> subprocess.Popen:
-    """As torchrun starts a rank."""
+    """Start a rank as torchrun does."""
     environment = (
         os.environ
         | rank_environment(rank, world, port)
@@ -98,7 +98,7 @@ def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> 
 def _follow(
     ranks: list[subprocess.Popen], setting: Setting, found: Run, began: float, log: Path
 ) -> None:
-    """Read rank 0's lines to their end; what is no loss goes to the log."""
+    """Read rank 0's lines to their end; lines other than losses go to the log."""
     first = setting.log_interval
     for line in ranks[0].stdout:
         now = time.perf_counter()
@@ -174,7 +174,7 @@ class Compared:
         return self.figure(name, what).over(self.figure(other, what))
 
     def largest_difference(self, name: str) -> float:
-        """Of a loss from that of DDP by hand, relative."""
+        """Relative difference of a loss from that of DDP by hand."""
         true = self.runs["hand"][0].losses
         runs = self.runs[name]
         return max(abs(one.losses[s] / loss - 1) for one in runs for s, loss in true.items())
@@ -221,7 +221,7 @@ def _once(compared: Compared, entry: Entry, setting: Setting, scratch: Path) -> 
 
 
 def _check_losses(compared: Compared, entry: Entry) -> None:
-    """No speed of a contender that computes something else."""
+    """Leave out the speed of a contender that computes something else."""
     if entry.name not in compared.runs:
         return
     difference = compared.largest_difference(entry.name)

@@ -42,7 +42,7 @@ class Setting:
     """Learning rate of each step."""
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.1
-    """Not for parameters with one dimension."""
+    """Weight decay; none for parameters with one dimension."""
     grad_clip: float = 1.0
     seed: int = 0
     precision: str = "float32"

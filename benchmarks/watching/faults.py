@@ -131,7 +131,7 @@ def sleeping_rank(given: list[str], environment: dict[str, str], root: Path, ran
 
 
 def resting_steps(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """Each sixth step takes far longer."""
+    """Make each sixth step take far longer."""
     from training.strategies.single import Single
 
     begin = Single.begin

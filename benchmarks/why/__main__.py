@@ -41,11 +41,11 @@ Verdict = Literal["right", "unknown", "wrong", "wrong and certain"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One failure, and what was said of it."""
+    """A failure, and the cause that was named."""
 
     name: str
     source: str
-    """Where the failure is from."""
+    """Origin of the failure."""
 
     right: tuple[str, ...]
     """The names of the causes that are right."""

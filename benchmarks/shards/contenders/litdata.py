@@ -14,7 +14,7 @@ from benchmarks.shards.contenders import BATCH, WIDTH, following
 
 
 class Contender:
-    """As its README's "LLM Pre-training" does.
+    """Contender as litdata's README has it under "LLM Pre-training".
 
     ``optimize`` is a pool of processes around ``BinaryWriter``; the writer alone is measured, so
     that the start of the pool does not count against litdata.

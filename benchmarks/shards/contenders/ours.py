@@ -21,7 +21,7 @@ PIECE = 2048
 
 
 class Contender:
-    """As the training loop does."""
+    """Contender that reads as the training loop does."""
 
     def write(self, samples: np.ndarray, folder: Path) -> None:
         writer = ShardWriter(folder, "0" * 16, FIELDS, SHARD_BYTES)
