@@ -147,7 +147,7 @@ def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
 
 
 def _records(endpoint: Endpoint, pattern: str) -> list[Path]:
-    """Files of every region that fit the pattern; deeper folders are left out, as jobs come and go there."""
+    """Return the files of every region that fit the pattern, but none in deeper folders."""
     state = Path(endpoint.env["AWS_CONFIG_FILE"]).parent
     return sorted([*state.glob(pattern), *state.glob(f"regions/*/{pattern}")])
 
