@@ -30,6 +30,7 @@ from pipelines.compile.compile_session import CompileSession, cache_config, retr
 from pipelines.compile.job_images import (
     evaluation_image,
     inference_image,
+    job_pythons,
     processing_image,
     training_image,
 )
@@ -42,7 +43,8 @@ from pipelines.compile.provenance_asset import (
     with_provenance,
 )
 from pipelines.compile.training_inputs import base_of, loop_parts, started
-from pipelines.compile.user_code import parts_of, scripts_of
+from pipelines.compile.user_code import REQUIREMENTS, parts_of, scripts_of
+from pipelines.compile.wheelhouse import Requirements, Wheelhouse
 from pipelines.recipe.aws_account import Account, account_number, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
@@ -113,6 +115,7 @@ def build(
         budget=recipe.budget,
         account=account_number(recipe.aws, origin.environment),
         environment=origin.environment,
+        wheelhouses=tuple(compilation.wheelhouses.values()),
         fallback_instance_types=recipe.train.fallback_instance_types,
     )
 
@@ -132,6 +135,7 @@ class Compilation:
         self.parameters = _parameters(recipe, self.session.add(NO_CHAMPION))
         self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
         self.image = training_image(recipe, account.region)
+        self.wheelhouses: dict[str, Wheelhouse] = {}
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
@@ -284,6 +288,8 @@ class Compilation:
             encrypt_traffic=recipe.aws.encrypt_traffic,
             tags=recipe.aws.tags,
             code=self._code,
+            wheels=self._wheels,
+            pip=recipe.packages.environment,
             cache=cache_config(recipe),
             retries=retry_policies(recipe),
         )
@@ -292,8 +298,11 @@ class Compilation:
         """Return the URI of a step's code; a training script gets its own folder, and no code of
         ours.
         """
+        return self.session.add(self._folder(step))
+
+    def _folder(self, step: str) -> dict[str, bytes]:
         if step == "train" and self.project:
-            return self.session.add(dict(self.project.files))
+            return dict(self.project.files)
         recipe = self.recipe
         of_workload = recipe.workload_spec.packages
         packages = {
@@ -303,7 +312,25 @@ class Compilation:
             "gate": recipe.gate.packages,
             "evaluate_script": SCRIPTS_JOB,
         }
-        return self.session.add(step_code(CHECKOUT, step, self.source, packages.get(step, ())))
+        return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
+
+    def _wheels(self, step: str) -> str | None:
+        """Return the URI of the wheels that the job of a step installs."""
+        if not self.recipe.packages.wheelhouse:
+            return None
+        ours = None if step == "train" and self.project else REQUIREMENTS
+        script = {"train": self.project, "evaluate_script": self.evaluation}.get(step)
+        found = []
+        if ours in (folder := self._folder(step)):
+            found.append(Requirements.of(REQUIREMENTS, folder))
+        if script and script.requirements:
+            found.append(Requirements.of(script.requirements, script.files))
+        if not found:
+            return None
+        where = (self.account.bucket, f"{self.prefix}/code/wheels")
+        house = Wheelhouse(*where, tuple(found), job_pythons(self.recipe))
+        self.wheelhouses[house.key] = house
+        return house.uri
 
     def _volume_key(self, instance_type: str) -> str | None:
         """Return the KMS key of the volume; None for local disks, which the instance's hardware

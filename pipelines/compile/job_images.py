@@ -108,6 +108,24 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
     return version, python
 
 
+def job_pythons(recipe: Recipe) -> tuple[str, ...]:
+    """Return the Python versions of the jobs' images, as ``3.12``.
+
+    Raises:
+        RecipeError: an image is the user's own, so its version is not known.
+    """
+    if recipe.packages.python:
+        return recipe.packages.python
+    images = recipe.images
+    if own := next((f for f in ("training", "processing") if getattr(images, f)), None):
+        raise RecipeError(
+            f"packages.python: is missing, and images.{own} is your own: say which Python it has, "
+            "as in ['3.12']"
+        )
+    digits = _version(recipe, "training")[1].removeprefix("py3")
+    return (f"3.{digits}",)
+
+
 def _runs_jobs(python: str) -> bool:
     """Return whether ``python`` is 3.11 or newer, as the jobs need; ``py312`` is."""
     return python.startswith("py3") and int(python.removeprefix("py3") or 0) >= 11

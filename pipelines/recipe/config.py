@@ -12,6 +12,7 @@ from pipelines.recipe import script_section
 from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
+from pipelines.recipe.packages_section import Packages
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -151,6 +152,9 @@ class Recipe(Section):
 
     images: Images = Images()
     """Container images."""
+
+    packages: Packages = Field(default=Packages(), exclude_if=lambda one: one == Packages())
+    """Where jobs get the packages that their images lack."""
 
     data: Data | None = None
     """Raw data, from which the shard step creates the splits; your own script can do without them,
@@ -356,6 +360,17 @@ class Recipe(Section):
                 f"register.model_package_group: is in region {region}; expected one in "
                 f"{aws.region}, as aws.region says: a package is registered in its run's region"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _wheels_have_their_channel(self) -> Self:
+        sections = {"train": self.train, "evaluate": self.evaluate}
+        for section, config in sections.items():
+            if self.packages.wheelhouse and "wheels" in config.channels:
+                raise ValueError(
+                    f"{section}.channels.wheels: packages.wheelhouse has a channel of that name; "
+                    "choose another"
+                )
         return self
 
     @model_validator(mode="after")

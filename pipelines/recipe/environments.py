@@ -20,7 +20,7 @@ from steps.train.config import TrainStepConfig
 from trainyard.common.errors import RecipeError, nearest
 
 FIELD = "environments"
-WHOLE = ("pipeline", "aws", "gate", "budget", "cache", "retry")
+WHOLE = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
 """Sections of which an environment may change every field."""
 
 _PROCESSING = tuple(ProcessingCompute.model_fields)
