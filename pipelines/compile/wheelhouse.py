@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from pipelines.compile.user_code import REQUIREMENTS
+from steps.train.train_script import Project
 from trainyard.common.errors import DefinitionError
 
 _INCLUDED = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[ =]*(\S+)", re.MULTILINE)
@@ -47,6 +49,22 @@ def _followed(
     yield name, folder[name]
     for other in _INCLUDED.findall(folder[name].decode(errors="replace")):
         yield from _followed((PurePosixPath(name).parent / other).as_posix(), folder, seen)
+
+
+def requirements_of(
+    folder: Mapping[str, bytes], script: Project | None
+) -> tuple[Requirements, ...]:
+    """Return what a job installs: from its own folder, and for the user's script beside it.
+
+    Raises:
+        DefinitionError: a requirements file includes one that does not travel.
+    """
+    found = []
+    if REQUIREMENTS in folder and (script is None or folder != script.files):
+        found.append(Requirements.of(REQUIREMENTS, folder))
+    if script and script.requirements:
+        found.append(Requirements.of(script.requirements, script.files))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
