@@ -1,4 +1,4 @@
-"""The pipeline's parameters: what a run may change, and what stays constant until the next upsert."""
+"""The pipeline's parameters: what a run may change, and what is constant until an upsert."""
 
 from sagemaker.core.workflow.parameters import (
     Parameter,
