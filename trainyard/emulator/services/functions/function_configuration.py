@@ -55,7 +55,7 @@ def unzip(data: bytes, root: Path) -> Code:
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError) as wrong:
         shutil.rmtree(folder, ignore_errors=True)
         message = "Could not unzip uploaded file. Please check your file, then try to upload again."
-        raise invalid(f"{message} ({wrong})") from None
+        raise invalid(message) from wrong
     digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
     return Code(digest, len(data), folder.name)
 
@@ -72,6 +72,7 @@ DEFAULTS = {
     "Architectures": ["x86_64"],
     "EphemeralStorage": {"Size": 512},
     "TracingConfig": {"Mode": "PassThrough"},
+    "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
 }
 LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
 NOT_RUN = {
