@@ -71,6 +71,14 @@ def test_what_is_published_is_part_of_the_answer(expected, got, same):
     assert (difference(expected, got) == "") is same
 
 
+@pytest.mark.long
+def test_the_emulator_answers_as_is_published():
+    found = asked(list(files()))
+    differs = [each for each in found if each["outcome"] == "differ"]
+    assert not differs
+    assert share(found) >= 0.95
+
+
 def test_the_corpus_is_as_large_as_the_documents_say():
     rows = [row for file in files() for row in file.rows]
     kinds = Counter(row.kind for row in rows)

@@ -63,7 +63,7 @@ def read_page(
 def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
     args = request.args
     given = args.get("continuation-token")
-    after = untoken(given) if given else args.get("start-after", "")
+    after = untoken(given) if given is not None else args.get("start-after", "")
     limit, prefix, delimiter = _limit(args.get("max-keys")), *_where(request)
     page = read_page(store, bucket, prefix, delimiter, after, limit)
     owner = args.get("fetch-owner") == "true"
