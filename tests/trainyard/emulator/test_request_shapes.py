@@ -31,6 +31,5 @@ def test_a_value_of_another_type_and_a_member_that_is_not_there():
 
 def test_what_is_within_the_limits_passes():
     check("DescribeModel", {"ModelName": "m" * 63})
-    check(
-        "AddTags", {"ResourceArn": "arn:aws:sagemaker:r:1:x", "Tags": [{"Key": "é 1", "Value": ""}]}
-    )  # noqa: E501
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:model/m"
+    check("AddTags", {"ResourceArn": arn, "Tags": [{"Key": "é 1", "Value": ""}]})
