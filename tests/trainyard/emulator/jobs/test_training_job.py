@@ -41,9 +41,9 @@ def test_the_contract(aws: Cloud) -> None:
         echo loss=0.5; echo loss=0.25
     """
     definitions = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
-    request = training('eval "$SCRIPT"', nodes=2) | {
+    request = training(script, nodes=2) | {
         "HyperParameters": {"lr": "0.1"},
-        "Environment": {"MINE": "yes", "SCRIPT": script},
+        "Environment": {"MINE": "yes"},
         "InputDataConfig": [
             channel("all", "s3://bkt/raw"),
             channel("part", "s3://bkt/raw", S3DataDistributionType="ShardedByS3Key"),
