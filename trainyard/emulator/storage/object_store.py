@@ -360,11 +360,10 @@ class ObjectStore:
 
 
 def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
-    moment = format_datetime(marker.last_modified, usegmt=True)
     return {
         "x-amz-delete-marker": "true",
         "x-amz-version-id": marker.version,
-        "Last-Modified": moment,
+        "Last-Modified": format_datetime(marker.last_modified, usegmt=True),
     }
 
 
