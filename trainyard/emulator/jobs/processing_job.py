@@ -155,9 +155,9 @@ class ProcessingJob(Job):
             for node in nodes:
                 upload(self.place.objects, node.inside(output["LocalPath"]), output["S3Uri"])
         self.outputs = [output["S3Uri"] for output in self._outputs()]
-        self.record |= self.told(self._written(nodes[0]))
+        self.record |= self.exit_message(self._written(nodes[0]))
 
-    def told(self, message: str) -> dict:
+    def exit_message(self, message: str) -> dict:
         return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
 
     def _outputs(self, mode: str = "") -> list[dict]:
