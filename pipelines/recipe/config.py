@@ -65,6 +65,14 @@ class Images(Section):
     inference_python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
     """Python version of the inference image; None for the one that AWS builds it with."""
 
+    registry: str | None = Field(
+        default=None,
+        pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?(/[a-z0-9._-]+)*$",
+        exclude_if=lambda registry: registry is None,
+    )
+    """Registry that has AWS's images under their own names and tags, with a path before the name if
+    need be: 111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror; default: AWS's."""
+
     training: str | None = None
     """Image URI of the train step."""
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from pipelines.recipe.aws_account import SOURCES
-from pipelines.recipe.config import Recipe
+from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.extended_recipe import Tree, over
 from steps.config import ProcessingCompute
 from steps.evaluate.config import EvaluateConfig
@@ -25,6 +25,7 @@ WHOLE = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
 
 _PROCESSING = tuple(ProcessingCompute.model_fields)
 PARTS = {
+    "images": (Images, ("registry",)),
     "shard": (ShardConfig, _PROCESSING),
     "train": (
         TrainStepConfig,
