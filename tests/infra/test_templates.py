@@ -57,6 +57,16 @@ def test_cfn_lint_has_nothing_to_say():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_every_role_takes_the_accounts_permissions_boundary():
+    """Accounts of a landing zone refuse a role without one."""
+    found = [(p, r) for p in TEMPLATES for _, r in resources(p, "AWS::IAM::Role")]
+    assert len(found) == 11
+    for path, role in found:
+        chosen = role["PermissionsBoundary"]["Fn::If"]
+        assert chosen == ["HasBoundary", {"Ref": "PermissionsBoundary"}, {"Ref": "AWS::NoValue"}]
+        assert load(path)["Parameters"]["PermissionsBoundary"]["Default"] == ""
+
+
 # roles.yaml
 
 

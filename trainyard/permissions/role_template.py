@@ -12,6 +12,17 @@ from trainyard.permissions.role_table import roles
 from trainyard.permissions.step_requests import job_roles
 from trainyard.read_yaml import BoundedLoader, load_yaml
 
+BOUNDARY = "PermissionsBoundary"
+"""Parameter of the template, and property of a role."""
+HAS_BOUNDARY = "HasBoundary"
+BOUNDARY_PARAMETER = {
+    BOUNDARY: {
+        "Type": "String",
+        "Default": "",
+        "Description": "ARN of the permissions boundary that roles of this account must have",
+    }
+}
+
 
 def template(
     subject: Subject, policies: Mapping[str, dict], gaps: Mapping[str, list[str]] | None = None
@@ -35,7 +46,8 @@ def template(
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
         **({"Metadata": {"Gaps": dict(gaps)}} if gaps else {}),
-        "Parameters": substitute.parameters(),
+        "Parameters": substitute.parameters() | BOUNDARY_PARAMETER,
+        "Conditions": {HAS_BOUNDARY: {"Fn::Not": [{"Fn::Equals": [{"Ref": BOUNDARY}, ""]}]}},
         "Resources": substitute.apply(
             {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
         ),
@@ -214,6 +226,7 @@ def service_role(
             "RoleName": plain,
             **({"Path": f"/{folder}/"} if folder else {}),
             "Description": description,
+            BOUNDARY: {"Fn::If": [HAS_BOUNDARY, {"Ref": BOUNDARY}, {"Ref": "AWS::NoValue"}]},
             "AssumeRolePolicyDocument": {
                 "Version": "2012-10-17",
                 "Statement": [
