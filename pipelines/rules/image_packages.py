@@ -6,7 +6,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from pipelines.compile.compilation import JOBS, lines
+from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, lines
 from pipelines.compile.image_packages import Image, compare, image_of
 from pipelines.compile.package_lock import PACKAGES, closure, read
 from pipelines.rules.trainyard_jobs import our_training
@@ -43,19 +43,20 @@ def image_cannot_run_job(ours: tuple[str, Job]) -> Iterator[Violation]:
     python = image.python if image else _python(job.image)
     name = image.name if image else job.image
     if python and Version(python) < Version("3.11"):
-        packages = f": {_refused(image)}" if image else ""
+        packages = f": {_refused(image)}" if image and step in WITH_WORKLOAD else ""
         yield job.at(job.image_at, f"{name} has Python {python}, {step} needs 3.11{packages}")
     elif image and step in WITH_TORCH and "torch" not in image.packages:
         yield job.at(job.image_at, f"{name} has no torch, which {step} imports")
 
 
 def _refused(image: Image) -> str:
-    """Name the packages of the lock that its Python refuses."""
+    """Say which packages of the lock cannot be installed on its Python."""
     lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     wanted = lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
-    found = compare(closure(lock, wanted, JOBS), image).broken
-    mine = [one for one in found if re.match(r"(numpy|pandas|scikit-learn) ", one)]
-    return f"{', '.join(mine)} and {len(found) - len(mine)} more"
+    found = [one.split(" needs ")[0] for one in compare(closure(lock, wanted, JOBS), image).broken]
+    first = [one for one in found if re.match(r"(numpy|pandas|scikit-learn) ", one)]
+    more = len(found) - len(first)
+    return f"{', '.join(first)} and {more} more packages cannot be installed"
 
 
 def _python(image: str | None) -> str | None:
