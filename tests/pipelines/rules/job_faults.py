@@ -140,7 +140,10 @@ FAULTS = (
     *of(
         "image-cannot-run-job",
         old_python=image(f"{REGISTRY}/pytorch-training:2.2.0-gpu-py310"),
-        old_python_of_a_table=shard_image("sagemaker-xgboost:3.0-5"),
+        old_python_of_a_table=(
+            shard_image("sagemaker-xgboost:3.0-5"),
+            put("Shard", "AppSpecification.ContainerEntrypoint.2", "shard"),
+        ),
         no_torch=image(f"{OF_SCIKIT_LEARN}:1.4-2-py312-cpu-py3"),
     ),
     *of(
