@@ -82,7 +82,7 @@ def step_code(
     wanted = [*packages]
     try:
         if step in WITH_WORKLOAD:
-            wanted = [*_lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]
+            wanted = [*lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]
         else:
             source = None
         files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
@@ -110,7 +110,7 @@ def _requirements(
     return {"requirements.txt": "".join(entry.line for entry in entries).encode()}
 
 
-def _lines(text: str) -> list[str]:
+def lines(text: str) -> list[str]:
     """Return the requirements in a file of names and version ranges."""
     return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
 

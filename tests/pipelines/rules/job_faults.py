@@ -4,6 +4,7 @@ import json
 
 from tests.trainyard.validate.rules.definitions import (
     GPU_IMAGE,
+    REGISTRY,
     RUNTIME,
     SMP_IMAGE,
     WAIT,
@@ -28,6 +29,15 @@ def model(layers: int, dim: int, **loop: str) -> Change:
     """The language model's shape, and what else of the training."""
     config = {"layers": layers, "dim": dim, "heads": dim // 128, "context_length": 2048}
     return hyper("Train", workload_config=json.dumps(config), global_batch="256", **loop)
+
+
+OF_SCIKIT_LEARN = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn"
+
+
+def shard_image(name: str) -> Change:
+    """An image of AWS's account for SKLearn and XGBoost, for the step Shard."""
+    account = OF_SCIKIT_LEARN.rpartition("/")[0]
+    return put("Shard", "AppSpecification.ImageUri", f"{account}/{name}")
 
 
 FAULTS = (
@@ -126,6 +136,15 @@ FAULTS = (
         "packages-from-isolation",
         train=ISOLATED,
         shard=put("Shard", "NetworkConfig.EnableNetworkIsolation", True),
+    ),
+    *of(
+        "image-cannot-run-job",
+        old_python=image(f"{REGISTRY}/pytorch-training:2.2.0-gpu-py310"),
+        old_python_of_a_table=(
+            shard_image("sagemaker-xgboost:3.0-5"),
+            put("Shard", "AppSpecification.ContainerEntrypoint.2", "shard"),
+        ),
+        no_torch=image(f"{OF_SCIKIT_LEARN}:1.4-2-py312-cpu-py3"),
     ),
     *of(
         "checkpoints-elsewhere",
@@ -261,6 +280,16 @@ NEAR = (
         own_image=(ISOLATED, image(OWN_IMAGE)),
         own_entry_point=(
             put("Shard", "NetworkConfig.EnableNetworkIsolation", True),
+            put("Shard", "AppSpecification.ContainerEntrypoint", ["python3", "job.py"]),
+        ),
+    ),
+    *of(
+        "image-cannot-run-job",
+        own_image=image(OWN_IMAGE),
+        digest=image(f"{REGISTRY}/pytorch-training@sha256:{'a' * 64}"),
+        no_torch_needed=shard_image("sagemaker-scikit-learn:1.9-0-cpu-py3"),
+        script_of_another=(
+            shard_image("sagemaker-scikit-learn:1.2-1-cpu-py3"),
             put("Shard", "AppSpecification.ContainerEntrypoint", ["python3", "job.py"]),
         ),
     ),

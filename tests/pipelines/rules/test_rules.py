@@ -39,6 +39,13 @@ def test_what_is_near_a_fault_is_left_alone(fault: Fault):
     assert fault.findings() == []
 
 
+def test_a_refused_image_is_named_with_the_packages_and_their_versions():
+    [fault] = (one for one in FAULTS if one.name.endswith(": old python of a table"))
+    [found] = fault.findings()
+    assert found.step == "Shard" and "sagemaker-xgboost 3.0-5 has Python 3.10" in found.problem
+    assert re.search(r"numpy [\d.]+, pandas .* more packages cannot be installed", found.problem)
+
+
 def sources(*rooms: str) -> dict[str, str]:
     """The text of every module in these rooms."""
     paths = [path for room in rooms for path in (CHECKOUT / room).rglob("*.py")]

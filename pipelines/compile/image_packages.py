@@ -1,0 +1,148 @@
+"""Compare what our jobs install with what AWS publishes of its images (image_packages.yaml)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from pipelines.compile.package_lock import Entry
+from trainyard.read_yaml import load_yaml
+from trainyard.validate.rules.images import IMAGE
+
+PUBLISHED = Path(__file__).with_name("image_packages.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of AWS whose packages are published."""
+
+    name: str
+    """Repository and version: ``pytorch-training 2.9.0``."""
+
+    python: str
+    source: str
+    packages: Mapping[str, str]
+    """Package → version or range."""
+
+    named: tuple[str, ...] = ()
+    """Packages whose version the source does not give."""
+
+    whole: bool = False
+    """Whether the source lists every package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What becomes of each package that a job installs; each is ``name`` and its versions."""
+
+    has: list[str]
+    replaced: list[str]
+    added: list[str]
+    not_published: list[str]
+    """Packages that the image may have: their versions are not published."""
+
+    conflicts: list[str]
+    """Packages of the image that no longer work beside those installed; our jobs import none."""
+
+    broken: list[str]
+    """Packages that cannot be installed there, or do not work there."""
+
+
+@cache
+def published() -> Mapping[str, Image | None]:
+    """Return name → image; None for one whose packages AWS does not publish."""
+    images: dict[str, Any] = _facts()["images"]
+    return {
+        name: Image(name, **facts) if isinstance(facts, dict) else None
+        for name, facts in images.items()
+    }
+
+
+def image_of(uri: str | None) -> Image | None:
+    """Return the image that a URI names by its tag; None if nothing is published of it."""
+    found = IMAGE.fullmatch(uri or "")
+    if not found:
+        return None
+    tag = f"{found['repository']} {found['tag'] or ''}-"
+    names = [name for name, image in published().items() if image and tag.startswith(f"{name}-")]
+    return published()[max(names, key=len)] if names else None
+
+
+def compare(entries: Sequence[Entry], image: Image) -> Comparison:
+    """Return what becomes of the lock's ``entries`` in the image."""
+    here = {"python_full_version": image.python, "python_version": _minor(image.python)}
+    where = here | {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    used = [
+        entry
+        for entry in entries
+        if not entry.requirement.marker or entry.requirement.marker.evaluate(where)
+    ]
+    found = Comparison([], [], [], [], list(_conflicts(used, image)), [])
+    for entry in used:
+        _sort(found, entry, image)
+        found.broken.extend(_unmet(entry, image, {one.name for one in used}))
+    return found
+
+
+def _sort(found: Comparison, entry: Entry, image: Image) -> None:
+    said = image.packages.get(entry.name)
+    if said is None:
+        lacking = image.whole and entry.name not in image.named
+        (found.added if lacking else found.not_published).append(entry.name)
+    elif said == entry.version:
+        found.has.append(f"{entry.name} {said}")
+    elif not _published(said).contains(entry.version):
+        found.replaced.append(f"{entry.name} {said} → {entry.version}")
+    else:
+        found.not_published.append(entry.name)
+
+
+def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
+    """Iterate over the image's packages whose own demands the installed ones do not meet."""
+    versions = {entry.name: entry.version for entry in used}
+    for package, demand in _facts()["limits"].items():
+        name, version = package.split()
+        needed = Requirement(demand)
+        installed = versions.get(needed.name)
+        if not installed or image.packages.get(name) != version:
+            continue
+        if not needed.specifier.contains(installed):
+            yield f"{package} needs {needed}, the job installs {installed}"
+
+
+def _unmet(entry: Entry, image: Image, installed: set[str]) -> Iterator[str]:
+    """Iterate over what the package's metadata demands of Python and of the image's packages."""
+    try:
+        said = metadata(entry.name)
+    except PackageNotFoundError:  # a package of another platform
+        return
+    what = f"{entry.name} {entry.version}"
+    python = said.get_all("Requires-Python") or [""]
+    if not SpecifierSet(python[0]).contains(image.python):
+        yield f"{what} needs Python {python[0]}"
+    for needed in map(Requirement, said.get_all("Requires-Dist") or ()):
+        name = canonicalize_name(needed.name)
+        version = image.packages.get(name, "")
+        pinned = version[:1].isdigit() and name not in installed and not needed.marker
+        if pinned and not needed.specifier.contains(version):
+            yield f"{what} needs {needed}, the image has {version}"
+
+
+def _published(said: str) -> SpecifierSet:
+    """Return the range in which the image's version lies."""
+    return SpecifierSet(f"=={said}" if said[:1].isdigit() else said)
+
+
+def _minor(python: str) -> str:
+    return ".".join(python.split(".")[:2])
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    return load_yaml(PUBLISHED.read_text(encoding="utf-8"))

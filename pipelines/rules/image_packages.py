@@ -1,0 +1,66 @@
+"""Rule on our jobs in AWS's images that cannot run them, by what AWS publishes of the image."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.version import Version
+
+from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, lines
+from pipelines.compile.image_packages import Image, compare, image_of
+from pipelines.compile.package_lock import PACKAGES, closure, read
+from pipelines.rules.trainyard_jobs import our_training
+from trainyard.language.definition_document import Document
+from trainyard.validate.rules.images import aws_image
+from trainyard.validate.rules.job_view import Job, containers
+from trainyard.validate.rules.rule import Violation, rule
+
+CHECKOUT = Path(__file__).parents[2]
+WITH_TORCH = ("train", "evaluate")
+
+
+def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
+    """Iterate over (name in ``steps/``, job) of our jobs, for ``over``."""
+    yield from (("train", job) for job in our_training(document))
+    for job in containers(document):
+        entry = job.get("AppSpecification.ContainerEntrypoint")
+        if isinstance(entry, list) and any("steps/container.sh" in str(part) for part in entry):
+            yield str(entry[-1]), job
+
+
+@rule(
+    "error",
+    over=our_jobs,
+    why="pip installs no package of the lock there, or the job's first import fails: it dies as it "
+    "starts, after the machines were waited for",
+    fix="leave the image out of the recipe, which takes AWS's PyTorch image, or name one with "
+    "torch and Python 3.11 or newer",
+    source="pipelines/compile/image_packages.yaml: each image's source; pyproject.toml",
+)
+def image_cannot_run_job(ours: tuple[str, Job]) -> Iterator[Violation]:
+    step, job = ours
+    image = image_of(job.image)
+    python = image.python if image else _python(job.image)
+    name = image.name if image else job.image
+    if python and Version(python) < Version("3.11"):
+        packages = f": {_refused(image)}" if image and step in WITH_WORKLOAD else ""
+        yield job.at(job.image_at, f"{name} has Python {python}, {step} needs 3.11{packages}")
+    elif image and step in WITH_TORCH and "torch" not in image.packages:
+        yield job.at(job.image_at, f"{name} has no torch, which {step} imports")
+
+
+def _refused(image: Image) -> str:
+    """Say which packages of the lock cannot be installed on its Python."""
+    lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+    wanted = lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
+    found = [one.split(" needs ")[0] for one in compare(closure(lock, wanted, JOBS), image).broken]
+    first = [one for one in found if re.match(r"(numpy|pandas|scikit-learn) ", one)]
+    more = len(found) - len(first)
+    return f"{', '.join(first)} and {more} more packages cannot be installed"
+
+
+def _python(image: str | None) -> str | None:
+    """Return the Python version in the tag of one of AWS's images: 3.10 for ``py310``."""
+    found = aws_image(image)
+    tag = re.search(r"-py3(\d+)\b", found["tag"] or "") if found else None
+    return f"3.{tag[1]}" if tag else None
