@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.hashes import json_sha256
+from trainyard.equality.training_requests import unwatched, without_defaults
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -101,7 +102,8 @@ def normalised(
     folding.generated = _generated([place for places in outputs.values() for place in places])
     found.sort(key=lambda step: len(before[step.name]))
     sorts = not any(_AT_INDEX.search(one.path) for one in known_references(document["Steps"]))
-    top = {k: v for k, v in document.items() if k not in ("Parameters", "Steps", "Metadata")}
+    apart = ("Parameters", "Steps", "Metadata")
+    top = {k: v for k, v in document.items() if k not in apart and v is not None}
     cosmetics: dict[str, dict[str, Any]] = {"": {"Metadata": document.get("Metadata") or {}}}
     steps = {}
     for step in found:
@@ -158,6 +160,7 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
     if step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
+        arguments = without_defaults(unwatched(arguments, rules.cosmetic))
         arguments = request(arguments, rules)
     triggers = [entry for entry in _waits(step) if isinstance(entry, dict)]
     return {

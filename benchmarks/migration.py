@@ -1,0 +1,120 @@
+"""Move public pipelines from SDK v2 to v3, and prove each by ``trainyard equal``.
+
+python -m benchmarks.migration REPOSITORY --old-python PYTHON [--count 10] [--only WORD]
+
+REPOSITORY is a clone of aws/amazon-sagemaker-examples, also a bare one. The rule: of its notebooks
+below ml_ops/ that import sagemaker.workflow.pipeline, by path, the first ten whose code compiles
+offline under SDK v2, where public data sets are stand-ins of one line. A notebook becomes a script
+of its code cells; of its commands only mkdir is run. Compared as written: no step is executed.
+"""
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.common.errors import TrainyardError
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.equality.verdict import Answer
+from trainyard.migration.proof import Sides, prove
+from trainyard.migration.rewriting import migrate
+
+USES = "sagemaker.workflow.pipeline import"
+STAND_INS = [
+    "s3://sagemaker-sample-files/datasets/tabular/uci_abalone/abalone.csv",
+    "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/uci_abalone/abalone.csv",
+    "s3://sagemaker-servicecatalog-seedcode-us-east-1/dataset/abalone-dataset-batch",
+    "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/uci_adult/adult.data",
+    "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/uci_adult/adult.test",
+    "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/synthetic_credit_card_transactions"
+    "/user0_credit_card_transactions.csv",
+]
+
+
+def git(repository: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(repository), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def notebooks(repository: Path) -> Iterator[tuple[str, dict]]:
+    """Iterate over (path, notebook) of those that the rule looks at."""
+    for path in sorted(git(repository, "ls-tree", "-rz", "--name-only", "HEAD").split("\0")):
+        if path.strip().startswith("ml_ops/") and path.endswith(".ipynb"):
+            text = git(repository, "show", f"HEAD:{path}")
+            if USES in text:
+                yield path, json.loads(text)
+
+
+def as_script(notebook: dict) -> str:
+    """Return the code cells as a script; a cell that writes a file does so."""
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    return "\n\n".join(_cell(text) for text in cells)
+
+
+def _cell(text: str) -> str:
+    if text.startswith("%%writefile"):
+        head, _, body = text.partition("\n")
+        return f"import pathlib\n\npathlib.Path({head.split()[-1]!r}).write_text({body!r})"
+    if text.startswith("%%"):
+        return ""
+    made = r"\1__import__('os').makedirs('\2', exist_ok=True)"
+    text = re.sub(r"(?m)^(\s*)!mkdir (?:-p )?(\S+)$", made, text)
+    return re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", text)
+
+
+def tried(script: str, old_python: Path) -> tuple[str, list[str]]:
+    """Return what became of a script, and the lines that remain; empty if v2 does not compile."""
+    moved = migrate(script)
+    with tempfile.TemporaryDirectory() as folder:
+        path, stand_in = Path(folder, "pipeline.py"), Path(folder, "stand-in.csv")
+        path.write_text(script)
+        stand_in.write_text("M,0.4,0.3,0.1,0.5,0.2,0.1,0.1,15\n")
+        puts = dict.fromkeys(STAND_INS, stand_in)
+        sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts, static=True)
+        try:
+            answer = prove(script, moved.code, sides)
+        except TrainyardError as failure:
+            if str(old_python) in str(failure):
+                return "", [str(failure)]
+            verdict = f"does not compile: {failure}"
+        else:
+            verdict = _said(answer)
+    rows = [f"line {r.line}: {' '.join(r.what.split())[:90]}: {r.why}" for r in moved.remaining]
+    return verdict, rows
+
+
+def _said(answer: Answer) -> str:
+    cause = answer.cause
+    if cause is None:
+        return answer.verdict + "".join(f"\n    {line}" for line in answer.but_for)
+    return f"different: {cause.step} {cause.what}: {cause.first} | {cause.second}"[:300]
+
+
+def main(
+    repository: Annotated[Path, typer.Argument(help="A clone of amazon-sagemaker-examples.")],
+    old_python: Annotated[Path, typer.Option(help="A Python with sagemaker<3.")],
+    count: Annotated[int, typer.Option(help="Pipelines.")] = 10,
+    only: Annotated[str, typer.Option(help="Those whose path contains this.")] = "",
+) -> None:
+    """Print what became of each pipeline, and how many are moved and proven."""
+    done = proven = 0
+    for path, notebook in notebooks(repository):
+        if only not in path or done == count:
+            continue
+        verdict, rows = tried(as_script(notebook), old_python)
+        name = Path(path).stem
+        if not verdict:
+            print(f"{name}: not under SDK v2: {rows[0][:300]}", flush=True)
+            continue
+        done, proven = done + 1, proven + (not rows and verdict.startswith("equal"))
+        print(f"{name}: {verdict}", *rows, sep="\n  remains: ", flush=True)
+    print(f"{done} pipelines: {proven} moved and proven")
+
+
+if __name__ == "__main__":
+    typer.run(main)

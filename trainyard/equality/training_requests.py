@@ -1,0 +1,37 @@
+"""Spellings of a training's request that change no work."""
+
+from typing import Any
+
+WATCHING = ("DebugHookConfig", "ProfilerConfig")
+"""Members that only ask for metrics of the machine, or for no tensors: SDK v2 adds both."""
+_RULES = ("DebugRuleConfigurations", "ProfilerRuleConfigurations")
+"""Jobs of their own, which read what is saved."""
+
+
+def unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
+    """Return the request without members that no job reads; they go into ``cosmetic``."""
+    collections = (arguments.get("DebugHookConfig") or {}).get("CollectionConfigurations")
+    if collections or any(arguments.get(name) for name in _RULES):
+        return arguments
+    cosmetic |= {name: arguments[name] for name in WATCHING if name in arguments}
+    return {name: item for name, item in arguments.items() if name not in WATCHING}
+
+
+def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the request without what it says again: a channel's input mode, which is the
+    training's, and the compression of a model that is not said otherwise.
+    """
+    found = dict(arguments)
+    output = found.get("OutputDataConfig")
+    if isinstance(output, dict) and output.get("CompressionType") == "GZIP":
+        found["OutputDataConfig"] = _less(output, "CompressionType", "GZIP")
+    mode = (found.get("AlgorithmSpecification") or {}).get("TrainingInputMode")
+    if mode is not None and isinstance(found.get("InputDataConfig"), list):
+        found["InputDataConfig"] = [_less(c, "InputMode", mode) for c in found["InputDataConfig"]]
+    return found
+
+
+def _less(item: Any, name: str, value: Any) -> Any:
+    if not isinstance(item, dict) or item.get(name) != value:
+        return item
+    return {key: one for key, one in item.items() if key != name}

@@ -1,0 +1,104 @@
+"""The text of a rewritten call: on one line where it fits, else an argument a line."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from trainyard.migration.facts import code
+
+WIDTH = 96
+STEP = "    "
+
+
+@dataclass(slots=True)
+class Given:
+    """An argument of a call: its code, and the comments around it."""
+
+    code: str
+    before: list[str] = field(default_factory=list)
+    after: str = ""
+
+
+@dataclass(slots=True)
+class Made:
+    """A call that is being written: arguments by name, some of which are such calls themselves."""
+
+    name: str
+    arguments: "dict[str, Given | Made]" = field(default_factory=dict)
+
+    def put(self, place: str, given: Given) -> None:
+        """Put an argument at a place, such as ``compute:Compute.instance_type``."""
+        first, _, rest = place.partition(".")
+        name, _, cls = first.partition(":")
+        if not cls:
+            self.arguments[name] = given
+            return
+        holder = self.arguments.setdefault(name, Made(cls))
+        if isinstance(holder, Made):
+            holder.put(rest, given)
+
+    def holds(self, place: str) -> bool:
+        first, _, rest = place.partition(".")
+        found = self.arguments.get(first.partition(":")[0])
+        return found.holds(rest) if isinstance(found, Made) and rest else found is not None
+
+    def classes(self) -> Iterator[str]:
+        """Iterate over the classes that the call's arguments need."""
+        for item in self.arguments.values():
+            if isinstance(item, Made):
+                yield item.name
+                yield from item.classes()
+
+    def text(self, indent: str, column: int = 0) -> str:
+        """Return the call's code; ``indent`` is that of its line, ``column`` where it begins."""
+        flat = ", ".join(f"{name}={_flat(item)}" for name, item in self.arguments.items())
+        line = f"{self.name}({flat})"
+        plain = "\n" not in line and not any(_comments(item) for item in self.arguments.values())
+        if plain and max(column, len(indent)) + len(line) <= WIDTH:
+            return line
+        inner, lines = indent + STEP, [f"{self.name}("]
+        for name, item in self.arguments.items():
+            if isinstance(item, Made):
+                lines.append(f"{inner}{name}={item.text(inner, len(inner) + len(name) + 1)},")
+                continue
+            lines += [f"{inner}{comment}" for comment in item.before]
+            lines.append(f"{inner}{name}={item.code}," + (f"  {item.after}" if item.after else ""))
+        return "\n".join([*lines, f"{indent})"])
+
+
+def _flat(item: "Given | Made") -> str:
+    if isinstance(item, Given):
+        return item.code
+    inside = ", ".join(f"{name}={_flat(one)}" for name, one in item.arguments.items())
+    return f"{item.name}({inside})"
+
+
+def _comments(item: "Given | Made") -> bool:
+    if isinstance(item, Given):
+        return bool(item.before or item.after)
+    return any(_comments(one) for one in item.arguments.values())
+
+
+def given(call: cst.Call, order: Sequence[str]) -> dict[str, Given] | None:
+    """Return the arguments by name; None if one is unpacked from a list or a dictionary."""
+    found: dict[str, Given] = {}
+    before, _ = _comments_in(call.whitespace_before_args)
+    for index, arg in enumerate(call.args):
+        unnamed = arg.keyword is None
+        if arg.star or (unnamed and index >= len(order)):
+            return None
+        name = order[index] if arg.keyword is None else arg.keyword.value
+        space = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else None
+        following, after = _comments_in(space or arg.whitespace_after_arg)
+        found[name] = Given(code(arg.value), before, after)
+        before = following
+    return found
+
+
+def _comments_in(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str], str]:
+    """Return the comments on lines of their own, and the one at the end of the line."""
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return [], ""
+    lines = [line.comment.value for line in space.empty_lines if line.comment]
+    return lines, space.first_line.comment.value if space.first_line.comment else ""
