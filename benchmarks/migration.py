@@ -5,7 +5,8 @@ python -m benchmarks.migration REPOSITORY --old-python PYTHON [--count 10] [--on
 REPOSITORY is a clone of aws/amazon-sagemaker-examples, also a bare one. The rule: of its notebooks
 below ml_ops/ that import sagemaker.workflow.pipeline, by path, the first ten whose code compiles
 offline under SDK v2, where public data sets are stand-ins of one line. A notebook becomes a script
-of its code cells; of its commands only mkdir is run. Compared as written: no step is executed.
+of its code cells; of its commands only mkdir and writefile are run. Compared as written: no step
+is executed.
 """
 
 import json
@@ -59,7 +60,9 @@ def as_script(notebook: dict) -> str:
 def _cell(text: str) -> str:
     if text.startswith("%%writefile"):
         head, _, body = text.partition("\n")
-        return f"import pathlib\n\npathlib.Path({head.split()[-1]!r}).write_text({body!r})"
+        path = head.split()[-1]
+        folder = f"pathlib.Path({path!r}).parent.mkdir(parents=True, exist_ok=True)"
+        return f"import pathlib\n\n{folder}\npathlib.Path({path!r}).write_text({body!r})"
     if text.startswith("%%"):
         return ""
     made = r"\1__import__('os').makedirs('\2', exist_ok=True)"

@@ -127,6 +127,9 @@ _REGISTER = (
     "model_life_cycle model_package_name accept_eula validation_specification marketplace_cert"
 ).split()
 
+NO_SCRIPT = {"dependencies": "{}"}
+"""Else ModelBuilder.register() tells the container of a script that there is not."""
+
 CLASSES = {
     "ProcessingInput": Rule(
         name="ProcessingInput",
@@ -199,6 +202,7 @@ CLASSES = {
         },
         same=(SESSION,),
         lost={"name": NOT_ASKED, "predictor_cls": NOT_ASKED},
+        defaults=NO_SCRIPT,
     ),
     "HyperparameterTuner": Rule(
         name="HyperparameterTuner",

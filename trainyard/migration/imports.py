@@ -88,7 +88,7 @@ class Imports(cst.CSTTransformer):
                 found.add((full.rpartition(".")[0], full.rpartition(".")[2], bound))
             elif name in PLACES:
                 found.add((PLACES[name], name, bound))
-            else:
+            elif bound in self._new:
                 found.add((module, name, bound))
                 self.kept.add(f"{module}.{name}")
         return _written(found)

@@ -89,6 +89,8 @@ MODULES = {
     "sagemaker.utils": "sagemaker.core.common_utils",
     "sagemaker.lambda_helper": "sagemaker.core.lambda_helper",
     "sagemaker.model_uris": "sagemaker.core.model_uris",
+    "sagemaker.model_monitor": "sagemaker.core.model_monitor",
+    "sagemaker.model_monitor.model_monitoring": "sagemaker.core.model_monitor.model_monitoring",
 }
 """Module of v2 that is used as such → the one of v3."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from trainyard.migration.calls import CLASSES, ESTIMATOR, METHODS, SESSION, STEPS, Rule
+from trainyard.migration.calls import CLASSES, ESTIMATOR, METHODS, NO_SCRIPT, SESSION, STEPS, Rule
 from trainyard.migration.facts import DEFAULT_CHANNEL, as_mapping, code
 from trainyard.migration.layout import Given, Made, given
 from trainyard.migration.names import FRAMEWORKS
@@ -324,4 +324,5 @@ def _builder(to: "Rewriting", found: dict[str, Given], estimator: str) -> str:
     own.setdefault("image_uri", Given(f"{estimator}.training_image"))
     own["role_arn"] = Given(f"{estimator}.role")
     own[SESSION] = Given(f"{estimator}.{SESSION}")
+    own |= {place: Given(value) for place, value in NO_SCRIPT.items()}
     return _flat(to.need("ModelBuilder"), own)

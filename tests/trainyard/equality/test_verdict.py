@@ -175,3 +175,29 @@ def test_the_verb_says_it_with_its_status(tmp_path: Path):
     )
     wrong = called(verb, paths["a"], paths["b"], "--parameter", "Rate=1")
     assert wrong.returncode == 1 and "neither definition declares it" in wrong.stderr
+
+
+def trained(**more: object) -> dict:
+    step = pipelines()[0]["Steps"][1]
+    step["Arguments"] |= more
+    return pipeline([pipelines()[0]["Steps"][0], step], Parameters=pipelines()[0]["Parameters"])
+
+
+HOOK = {"DebugHookConfig": {"S3OutputPath": "s3://b/x", "CollectionConfigurations": []}}
+
+
+def test_what_only_watches_a_training_is_listed_and_a_rule_that_reads_it_is_work():
+    assert static(trained(), trained(**HOOK)).but_for == ("DebugHookConfig of Train",)
+    rules = {"DebugRuleConfigurations": [{"RuleConfigurationName": "r",
+                                          "RuleEvaluatorImage": "i"}]}  # fmt: skip
+    assert static(trained(**rules), trained(**HOOK, **rules)).verdict == "different"
+
+
+def test_a_channel_has_the_input_mode_of_its_training_and_a_model_is_compressed():
+    plain, said = trained(), trained()
+    training = said["Steps"][1]["Arguments"]
+    training["OutputDataConfig"]["CompressionType"] = "GZIP"
+    training["InputDataConfig"][0]["InputMode"] = "File"
+    assert static(plain, said | {"MlflowConfig": None}).verdict == "equal"
+    training["InputDataConfig"][0]["InputMode"] = "FastFile"
+    assert static(plain, said).verdict == "different"
