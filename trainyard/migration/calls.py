@@ -210,7 +210,8 @@ CLASSES = {
         "objective_type max_jobs max_parallel_jobs max_runtime_in_seconds tags "
         "base_tuning_job_name".split(),
         places={"estimator": "model_trainer", "estimator_name": "model_trainer_name"},
-        same="early_stopping_type random_seed autotune hyperparameters_to_keep_static".split(),
+        same="early_stopping_type random_seed autotune hyperparameters_to_keep_static "
+        "warm_start_config strategy_config completion_criteria_config".split(),
     ),
     "EMRStep": Rule(
         name="EMRStep",

@@ -5,6 +5,7 @@ script asks for are those of one moment, so that a name made of the time is the 
 """
 
 import contextlib
+import importlib
 import os
 import sys
 import time
@@ -27,9 +28,10 @@ def _freeze(moment: float) -> None:
 def _watched() -> list:
     """Return the list that gets every pipeline the script makes."""
     try:
-        from sagemaker.mlops.workflow.pipeline import Pipeline
+        module = importlib.import_module("sagemaker.mlops.workflow.pipeline")
     except ImportError:
-        from sagemaker.workflow.pipeline import Pipeline
+        module = importlib.import_module("sagemaker.workflow.pipeline")
+    Pipeline = module.Pipeline
     made = []
     create = Pipeline.__init__
 

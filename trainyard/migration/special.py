@@ -1,17 +1,31 @@
 """The calls of SDK v2 that no table can describe: images of frameworks, inputs, steps."""
 
 import posixpath
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import libcst as cst
 
 from trainyard.migration.calls import CLASSES, ESTIMATOR, METHODS, NO_SCRIPT, SESSION, STEPS, Rule
-from trainyard.migration.facts import DEFAULT_CHANNEL, as_mapping, code
+from trainyard.migration.facts import DEFAULT_CHANNEL, Facts, as_mapping, code
 from trainyard.migration.layout import Given, Made, given
 from trainyard.migration.names import FRAMEWORKS
 
-if TYPE_CHECKING:
-    from trainyard.migration.rewriting import Rewriting
+
+class Rewriting(Protocol):
+    """What the rewriting of a script offers to the functions here."""
+
+    facts: Facts
+
+    def left(
+        self, node: cst.CSTNode, what: str, reason: str, *, harmless: bool = False
+    ) -> None: ...
+
+    def need(self, name: str) -> str: ...
+
+    def parsed(self, made: Made, original: cst.CSTNode) -> cst.BaseExpression: ...
+
+    def made(self, name: str, rule: Rule, found: dict[str, Given], original: cst.Call) -> Made: ...
+
 
 DRIVER = (
     "SDK v3 starts the script by a driver of its own, SDK v2 by the toolkit of the image: compare "
@@ -23,7 +37,7 @@ REPACKED = "SDK v2 packs the estimator's code into the model by a step of its ow
 # constructors
 
 
-def before(to: "Rewriting", name: str, found: dict[str, Given], original: cst.Call) -> str:
+def before(to: Rewriting, name: str, found: dict[str, Given], original: cst.Call) -> str:
     """Change the arguments of a constructor; return the code of calls that follow it."""
     if name in FRAMEWORKS:
         _image(to, FRAMEWORKS[name], found, original)
@@ -51,7 +65,7 @@ def before(to: "Rewriting", name: str, found: dict[str, Given], original: cst.Ca
 
 
 def _image(
-    to: "Rewriting",
+    to: Rewriting,
     framework: str,
     found: dict[str, Given],
     original: cst.Call,
@@ -71,7 +85,7 @@ def _image(
         found.pop(key, None)
 
 
-def _retrieve(to: "Rewriting", framework: str, found: dict[str, Given], *, scope: str) -> str:
+def _retrieve(to: Rewriting, framework: str, found: dict[str, Given], *, scope: str) -> str:
     session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
     module = to.need("image_uris")
     parts = [f'"{framework}"', f"region={session}.boto_region_name"]
@@ -84,7 +98,7 @@ def _retrieve(to: "Rewriting", framework: str, found: dict[str, Given], *, scope
     return f"{module}.retrieve({', '.join(parts)})"
 
 
-def _source(to: "Rewriting", found: dict[str, Given], original: cst.Call) -> None:
+def _source(to: Rewriting, found: dict[str, Given], original: cst.Call) -> None:
     entry = found.get("entry_point")
     if entry is None:
         return
@@ -99,7 +113,7 @@ def _source(to: "Rewriting", found: dict[str, Given], original: cst.Call) -> Non
     entry.code, found["source_dir"] = f'"{name}"', Given(f'"{folder or "."}"')
 
 
-def _distribution(to: "Rewriting", found: dict[str, Given], original: cst.Call) -> None:
+def _distribution(to: Rewriting, found: dict[str, Given], original: cst.Call) -> None:
     asked = found.pop("distribution", None)
     if asked is None or asked.code == "None":
         return
@@ -135,7 +149,7 @@ def _text(value: str) -> str:
     return f'"{value}"' if value in ("True", "False", "None") else value
 
 
-def _tags(to: "Rewriting", found: dict[str, Given], original: cst.Call) -> None:
+def _tags(to: Rewriting, found: dict[str, Given], original: cst.Call) -> None:
     tags = found["tags"]
     try:
         pairs = [as_mapping(one) for one in _items(tags.code)]
@@ -148,7 +162,7 @@ def _tags(to: "Rewriting", found: dict[str, Given], original: cst.Call) -> None:
     tags.code = "[" + ", ".join(f"{to.need('Tag')}({one})" for one in made) + "]"
 
 
-def _metrics(to: "Rewriting", found: dict[str, Given], original: cst.Call) -> str:
+def _metrics(to: Rewriting, found: dict[str, Given], original: cst.Call) -> str:
     metrics = found.pop("metric_definitions", None)
     if metrics is None or metrics.code == "None":
         return ""
@@ -170,7 +184,7 @@ def _items(text: str) -> list[cst.BaseExpression]:
     return [element.value for element in node.elements]
 
 
-def set_hyperparameters(to: "Rewriting", receiver: str, call: cst.Call) -> cst.BaseExpression:
+def set_hyperparameters(to: Rewriting, receiver: str, call: cst.Call) -> cst.BaseExpression:
     """Return an update of the trainer's hyperparameters."""
     if any(arg.star == "**" for arg in call.args):
         parts = [f"**{code(a.value)}" if a.star else _pair(a) for a in call.args]
@@ -187,7 +201,7 @@ def _pair(arg: cst.Arg) -> str:
 # inputs of a training
 
 
-def inputs(to: "Rewriting", original: cst.Call, text: str) -> str:
+def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
     """Return the argument of train() for that of fit(), which is already rewritten in itself."""
     value = next(
         (a.value for i, a in enumerate(original.args)
@@ -200,7 +214,7 @@ def inputs(to: "Rewriting", original: cst.Call, text: str) -> str:
     return f"[{_channel(to, value, text, DEFAULT_CHANNEL)}]"
 
 
-def channels(to: "Rewriting", original: cst.Dict, updated: cst.Dict) -> cst.BaseExpression:
+def channels(to: Rewriting, original: cst.Dict, updated: cst.Dict) -> cst.BaseExpression:
     """Return a list of channels for a dictionary of them."""
     elements = []
     for was, now in zip(original.elements, updated.elements, strict=True):
@@ -214,7 +228,7 @@ def channels(to: "Rewriting", original: cst.Dict, updated: cst.Dict) -> cst.Base
     return cst.List(elements, lbracket=left, rbracket=right)
 
 
-def _channel(to: "Rewriting", was: cst.BaseExpression | None, text: str, name: str) -> str:
+def _channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
     if was is not None and to.facts.class_of(was) == "TrainingInput":
         return text
     return f"{to.need('InputData')}(channel_name={name}, data_source={text})"
@@ -223,7 +237,7 @@ def _channel(to: "Rewriting", was: cst.BaseExpression | None, text: str, name: s
 # steps
 
 
-def step(to: "Rewriting", name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+def step(to: Rewriting, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
     """Return a step with step_args, for one that got the object that runs."""
     found = given(updated, ["name", "step_args"])
     if name == "RegisterModel":
@@ -248,7 +262,7 @@ def step(to: "Rewriting", name: str, original: cst.Call, updated: cst.Call) -> c
     return to.parsed(made, original)
 
 
-def _call(to: "Rewriting", original: cst.Call, updated: cst.Call, method: str, kind: str,
+def _call(to: Rewriting, original: cst.Call, updated: cst.Call, method: str, kind: str,
           receiver: str, handed: dict[str, str]) -> str:  # fmt: skip
     """Return the code of the method's call that gives the step's arguments."""
     found: dict[str, Given] = {}
@@ -274,7 +288,7 @@ def _flat(name: str, found: dict[str, Given]) -> str:
 
 
 def _unfold(
-    to: "Rewriting", value: cst.BaseExpression, found: dict[str, Given], original: cst.Call
+    to: Rewriting, value: cst.BaseExpression, found: dict[str, Given], original: cst.Call
 ) -> None:
     """Add the arguments of a TransformInput or CreateModelInput."""
     call = value if isinstance(value, cst.Call) else to.facts.made.get(code(value))
@@ -289,7 +303,7 @@ def _unfold(
 _BUILDER = {"model_data": "s3_model_data_url", "image_uri": "image_uri"}
 
 
-def _registered(to: "Rewriting", original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+def _registered(to: Rewriting, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
     """Return a ModelStep that registers, for a RegisterModel."""
     found = given(updated, "name content_types response_types".split())
     estimator = next((a.value for a in original.args
@@ -319,7 +333,7 @@ def _registered(to: "Rewriting", original: cst.Call, updated: cst.Call) -> cst.B
     return to.parsed(made, original)
 
 
-def _builder(to: "Rewriting", found: dict[str, Given], estimator: str) -> str:
+def _builder(to: Rewriting, found: dict[str, Given], estimator: str) -> str:
     own = {_BUILDER[key]: found.pop(key) for key in list(found) if key in _BUILDER}
     own.setdefault("image_uri", Given(f"{estimator}.training_image"))
     own["role_arn"] = Given(f"{estimator}.role")
