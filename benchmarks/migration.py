@@ -70,11 +70,24 @@ def _cell(text: str) -> str:
     return re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", text)
 
 
-def tried(script: str, old_python: Path) -> tuple[str, list[str]]:
+def beside(repository: Path, notebook: str, folder: Path) -> None:
+    """Write the files that lie beside a notebook, or below it, into the folder."""
+    where = notebook.rpartition("/")[0]
+    if where.strip() == "ml_ops":
+        return
+    for path in git(repository, "ls-tree", "-rz", "--name-only", "HEAD", f"{where}/").split("\0"):
+        if path.endswith((".py", ".csv", ".json", ".txt", ".yaml")):
+            file = folder / path[len(where) + 1 :]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(git(repository, "show", f"HEAD:{path}"))
+
+
+def tried(script: str, old_python: Path, repository: Path, notebook: str) -> tuple[str, list[str]]:
     """Return what became of a script, and the lines that remain; empty if v2 does not compile."""
     moved = migrate(script)
     with tempfile.TemporaryDirectory() as folder:
         path, stand_in = Path(folder, "pipeline.py"), Path(folder, "stand-in.csv")
+        beside(repository, notebook, Path(folder))
         path.write_text(script)
         stand_in.write_text("M,0.4,0.3,0.1,0.5,0.2,0.1,0.1,15\n")
         puts = dict.fromkeys(STAND_INS, stand_in)
@@ -109,7 +122,7 @@ def main(
     for path, notebook in notebooks(repository):
         if only not in path or done == count:
             continue
-        verdict, rows = tried(as_script(notebook), old_python)
+        verdict, rows = tried(as_script(notebook), old_python, repository, path)
         name = Path(path).stem
         if not verdict:
             print(f"{name}: not under SDK v2: {rows[0][:300]}", flush=True)
