@@ -20,7 +20,7 @@ SWEEPS := canary clones contract definitions new_projects finetuning interruptio
 
 .PHONY: run check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Bytecode is not written at the installation but when a module is first imported: it must be kept.
+# Most bytecode is not written at the installation but when a module is first imported: it must be kept.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests make some 100,000 files, of which each costs 0.3 ms on ext4 and 0.01 ms in memory (processor's time).
 ROOMY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 8000000 {print "/dev/shm"}')
@@ -63,6 +63,9 @@ small-sweeps: .venv/installed
 $(SWEEPS): .venv/installed
 	python -m benchmarks.$@
 
+# Workers of pytest start together, and each would compile what all of them import.
+LARGE := botocore matplotlib numpy pandas pydantic sagemaker scipy sklearn sympy torch
+
 # Exactly what the locks say (scripts/install.py): run has what make run needs, installed the rest,
 # too. Trainyard itself is not installed: a job must find the code that travels with it, and fail
 # here as it would on AWS when a file is missing there; python -m finds the checkout.
@@ -76,6 +79,8 @@ $(SWEEPS): .venv/installed
 .venv/installed: .venv/run locks/packages.txt
 	@echo "installing what only the tests need into .venv: 0.5 GB, once"
 	python scripts/install.py locks/packages.txt
+	cd $$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	  python -m compileall -q -j 0 -x '/tests/|torch/(testing/_internal|_inductor)' $(LARGE)
 	touch $@
 
 lock: .venv/run

@@ -15,24 +15,22 @@ from pathlib import Path
 from pydantic import ValidationError
 from sagemaker.core.workflow.parameters import (
     Parameter,
-    ParameterFloat,
-    ParameterInteger,
-    ParameterString,
 )
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
-from conditions.no_champion import UNRESOLVED
 from conditions.step import verdict_condition
 from pipelines.compile.compilation import CompiledPipeline, step_code
 from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies
 from pipelines.compile.job_images import (
     evaluation_image,
     inference_image,
+    job_pythons,
     processing_image,
     training_image,
 )
+from pipelines.compile.pipeline_parameters import pipeline_parameters
 from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
@@ -43,19 +41,18 @@ from pipelines.compile.provenance_asset import (
 )
 from pipelines.compile.training_inputs import base_of, loop_parts, started
 from pipelines.compile.user_code import parts_of, scripts_of
+from pipelines.compile.wheelhouse import Wheelhouse, requirements_of
 from pipelines.recipe.aws_account import Account, account_number, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
-from pipelines.registry.ledger import PARAMETER as LOOK
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
 from steps.evaluate_script.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate_script.config import Leaks
 from steps.evaluate_script.step import evaluate_script_step
-from steps.gate.config import threshold_parameter
 from steps.gate.step import gate_step
 from steps.processing import output_uri, split_argument
 from steps.register.model_card import Data
@@ -113,6 +110,7 @@ def build(
         budget=recipe.budget,
         account=account_number(recipe.aws, origin.environment),
         environment=origin.environment,
+        wheelhouses=tuple(compilation.wheelhouses.values()),
         fallback_instance_types=recipe.train.fallback_instance_types,
     )
 
@@ -129,9 +127,10 @@ class Compilation:
         self.recipe, self.account, self.source = recipe, account, source
         self.prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
         self.session = CompileSession(account.region, account.bucket, self.prefix)
-        self.parameters = _parameters(recipe, self.session.add(NO_CHAMPION))
+        self.parameters = pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
         self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
         self.image = training_image(recipe, account.region)
+        self.wheelhouses: dict[str, Wheelhouse] = {}
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
@@ -284,6 +283,8 @@ class Compilation:
             encrypt_traffic=recipe.aws.encrypt_traffic,
             tags=recipe.aws.tags,
             code=self._code,
+            wheels=self._wheels,
+            pip=recipe.packages.environment,
             cache=cache_config(recipe),
             retries=retry_policies(recipe),
         )
@@ -292,8 +293,11 @@ class Compilation:
         """Return the URI of a step's code; a training script gets its own folder, and no code of
         ours.
         """
+        return self.session.add(self._folder(step))
+
+    def _folder(self, step: str) -> dict[str, bytes]:
         if step == "train" and self.project:
-            return self.session.add(dict(self.project.files))
+            return dict(self.project.files)
         recipe = self.recipe
         of_workload = recipe.workload_spec.packages
         packages = {
@@ -303,7 +307,18 @@ class Compilation:
             "gate": recipe.gate.packages,
             "evaluate_script": SCRIPTS_JOB,
         }
-        return self.session.add(step_code(CHECKOUT, step, self.source, packages.get(step, ())))
+        return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
+
+    def _wheels(self, step: str) -> str | None:
+        """Return the URI of the wheels that the job of a step installs."""
+        if not self.recipe.packages.wheelhouse:
+            return None
+        script = {"train": self.project, "evaluate_script": self.evaluation}.get(step)
+        lists = requirements_of(self._folder(step), script)
+        where = (self.account.bucket, f"{self.prefix}/code/wheels")
+        house = Wheelhouse(*where, lists, job_pythons(self.recipe))
+        self.wheelhouses |= {house.key: house} if lists else {}
+        return house.uri if lists else None
 
     def _volume_key(self, instance_type: str) -> str | None:
         """Return the KMS key of the volume; None for local disks, which the instance's hardware
@@ -340,37 +355,6 @@ def _packed_with(recipe: Recipe) -> str:
             f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; add that setting"
         ) from None
     return chosen
-
-
-def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str | int | float]:
-    """Return the parameters: values that people change from run to run without an upsert, and
-    values that ``start`` finds out.
-
-    A field that the recipe does not list as overridable is fixed: a person who may start a run
-    cannot choose the thresholds of its verdict. ``no_champion``: the URI that stands for no
-    champion's model.
-    """
-    known: dict[str, str | int | None] = {
-        "InputUri": recipe.data.input if recipe.data else None,
-        "ShardInstanceCount": recipe.shard.instance_count,
-        "TrainInstanceType": recipe.train.instance_type,
-        "TrainInstanceCount": recipe.train.instance_count,
-        "MaxSteps": recipe.train.loop.max_steps if recipe.train.loop else None,
-    }
-    values = {
-        **{n: v for n, v in known.items() if n in recipe.parameters and v is not None},
-        **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
-    }
-    found: dict[str, str | int] = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
-    found |= {LOOK: 0} if recipe.gate.comparisons else {}
-    kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
-    parameters = {n: _parameter(n, v) for n, v in (values | found).items() if n not in kept}
-    return kept | parameters
-
-
-def _parameter(name: str, value: str | int | float) -> Parameter:
-    kind = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}[type(value)]
-    return kind(name, default_value=value)
 
 
 def from_recipe(

@@ -19,7 +19,8 @@ from pipelines.approve import approve_after
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.deploy import budget, saved_plan, upsert_lock, upsert_records
-from pipelines.deploy.pipeline_objects import ensure_bucket, sync
+from pipelines.deploy.uploads import make_buckets, refuse_invalid, upload_code
+from pipelines.deploy.wheel_download import refuse_missing
 from pipelines.recipe.aws_account import refuse_other_caller
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
@@ -30,16 +31,14 @@ from pipelines.recipe.cli_options import (
     WaitOption,
 )
 from pipelines.registry.champion import champion_parameters
-from pipelines.rules import check
 from pipelines.run_report.gate_lines import DISPLAY
 from pipelines.start import start
 from trainyard.aws_clients import client, service_errors
-from trainyard.common.errors import DefinitionError, PlanError, RecipeError
+from trainyard.common.errors import PlanError, RecipeError
 from trainyard.plan import deployed_pipeline
 from trainyard.plan.deployed_pipeline import Deployed, State
 from trainyard.runs.live_watch import watch
 from trainyard.terminal import console, run
-from trainyard.validate.finding_display import line, show
 
 LOCK_SECONDS = 600.0
 SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given
@@ -65,12 +64,13 @@ def upsert(
 
     Raises:
         PlanError: the credentials are of another account than the recipe is for.
-        DefinitionError: validation finds an error in the definition; nothing is uploaded.
+        DefinitionError: validation finds an error in the definition, or a wheelhouse is missing;
+            nothing is uploaded.
         PlanError: over the recipe's budget; another upsert is running, or came between; or ``plan``
             is of another state.
         ServiceError: AWS refused, or could not be reached.
     """
-    _validate(definition)
+    refuse_invalid(definition)
     refuse_other_caller(definition.account, definition.region)
     refuse_other_base(definition.state.document, definition.region)
     with service_errors(f"upserting pipeline {definition.name}"):
@@ -79,33 +79,24 @@ def upsert(
         before = deployed_pipeline.describe(sagemaker, definition.name)
         wanted = definition.state
         if before and before.state.fingerprint == wanted.fingerprint:
-            return Upserted("unchanged", _upload_code(s3, definition))
+            return Upserted("unchanged", upload_code(s3, definition))
         if plan:
             plan.refuse_if_moved(before)
         _refuse_over_budget(sagemaker, definition, wanted, exists=before is not None)
-        _make_buckets(s3, definition)
+        refuse_missing(s3, definition.wheelhouses)
+        make_buckets(s3, definition)
         where = upsert_records.place(definition)
         with upsert_lock.locked(s3, where, definition.name, lock_seconds) as lock:
             now = deployed_pipeline.describe(sagemaker, definition.name)
             if now and now.state.fingerprint == wanted.fingerprint:  # another upsert did the same
-                return Upserted("unchanged", _upload_code(s3, definition))
+                return Upserted("unchanged", upload_code(s3, definition))
             _refuse_if_moved(before, now)
-            uploaded = _upload_code(s3, definition)
+            uploaded = upload_code(s3, definition)
             upsert_records.write(s3, where, wanted)
             lock.renew()
             _apply(sagemaker, now, wanted)
             _verify(sagemaker, wanted)
         return Upserted("updated" if now else "created", uploaded)
-
-
-def _validate(definition: CompiledPipeline) -> None:
-    """Refuse errors that the service would find later; show what would only cost money."""
-    findings = check(definition.body)
-    wrong = [line(finding) for finding in findings if finding.severity == "error"]
-    if wrong:
-        raise DefinitionError(f"pipeline {definition.name}:\n  " + "\n  ".join(wrong))
-    if findings:
-        show(findings, "nothing that the service refuses")
 
 
 def _refuse_over_budget(
@@ -133,20 +124,6 @@ def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:
         )
     if before and now is None:
         raise PlanError(f"pipeline {before.state.name}: it was deleted meanwhile; try again")
-
-
-def _make_buckets(s3: Any, definition: CompiledPipeline) -> None:
-    for bucket in sorted({asset.bucket for asset in definition.assets}):
-        if ensure_bucket(s3, bucket, definition.region):
-            console.print(f"created bucket {bucket}")
-
-
-def _upload_code(s3: Any, definition: CompiledPipeline) -> int:
-    _make_buckets(s3, definition)
-    return sum(
-        sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
-        for asset in definition.assets
-    )
 
 
 def _apply(sagemaker: Any, now: Deployed | None, wanted: State) -> None:

@@ -20,8 +20,9 @@ install() {  # install REQUIREMENTS OPTIONS...: unless all are installed
     PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" python3 -m steps.installed "$1" ||
         python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
             "${@:2}" -r "$1" || {
-        echo "packages: cannot be installed: the job needs a way to pip's index, or an image that" \
-            "holds them; on the emulator it runs in this machine's Python: make .venv/installed" >&2
+        echo "packages: cannot be installed: the job needs a way to pip's index, an image that holds" \
+            "them, or the recipe's packages.wheelhouse; on the emulator it runs in this machine's" \
+            "Python: make .venv/installed" >&2
         exit 1
     }
 }

@@ -2,7 +2,7 @@
 live.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
@@ -55,6 +55,13 @@ class StepContext:
 
     code: Callable[[str], str]
     """Step name → the S3 URI of that step's code, named by its content."""
+
+    wheels: Callable[[str], str | None]
+    """Step name → the S3 URI of the wheels that the step's job installs; None where it asks an
+    index."""
+
+    pip: Callable[[str], Mapping[str, str]]
+    """Folder of the wheels in a job → pip's settings there, as environment variables."""
 
     cache: CacheConfig | None
     """The step cache's settings; None when the cache is off."""

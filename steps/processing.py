@@ -23,6 +23,7 @@ from steps.config import ProcessingCompute
 from steps.context import StepContext
 
 CODE = "/opt/ml/processing/input/code"
+WHEELS = "/opt/ml/processing/input/wheels"
 
 
 def input_folder(
@@ -84,6 +85,8 @@ def processing_step(
     """
     step = name.lower()
     job = job or step
+    house = context.wheels(job)
+    wheels = [input_folder("wheels", house)] if house else []
     processor = Processor(
         role=context.role,
         image_uri=image,
@@ -95,13 +98,13 @@ def processing_step(
         output_kms_key=context.kms_key,
         max_runtime_in_seconds=compute.max_runtime_minutes * 60,
         base_job_name=step,
-        env={"PYTHONPATH": CODE, **(environment or {})},
+        env={"PYTHONPATH": CODE, **context.pip(WHEELS), **(environment or {})},
         tags=context.aws_tags(),
         network_config=_network(context),
         sagemaker_session=context.session,
     )
     step_args = processor.run(
-        inputs=[*inputs, input_folder("code", context.code(job))],
+        inputs=[*inputs, input_folder("code", context.code(job)), *wheels],
         outputs=[output_folder(output, context.run_uri(step, output)) for output in outputs],
         arguments=list(arguments),
     )

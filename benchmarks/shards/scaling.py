@@ -53,7 +53,9 @@ class Cost:
     disk_mb: float
     """MB below its output folder at the peak."""
     peak_mb: float
-    """Resident memory at the peak."""
+    """Resident memory at the peak, with pages of mapped files, which the kernel can take back."""
+    own_mb: float
+    """Memory at the peak that is no file's page."""
     sorted_cpu_s: float
     """CPU until its records lay sorted on its disk, without duplicates, before they are packed."""
 
@@ -104,7 +106,7 @@ class _Watched:
         self._output = root / "processing/output"
         progress = self._output / "progress" / host
         self._marks = progress / "pulled.json", progress / "survey.json"
-        self._read = self._disk = 0
+        self._read = self._disk = self._own = 0
         self._sorted = 0.0
         self._usage = None
 
@@ -114,6 +116,7 @@ class _Watched:
             return True
         try:
             self._read = max(self._read, self._process.io_counters().read_chars)
+            self._own = max(self._own, _anonymous(self._process.pid))
             if not self._sorted and self._marks[1].is_file():
                 times = self._process.cpu_times()
                 self._sorted = times.user + times.system
@@ -136,8 +139,15 @@ class _Watched:
             self._read / 1e6,
             self._disk / 1e6,
             usage.ru_maxrss * 1024 / 1e6,
+            self._own / 1e6,
             self._sorted or cpu,
         )
+
+
+def _anonymous(pid: int) -> int:
+    """Return the bytes of a process's memory that are no file's page."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) * 1024
 
 
 def _size(folder: Path) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pipelines.compile.package_lock import PACKAGES, closure, merged, read
+from pipelines.compile.wheelhouse import Wheelhouse
 from pipelines.recipe.config import Budget
 from training.export import shipped_files
 from trainyard.common.errors import DefinitionError
@@ -139,6 +140,9 @@ class CompiledPipeline:
 
     environment: str | None = None
     """Environment of the recipe; None without one."""
+
+    wheelhouses: tuple[Wheelhouse, ...] = ()
+    """What ``pipelines.package`` must have uploaded before."""
 
     fallback_instance_types: tuple[str, ...] = ()
     """Instance types to start the training on when its own type has no capacity."""

@@ -45,7 +45,7 @@ def inference_image(recipe: Recipe, region: str) -> str:
 def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
     version = recipe.images.pytorch_version
     try:
-        return image_uris.retrieve(
+        uri = image_uris.retrieve(
             framework="pytorch-smp",
             region=region,
             version=version,
@@ -58,12 +58,13 @@ def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
             f"images: AWS has no SMP image of PyTorch {version} in {region}: {error}; choose "
             "another region or name images.training"
         ) from None
+    return _mirrored(recipe, uri)
 
 
 def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
     version, python = _version(recipe, scope)
     try:
-        return image_uris.retrieve(
+        uri = image_uris.retrieve(
             framework="pytorch",
             region=region,
             version=version,
@@ -76,6 +77,13 @@ def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str
             f"images: AWS has no PyTorch {version} ({python}) {scope} image for "
             f"{instance_type} in {region}: {error}; choose another version or name images.{scope}"
         ) from None
+    return _mirrored(recipe, uri)
+
+
+def _mirrored(recipe: Recipe, uri: str) -> str:
+    """Return the image's place in the recipe's registry, if it names one."""
+    registry = recipe.images.registry
+    return f"{registry}/{uri.partition('/')[2]}" if registry else uri
 
 
 def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
@@ -106,6 +114,24 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
             f"has {' or '.join(pythons[version])}: set it to that, or leave it out"
         )
     return version, python
+
+
+def job_pythons(recipe: Recipe) -> tuple[str, ...]:
+    """Return the Python versions of the jobs' images, as ``3.12``.
+
+    Raises:
+        RecipeError: an image is the user's own, so its version is not known.
+    """
+    if recipe.packages.python:
+        return recipe.packages.python
+    images = recipe.images
+    if own := next((f for f in ("training", "processing") if getattr(images, f)), None):
+        raise RecipeError(
+            f"packages.python: is missing, and images.{own} is your own: say which Python it has, "
+            "as in ['3.12']"
+        )
+    digits = _version(recipe, "training")[1].removeprefix("py3")
+    return (f"3.{digits}",)
 
 
 def _runs_jobs(python: str) -> bool:

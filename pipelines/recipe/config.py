@@ -12,6 +12,7 @@ from pipelines.recipe import script_section
 from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
+from pipelines.recipe.packages_section import Packages
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -63,6 +64,14 @@ class Images(Section):
 
     inference_python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
     """Python version of the inference image; None for the one that AWS builds it with."""
+
+    registry: str | None = Field(
+        default=None,
+        pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?(/[a-z0-9._-]+)*$",
+        exclude_if=lambda registry: registry is None,
+    )
+    """Registry that has AWS's images under their own names and tags, with a path before the name if
+    need be: 111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror; default: AWS's."""
 
     training: str | None = None
     """Image URI of the train step."""
@@ -151,6 +160,9 @@ class Recipe(Section):
 
     images: Images = Images()
     """Container images."""
+
+    packages: Packages = Field(default=Packages(), exclude_if=lambda one: one == Packages())
+    """Where jobs get the packages that their images lack."""
 
     data: Data | None = None
     """Raw data, from which the shard step creates the splits; your own script can do without them,
@@ -356,6 +368,17 @@ class Recipe(Section):
                 f"register.model_package_group: is in region {region}; expected one in "
                 f"{aws.region}, as aws.region says: a package is registered in its run's region"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _wheels_have_their_channel(self) -> Self:
+        sections = {"train": self.train, "evaluate": self.evaluate}
+        for section, config in sections.items():
+            if self.packages.wheelhouse and "wheels" in config.channels:
+                raise ValueError(
+                    f"{section}.channels.wheels: packages.wheelhouse has a channel of that name; "
+                    "choose another"
+                )
         return self
 
     @model_validator(mode="after")

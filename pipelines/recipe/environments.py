@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from pipelines.recipe.aws_account import SOURCES
-from pipelines.recipe.config import Recipe
+from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.extended_recipe import Tree, over
 from steps.config import ProcessingCompute
 from steps.evaluate.config import EvaluateConfig
@@ -20,11 +20,12 @@ from steps.train.config import TrainStepConfig
 from trainyard.common.errors import RecipeError, nearest
 
 FIELD = "environments"
-WHOLE = ("pipeline", "aws", "gate", "budget", "cache", "retry")
+WHOLE = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
 """Sections of which an environment may change every field."""
 
 _PROCESSING = tuple(ProcessingCompute.model_fields)
 PARTS = {
+    "images": (Images, ("registry",)),
     "shard": (ShardConfig, _PROCESSING),
     "train": (
         TrainStepConfig,

@@ -21,10 +21,11 @@ from sagemaker.train.distributed import DistributedConfig
 
 from steps.context import StepContext
 from steps.train.config import CHECKPOINTS, TrainStepConfig
-from steps.train.job_program import Program
+from steps.train.job_program import Program, s3_channel
 from trainyard.common.errors import DefinitionError
 
 SCRIPT = "/opt/ml/input/data/sm_drivers/sm_train.sh"
+WHEELS = "/opt/ml/input/data/wheels"
 COMMAND = f"chmod +x {SCRIPT} && exec /bin/bash {SCRIPT}"
 
 
@@ -81,6 +82,8 @@ def train_step(
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
     cache's key, and a run that continues a lost one has to find it.
     """
+    house = context.wheels("train")
+    wheels = [s3_channel("wheels", house, "File")] if house else []
     kind = SignalledTrainer if config.script else OfflineTrainer
     trainer = kind(
         sagemaker_session=context.session,
@@ -102,7 +105,7 @@ def train_step(
             local_path=CHECKPOINTS,
         ),
         training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
-        environment=program.environment,
+        environment={**context.pip(WHEELS), **program.environment},
         hyperparameters=program.hyperparameters,
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     )
@@ -118,7 +121,7 @@ def train_step(
         name="Train",
         display_name="Train",
         description=program.description,
-        step_args=trainer.train(input_data_config=list(program.channels)),
+        step_args=trainer.train(input_data_config=[*program.channels, *wheels]),
         cache_config=context.cache,
         retry_policies=list(context.retries),
         # A mounted file system has no reference to the shard step: state it (DependsOn).

@@ -130,8 +130,11 @@ class Registry:
 
     def _create(self, request: dict) -> dict:
         group, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
-        if bool(group) == bool(name):
-            raise _invalid("Give one of ModelPackageGroupName and ModelPackageName, not both.")
+        if group and name:
+            message = "Both ModelPackageName and ModelPackageGroupName are provided in the input. "
+            raise _invalid(message + "Cannot determine which one to use.")
+        if not group and not name:
+            raise _invalid("Missing ARN.")
         _check_approval(request)
         package = {k: v for k, v in request.items() if k not in ("Tags", "ClientToken")}
         if group:

@@ -2,10 +2,11 @@
 
 import functools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from botocore.loaders import Loader
-from botocore.model import ServiceModel, Shape
+from botocore.model import ListShape, ServiceModel, Shape, StructureShape
 from botocore.validate import ParamValidator
 
 from trainyard.emulator.api import ApiError
@@ -18,17 +19,21 @@ def model() -> ServiceModel:
 
 
 def check(operation: str, request: dict) -> None:
-    """Refuse a request that SageMaker cannot read: missing, unknown or mistyped members.
+    """Refuse a request that SageMaker does not take, in its words.
 
     boto3 checks its own calls; a pipeline step's resolved Arguments are checked only here. A number
     in a string field, such as an Integer parameter in HyperParameters, is refused as on AWS
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
     shape = model().operation_model(operation).input_shape
+    if shape is None:
+        return
+    if broken := list(_violations(shape, request, "")):
+        many = "error" if len(broken) == 1 else "errors"
+        message = f"{len(broken)} validation {many} detected: {'; '.join(broken)}"
+        raise ApiError("ValidationException", message)
     if why := report(shape, request):
         raise ApiError("ValidationException", f"{operation}: {why}")
-    if shape is not None and not operation.startswith("Create"):  # their own checks say more
-        _check_limits(shape, request)
 
 
 def shown(operation: str, record: dict) -> dict:
@@ -37,33 +42,63 @@ def shown(operation: str, record: dict) -> dict:
     return {name: value for name, value in record.items() if name in members}
 
 
-def _check_limits(shape: Shape, request: dict) -> None:
-    """Refuse a name, choice or number outside its limits, in SageMaker's words."""
-    for name, value in request.items():
-        if broken := _broken(name, value, shape.members[name].metadata):
-            message = f"1 validation error detected: Value '{str(value)[:300]}' at '{name}'"
-            message = f"{message} failed to satisfy constraint: {broken}"
-            raise ApiError("ValidationException", message)
+def _violations(shape: Shape, value: Any, where: str) -> Iterator[str]:
+    """Iterate over what breaks the shape's limits; of a value of another type :func:`report`
+    speaks.
+    """
+    shown = "null" if value is None else f"'{str(value)[:300]}'"
+    for broken in _broken(value, shape.metadata):
+        yield f"Value {shown} at '{where}' failed to satisfy constraint: {broken}"
+    if isinstance(shape, StructureShape) and isinstance(value, dict):
+        for name, member in shape.members.items():
+            path = f"{where}.{_lower(name)}" if where else _lower(name)
+            if value.get(name) is not None:
+                yield from _violations(member, value[name], path)
+            elif name in shape.required_members:
+                text = "failed to satisfy constraint: Member must not be null"
+                yield f"Value null at '{path}' {text}"
+    elif isinstance(shape, ListShape) and isinstance(value, list):
+        for number, entry in enumerate(value, 1):
+            yield from _violations(shape.member, entry, f"{where}.{number}.member")
 
 
-def _broken(name: str, value: Any, limits: dict) -> str:
-    if limits.get("enum") and value not in limits["enum"]:
-        return f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
-    if isinstance(value, int) and value > limits.get("max", value):
-        return f"Member must have value less than or equal to {limits['max']}"
-    if isinstance(value, str) and name.endswith("Name"):
-        if len(value) > limits.get("max", len(value)):
-            return f"Member must have length less than or equal to {limits['max']}"
-        if not re.fullmatch(limits.get("pattern", ".*"), value):
-            return f"Member must satisfy regular expression pattern: {limits['pattern']}"
-    return ""
+def _lower(name: str) -> str:
+    return name[:1].lower() + name[1:]
+
+
+def _broken(value: Any, limits: dict) -> Iterator[str]:
+    if limits.get("enum") and isinstance(value, str) and value not in limits["enum"]:
+        yield f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
+    size = len(value) if isinstance(value, str | list) else value
+    what = "length" if isinstance(value, str | list) else "value"
+    if isinstance(size, int | float) and not isinstance(size, bool):
+        if size > limits.get("max", size):
+            yield f"Member must have {what} less than or equal to {limits['max']}"
+        if size < limits.get("min", size):
+            yield f"Member must have {what} greater than or equal to {limits['min']}"
+    pattern = limits.get("pattern")
+    if pattern and isinstance(value, str) and not _expression(pattern).fullmatch(value):
+        yield f"Member must satisfy regular expression pattern: {pattern}"
+
+
+@functools.cache
+def _expression(pattern: str) -> re.Pattern:
+    """Return AWS's expression, with Java's classes in Python's words; what only Java reads
+    matches all.
+    """
+    try:
+        return re.compile(re.sub(r"\\p\{([LNZ])\}", lambda c: _CLASSES[c[1]], pattern), re.DOTALL)
+    except re.error:
+        return re.compile(".*", re.DOTALL)
+
+
+_CLASSES = {"L": r"\w", "N": r"\d", "Z": r"\s"}
 
 
 def refuse_choice(shape: str, where: str, value: str) -> None:
     """Raise ``ValidationException`` if ``value`` is not one of that shape's choices."""
-    if broken := _broken("", value, {"enum": model().shape_for(shape).metadata["enum"]}):
-        message = f"1 validation error detected: Value '{value[:300]}' at '{where}'"
-        raise ApiError("ValidationException", f"{message} failed to satisfy constraint: {broken}")
+    for broken in _violations(model().shape_for(shape), value, where):
+        raise ApiError("ValidationException", f"1 validation error detected: {broken}")
 
 
 def report(shape: Shape | None, request: dict) -> str:

@@ -28,11 +28,11 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.accounts import MakeSageMaker, SageMaker, Worlds
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
 from trainyard.emulator.client_environment import environment
 from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.regions import region_of, within
+from trainyard.emulator.regions import region, region_of, within
 from trainyard.emulator.request_signatures import Refused, Signed, check, check_session
 from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.runtime.interpreter import OWN, checked
@@ -56,6 +56,7 @@ from trainyard.language.statuses import ENDED
 log = logging.getLogger(__name__)
 
 _SCOPE = re.compile(r"/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
+_LOGS = "/aws/sagemaker/Endpoints/"
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost|169\.254\.170\.2)(:\d+)?")
 
 
@@ -176,7 +177,7 @@ class App:
             return _error(failure)
         answer = reply.answer
         if answer.status >= 400:
-            return _model_error(answer)
+            return _model_error(answer, request.path.split("/")[2])
         return Response(answer.body, 200, reply.headers, content_type=answer.content_type)
 
     def _sagemaker(self, operation: str, request: dict) -> dict:
@@ -293,9 +294,21 @@ def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
     return Response(json.dumps(answer), content_type="application/x-amz-json-1.1")
 
 
-def _model_error(answer: Answer) -> Response:
-    message = answer.body.decode(errors="replace")
-    body = {"OriginalStatusCode": answer.status, "OriginalMessage": message, "Message": message}
+def _model_error(answer: Answer, endpoint: str) -> Response:
+    """Return the container's refusal as SageMaker passes it on, with where its log is."""
+    said, place, group = answer.body.decode(errors="replace"), region(), _LOGS + endpoint
+    whose = "server" if answer.status >= 500 else "client"
+    console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"
+    message = (
+        f'Received {whose} error ({answer.status}) from primary with message "{said}". See '
+        f"{console}#logEventViewer:group={group} in account {ACCOUNT} for more information."
+    )
+    body = {
+        "OriginalStatusCode": answer.status,
+        "OriginalMessage": said,
+        "Message": message,
+        "LogStreamArn": make_arn("logs", f"log-group:{group}"),
+    }
     headers = {"x-amzn-errortype": "ModelError"}
     return Response(json.dumps(body), 424, headers, content_type="application/json")
 

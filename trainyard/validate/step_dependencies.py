@@ -14,6 +14,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over findings in DependsOn, and every cycle."""
     for step in document.steps:
         yield from _depends_on(step, steps)
+        yield from _reads(step, steps)
     yield from _cycles(document, steps)
 
 
@@ -39,6 +40,18 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
             )
         else:
             yield from reachable(step, target, place, steps)
+
+
+def _reads(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
+    for name in dict.fromkeys(step.reads):
+        if name in steps and steps[name].type == "Fail":
+            yield Place(step.name, step.path).error(
+                "after-fail",
+                f"{step.name} refers to {name}, a Fail step: nothing runs after it",
+                why="a Fail step ends the run and has no properties",
+                fix="refer to the step before it",
+                source="developer guide: Limitations for using FailStep",
+            )
 
 
 def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:

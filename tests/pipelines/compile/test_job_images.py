@@ -28,6 +28,21 @@ def test_each_image_has_its_own_python():
     assert "/pytorch-inference:2.5.1-gpu-py311" in inference_image(older, REGION)
 
 
+MIRROR = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
+
+
+def test_a_registry_of_ones_own_has_awss_images_under_their_names():
+    """An image that the recipe names itself stays where it is."""
+    plain, mirrored = load(PROD), load(PROD, [f"images.registry={MIRROR}"])
+    for image in (training_image, inference_image):
+        name = image(plain, REGION).partition("/")[2]
+        assert image(mirrored, REGION) == f"{MIRROR}/{name}"
+    own = load(PROD, [f"images.registry={MIRROR}", "images.training=example.com/mine:1"])
+    assert training_image(own, REGION) == "example.com/mine:1"
+    with pytest.raises(RecipeError, match="images.registry"):
+        load(PROD, ["images.registry=docker.io/library"])
+
+
 def test_the_defaults_are_the_newest_that_the_sdk_knows():
     images = load(PROD).images
     inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]

@@ -169,6 +169,18 @@ def wait_for(file: Path) -> str:
     return f"until [ -e {file} ]; do sleep 0.05; done"
 
 
+LONGEST = 256
+"""Characters of a container's argument, at most."""
+
+
+def arguments(script: str) -> list[str]:
+    """Return bash's arguments for the script; of a long one as many as it takes."""
+    if len(script) <= LONGEST:
+        return [script]
+    parts = [script[begin : begin + LONGEST] for begin in range(0, len(script), LONGEST)]
+    return ['eval "$(printf %s "$@")"', "job", *parts]
+
+
 def training(script: str, nodes: int = 1) -> dict:
     """Return CreateTrainingJob's request without a name: bash runs ``script`` on each node."""
     return {
@@ -177,7 +189,7 @@ def training(script: str, nodes: int = 1) -> dict:
             "TrainingImage": IMAGE,
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["/bin/bash", "-c"],
-            "ContainerArguments": [script],
+            "ContainerArguments": arguments(script),
         },
         "ResourceConfig": {
             "InstanceType": "ml.m5.large",
@@ -196,7 +208,7 @@ def processing(script: str, nodes: int = 1, outputs: dict[str, str] | None = Non
         "AppSpecification": {
             "ImageUri": IMAGE,
             "ContainerEntrypoint": ["/bin/bash", "-c"],
-            "ContainerArguments": [script],
+            "ContainerArguments": arguments(script),
         },
         "ProcessingResources": {
             "ClusterConfig": {

@@ -129,8 +129,10 @@ def test_refuses_what_aws_refuses(sagemaker, group):
     missing = refusal(sagemaker.create_model_package, ModelPackageGroupName="nobody")
     assert "ValidationException" in missing and "does not exist" in missing
     wrong = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Aproved"}
-    assert "must be one of Approved" in refusal(sagemaker.create_model_package, **wrong)
-    assert "must match" in refusal(
+    assert "Member must satisfy enum value set: [Approved" in refusal(
+        sagemaker.create_model_package, **wrong
+    )
+    assert "Member must satisfy regular expression pattern" in refusal(
         sagemaker.create_model_package_group, ModelPackageGroupName="a_b"
     )
 

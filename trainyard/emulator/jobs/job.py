@@ -95,6 +95,8 @@ class Job(ABC):
     RESOURCE: ClassVar[str]
     MESSAGE: ClassVar[str]
     """Path of the file in which a job may leave its failure's reason."""
+    MESSAGE_IS_FAILURE: ClassVar[bool] = True
+    """Whether a job that wrote a message has failed, even where it exited with 0."""
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.KIND] = cls
@@ -245,8 +247,10 @@ class Job(ABC):
         failed = outcome.failure
         written = {node.name: self._written(node) for node in nodes}
         ended = outcome.stopped or outcome.timed_out
-        culprit = failed or next((e for e in outcome.exits if written[e.node]), None)
+        complained = (e for e in outcome.exits if written[e.node] and self.MESSAGE_IS_FAILURE)
+        culprit = failed or next(complained, None)
         if culprit and not (ended and not failed):
+            self.record |= self.exit_message(written[culprit.node])
             self._finish("Failed", self._reason(culprit, written[culprit.node]))
             return
         self.enter("Uploading")
@@ -261,6 +265,10 @@ class Job(ABC):
     def _reason(self, culprit: Exit, written: str) -> str:
         hint = "" if self.place.aws.internet and not self.isolated else OFFLINE
         return reason(culprit, written, self._tails, hint)
+
+    def exit_message(self, message: str) -> dict:
+        """Return what Describe shows of a node's message beside the job's status."""
+        return {}
 
     def _written(self, node: Node) -> str:
         path = node.inside(self.MESSAGE)

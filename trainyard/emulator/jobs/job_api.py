@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import KINDS, Job, Place, clear
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
@@ -54,7 +54,12 @@ class Jobs:
             if self._closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if self._path(name).exists():
-                raise ApiError("ResourceInUse", f"Job name must be unique, and {name} exists")
+                arn = make_arn("sagemaker", f"{kind.lower()}-job/{name}")
+                message = (
+                    f"{kind} job names must be unique within an AWS account and region, and a "
+                    f"{kind.lower()} job with this name already exists ({arn})"
+                )
+                raise ApiError("ResourceInUse", message)
             job = KINDS[kind](self._place, request)
             job.record |= about or {}
             job.start(self._forget)
@@ -68,7 +73,10 @@ class Jobs:
         path = self._path(name)
         if path.exists() and (document := read_json(path))["kind"] == kind:
             return shown(f"Describe{kind}Job", document["describe"])
-        raise ApiError("ValidationException", "Requested resource not found.")
+        of_training = kind == "Training"
+        other = f"Could not find requested job with name: {name}"
+        message = "Requested resource not found." if of_training else other
+        raise ApiError("ValidationException", message)
 
     def outputs(self, name: str) -> list[str]:
         """Return the URIs that an ended job uploaded to."""

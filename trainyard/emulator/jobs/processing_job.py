@@ -5,13 +5,14 @@ For Your Processing Container" in the developer guide.
 """
 
 import contextlib
+import copy
 import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trainyard.emulator import algorithms
 from trainyard.emulator.api import ApiError
@@ -62,6 +63,22 @@ def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | Non
 
 
 ROOT = "/opt/ml/processing"
+_LONGEST_MESSAGE = 1024  # DescribeProcessingJob's ExitMessage
+_LONGEST_RUN = 86_400  # seconds, where the request does not say (API reference)
+_OF_S3 = {
+    "S3DataDistributionType": "FullyReplicated",
+    "S3CompressionType": "None",
+}
+
+
+def _completed(request: dict) -> dict:
+    """Return the request with AWS's defaults, which the container and Describe show."""
+    inputs = [
+        {**each, "S3Input": {**_OF_S3, **each["S3Input"]}} if "S3Input" in each else each
+        for each in request.get("ProcessingInputs", [])
+    ]
+    given = {"ProcessingInputs": inputs} if inputs else {}
+    return {"StoppingCondition": {"MaxRuntimeInSeconds": _LONGEST_RUN}, **request, **given}
 
 
 class ProcessingJob(Job):
@@ -72,11 +89,12 @@ class ProcessingJob(Job):
     KIND: ClassVar[str] = "Processing"
     RESOURCE: ClassVar[str] = "processing-job"
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
+    MESSAGE_IS_FAILURE: ClassVar[bool] = False
 
     def __init__(self, place: Place, request: dict) -> None:
         for check in self.checks(request, place.python):
             check()
-        super().__init__(place, request)
+        super().__init__(place, _completed(request))
 
     @staticmethod
     def checks(request: dict, python: Path) -> Iterator[Check]:
@@ -137,7 +155,10 @@ class ProcessingJob(Job):
             for node in nodes:
                 upload(self.place.objects, node.inside(output["LocalPath"]), output["S3Uri"])
         self.outputs = [output["S3Uri"] for output in self._outputs()]
-        self.record |= {"ExitMessage": text} if (text := self._written(nodes[0])) else {}
+        self.record |= self.exit_message(self._written(nodes[0]))
+
+    def exit_message(self, message: str) -> dict:
+        return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
 
     def _outputs(self, mode: str = "") -> list[dict]:
         """Return the S3Output of each output, or only of those with S3UploadMode ``mode``."""
@@ -155,7 +176,9 @@ class ProcessingJob(Job):
 
     def _write_config(self, node: Node, hosts: list[str]) -> None:
         config = node.inside("/opt/ml/config")
-        job = {"ProcessingJobArn": self.arn, **self.request}
+        job: dict[str, Any] = {"ProcessingJobArn": self.arn, **copy.deepcopy(self.request)}
+        for source in (each.get("S3Input", {}) for each in job.get("ProcessingInputs", [])):
+            source |= {"S3DownloadMode": "StartOfJob"}  # only the container's file has it
         (config / "processingjobconfig.json").write_text(json.dumps(job))
         resources = {"current_host": node.name, "hosts": hosts}
         (config / "resourceconfig.json").write_text(json.dumps(resources))

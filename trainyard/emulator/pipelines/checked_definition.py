@@ -67,9 +67,12 @@ def parse(text: str) -> Definition:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise invalid(f"PipelineDefinition is not valid JSON: {error}") from None
+        raise invalid(
+            f"Unable to parse pipeline definition. It is not valid JSON: {error}"
+        ) from None
     if not isinstance(document, dict) or document.get("Version") != VERSION:
-        raise invalid(f"PipelineDefinition: expected an object with Version {VERSION!r}")
+        message = "Unable to parse pipeline definition. Expecting start of Json Object"
+        raise invalid(f"{message} with Version {VERSION!r}.")
     parameters: dict[str, Parameter] = {}
     for entry in document.get("Parameters") or []:
         parameter = parse_parameter(entry)

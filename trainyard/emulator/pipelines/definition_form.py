@@ -35,7 +35,15 @@ def check(text: str, rules: frozenset[str] = REFUSED) -> None:
         (f for f in _findings(text) if f.severity == "error" and f.rule in rules), None
     ):
         step = f" Step {wrong.step!r}:" if wrong.step else ""
-        raise _refused(f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}")
+        raise _refused(f"{_cause(wrong)}{step} {wrong.path}: {wrong.problem}; {wrong.fix}")
+
+
+def _cause(wrong: Finding) -> str:
+    """Return the service's own words for it, where they are known; ours follow them."""
+    if wrong.rule in ("unknown-member", "not-in-a-pipeline"):
+        return f" Unknown Argument member '{wrong.path.rpartition('.')[2]}'."
+    wanted = {"list": "Array", "object": "Object"}.get(wrong.problem.rpartition("not of type ")[2])
+    return f" Expecting start of Json {wanted}." if wanted else ""
 
 
 def check_size(text: str) -> None:

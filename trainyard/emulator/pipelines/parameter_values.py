@@ -57,6 +57,8 @@ def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Val
             raise _invalid(f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}")
         if name in found:
             raise _invalid(f"pipeline parameter {name!r} is given twice")
+        if not entry["Value"]:
+            raise _invalid('[string "" is too short (length: 0, required minimum: 1)]')
         found[name] = convert(parameters[name], entry["Value"])
     for parameter in parameters.values():
         if parameter.name not in found:

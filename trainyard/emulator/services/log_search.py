@@ -125,5 +125,5 @@ def _begun(token: str | None) -> dict[str, int]:
         found = json.loads(base64.urlsafe_b64decode(token))
         return {str(name): int(at) for name, at in found.items()}
     except (ValueError, AttributeError, TypeError):
-        message = f"The specified nextToken {token!r} is invalid."
+        message = "The specified nextToken is invalid."
         raise ApiError("InvalidParameterException", message) from None

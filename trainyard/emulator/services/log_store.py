@@ -104,7 +104,7 @@ class LogStore:
             folder = self._folder(group)
             if folder.exists():
                 raise ApiError(
-                    "ResourceAlreadyExistsException", f"The specified log group {group} exists."
+                    "ResourceAlreadyExistsException", "The specified log group already exists"
                 )
             folder.mkdir(parents=True)
         if settings:
@@ -139,7 +139,7 @@ class LogStore:
             self._need_group(group)
             if not self._create(group, stream):
                 raise ApiError(
-                    "ResourceAlreadyExistsException", f"The specified log stream {stream} exists."
+                    "ResourceAlreadyExistsException", "The specified log stream already exists"
                 )
 
     # reading

@@ -121,6 +121,9 @@ class Logs:
         return {"nextSequenceToken": "0"}
 
     def _describe_groups(self, request: dict) -> dict:
+        if "logGroupNamePrefix" in request and "logGroupNamePattern" in request:
+            message = "LogGroup name prefix and LogGroup name pattern are mutually exclusive "
+            raise ApiError("InvalidParameterException", message + "parameters.")
         prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
         groups = [
             {
@@ -154,7 +157,7 @@ class Logs:
     def _get(self, request: dict) -> dict:
         stream = self._store.stream(_group(request), _need(request, "logStreamName"))
         request = self._unexpired(request)
-        limit = min(request.get("limit") or _EVENTS, _EVENTS)
+        limit = _limit(request)
         forward, offset = _start(request)
         with mapped(stream.path) as data:
             low, high = stream.span(data, request.get("startTime"), request.get("endTime"))
@@ -180,7 +183,7 @@ class Logs:
             streams = [self._store.stream(group, name) for name in names]
         else:
             streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
-        limit = min(request.get("limit") or _EVENTS, _EVENTS)
+        limit = _limit(request)
         request = self._unexpired(request)
         found, token = search(streams, pattern, request, limit, _BYTES)
         events = [
@@ -190,6 +193,17 @@ class Logs:
         return {"events": events, "searchedLogStreams": []} | (
             {"nextToken": token} if token else {}
         )
+
+
+def _limit(request: dict) -> int:
+    limit = request.get("limit") or _EVENTS
+    if limit > _EVENTS:
+        message = (
+            f"1 validation error detected: Value '{limit}' at 'limit' failed to satisfy "
+            f"constraint: Member must have value less than or equal to {_EVENTS}"
+        )
+        raise ApiError("InvalidParameterException", message)
+    return limit
 
 
 def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
@@ -211,9 +225,7 @@ def _start(request: dict) -> tuple[bool, int | None]:
         return (True, 0) if request.get("startFromHead") else (False, None)
     match = re.fullmatch(r"([fb])/(\d{1,20})", token)
     if not match:
-        raise ApiError(
-            "InvalidParameterException", f"The specified nextToken {token!r} is invalid."
-        )
+        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
     return match[1] == "f", int(match[2])
 
 
@@ -252,9 +264,7 @@ def _page(request: dict, name: str, items: list) -> dict:
 def _skip(request: dict) -> int:
     token = request.get("nextToken") or "0"
     if not token.isdecimal():
-        raise ApiError(
-            "InvalidParameterException", f"The specified nextToken {token!r} is invalid."
-        )
+        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
     return int(token)
 
 

@@ -39,11 +39,15 @@ class Served:
     seconds: float
 
 
+def arn_of(name: str) -> str:
+    return make_arn("sagemaker", f"endpoint/{name.lower()}")
+
+
 class Endpoint:
     """An endpoint and its fleets. Its methods are thread-safe."""
 
     def __init__(self, place: Place, name: str, config: dict, alarmed: Alarmed) -> None:
-        self.arn = make_arn("sagemaker", f"endpoint/{name.lower()}")
+        self.arn = arn_of(name)
         self.name, self.status, self.failure = name, "Creating", ""
         self.created = self.modified = time.time()
         self.deployment_config: dict = {}

@@ -13,7 +13,7 @@ from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.services.cloudwatch.alarms import Alarms
 from trainyard.emulator.serving.configs import EndpointConfigs
 from trainyard.emulator.serving.deployment import planned
-from trainyard.emulator.serving.endpoint import Endpoint
+from trainyard.emulator.serving.endpoint import Endpoint, arn_of
 from trainyard.emulator.serving.invocations import Invocations, Reply
 from trainyard.emulator.serving.named_documents import NAME
 
@@ -75,7 +75,7 @@ class Endpoints:
             if self._closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if name.lower() in self._live:
-                raise _invalid(f"Cannot create already existing endpoint {name!r}")
+                raise _invalid(f'Cannot create already existing endpoint "{arn_of(name)}".')
             endpoint = self._live[name.lower()] = Endpoint(self._place, name, config, self._alarmed)
             endpoint.deployment_config = asked
         endpoint.start()
@@ -143,7 +143,7 @@ class Endpoints:
 
     def _find(self, name: str) -> Endpoint:
         if not self.exists(name):
-            raise _invalid(f'Could not find endpoint "{name}".')
+            raise _invalid(f'Could not find endpoint "{arn_of(name)}".')
         return self._live[name.lower()]
 
     def _alarmed(self, names: Iterable[str]) -> list[str]:

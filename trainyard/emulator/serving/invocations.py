@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.transfers import join_key, split_uri
 from trainyard.emulator.services.cloudwatch.own_metrics import invocation
@@ -113,10 +113,11 @@ def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:
         raise ApiError("ValidationError", f"{operation} is not run here: use InvokeEndpoint")
     try:
         endpoint = find(match[1])
-    except ApiError as error:
-        raise ApiError("ValidationError", error.message) from None
+    except ApiError:
+        message = f"Endpoint {match[1]} of account {ACCOUNT} not found."
+        raise ApiError("ValidationError", message) from None
     if endpoint.status not in SERVES:
-        message = f"Endpoint {match[1]} of account is not in service: {endpoint.status}"
+        message = f"Endpoint {match[1]} of account {ACCOUNT} is not in service: {endpoint.status}"
         raise ApiError("ValidationError", message)
     return endpoint
 

@@ -23,15 +23,33 @@ _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
 _SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
 _MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
-_UNSET = {  # settings that buckets here never have: operation → subject, S3's error code
-    "GetBucketPolicy": ("policy", "NoSuchBucketPolicy"),
-    "GetBucketLifecycleConfiguration": ("lifecycle", "NoSuchLifecycleConfiguration"),
-    "GetBucketCors": ("CORS", "NoSuchCORSConfiguration"),
-    "GetBucketWebsite": ("website", "NoSuchWebsiteConfiguration"),
-    "GetBucketOwnershipControls": ("ownership controls", "OwnershipControlsNotFoundError"),
-    "GetBucketEncryption": ("encryption", "ServerSideEncryptionConfigurationNotFoundError"),
-    "GetBucketReplication": ("replication", "ReplicationConfigurationNotFoundError"),
-    "GetObjectLockConfiguration": ("object lock", "ObjectLockConfigurationNotFoundError"),
+_UNSET = {  # settings that buckets here never have: operation → S3's error code and message
+    "GetBucketPolicy": ("NoSuchBucketPolicy", "The bucket policy does not exist"),
+    "GetBucketLifecycleConfiguration": (
+        "NoSuchLifecycleConfiguration",
+        "The lifecycle configuration does not exist",
+    ),
+    "GetBucketCors": ("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
+    "GetBucketWebsite": (
+        "NoSuchWebsiteConfiguration",
+        "The specified bucket does not have a website configuration",
+    ),
+    "GetBucketOwnershipControls": (
+        "OwnershipControlsNotFoundError",
+        "The bucket ownership controls were not found",
+    ),
+    "GetBucketEncryption": (
+        "ServerSideEncryptionConfigurationNotFoundError",
+        "The server side encryption configuration was not found",
+    ),
+    "GetBucketReplication": (
+        "ReplicationConfigurationNotFoundError",
+        "The replication configuration was not found",
+    ),
+    "GetObjectLockConfiguration": (
+        "ObjectLockConfigurationNotFoundError",
+        "Object Lock configuration does not exist for this bucket",
+    ),
 }
 _EMPTY = {  # settings whose "off" is an empty document
     "GetBucketLogging": "BucketLoggingStatus",
@@ -115,8 +133,7 @@ class Buckets:
     @operation(*_UNSET)
     def unset(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        subject, code = _UNSET[_name(request)]
-        message = f"The bucket {bucket} has no {subject} configuration."
+        code, message = _UNSET[_name(request)]
         raise S3Error(code, message, 404, fields={"BucketName": bucket})
 
     @operation(*_EMPTY)

@@ -138,6 +138,10 @@ ALGORITHMS: dict[str, Callable[[], Sum]] = {
     "sha512": hashlib.sha512,
     "md5": functools.partial(hashlib.md5, usedforsecurity=False),
 }
+UNSUPPORTED = (
+    "Checksum algorithm provided is unsupported. Please try again with any of the valid types: "
+    "[CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
+)
 LINEAR = ("crc32", "crc32c", "crc64nvme")
 """Algorithms for which the object's checksum follows from its parts' checksums."""
 

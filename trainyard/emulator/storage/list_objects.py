@@ -7,12 +7,11 @@ from urllib.parse import quote
 
 from werkzeug import Request
 
-from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import PREFIX, TYPE
 from trainyard.emulator.storage.multipart import Upload
 from trainyard.emulator.storage.object_headers import STORAGE, sums
-from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, successor
+from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, S3Error, successor
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response
 
@@ -64,7 +63,7 @@ def read_page(
 def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
     args = request.args
     given = args.get("continuation-token")
-    after = untoken(given) if given else args.get("start-after", "")
+    after = untoken(given) if given is not None else args.get("start-after", "")
     limit, prefix, delimiter = _limit(args.get("max-keys")), *_where(request)
     page = read_page(store, bucket, prefix, delimiter, after, limit)
     owner = args.get("fetch-owner") == "true"
@@ -169,8 +168,16 @@ def _where(request: Request) -> tuple[str, str]:
 
 
 def encode(request: Request, value: str) -> str:
-    """Return the key, URL-encoded if the client asks for it: XML 1.0 cannot hold every key."""
-    return quote(value, safe="/") if request.args.get("encoding-type") == "url" else value
+    """Return the key, URL-encoded if the client asks for it: XML 1.0 cannot hold every key.
+
+    Raises ``InvalidArgument`` for another encoding.
+    """
+    kind = request.args.get("encoding-type")
+    if kind not in (None, "url"):
+        fields = {"ArgumentName": "encoding-type", "ArgumentValue": kind}
+        message = "Invalid Encoding Method specified in Request"
+        raise S3Error("InvalidArgument", message, fields=fields)
+    return quote(value, safe="/") if kind else value
 
 
 def _limit(asked: str | None) -> int:
@@ -191,7 +198,10 @@ def token(last: str) -> str:
 def untoken(token: str | None) -> str:
     """Return the last key of a page; empty without a token. Raises ``InvalidArgument``."""
     try:
+        if token == "":
+            raise ValueError("an empty token")
         return base64.b64decode(token or "", altchars=b"-_", validate=True).decode()
     except (ValueError, UnicodeDecodeError) as wrong:
         message = "The continuation token provided is incorrect"
-        raise ApiError("InvalidArgument", message) from wrong
+        fields = {"ArgumentName": "continuation-token", "ArgumentValue": token or ""}
+        raise S3Error("InvalidArgument", message, fields=fields) from wrong

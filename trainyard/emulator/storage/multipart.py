@@ -15,10 +15,14 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.blob import Blob
 from trainyard.emulator.storage.checksums import LINEAR, PREFIX, TYPE, composite, full_object
-from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore, S3Error
 from trainyard.emulator.storage.preconditions import number
 
 MAX_PARTS = 10_000
+NO_UPLOAD = (
+    "The specified upload does not exist. The upload ID may be invalid, or the upload may have "
+    "been aborted or completed."
+)
 MIN_PART = 5 << 20  # bytes; every part but the last (S3 quotas)
 
 
@@ -70,8 +74,8 @@ class Uploads:
             upload = self._uploads.get(upload_id)
         if upload is None or (upload.bucket, upload.key) != (bucket, key):
             self._store.need_bucket(bucket)
-            message = f"The upload {upload_id!r} does not exist: it was completed, aborted or lost."
-            raise ApiError("NoSuchUpload", message, 404)
+            fields = {"UploadId": upload_id}
+            raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields=fields)
         return upload
 
     def of_bucket(self, bucket: str, prefix: str = "") -> list[Upload]:
@@ -85,7 +89,7 @@ class Uploads:
         part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
         with self._lock:
             if upload.id not in self._uploads:  # aborted while this part was on its way
-                raise ApiError("NoSuchUpload", f"The upload {upload.id!r} was aborted.", 404)
+                raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields={"UploadId": upload.id})
             blob.close(sync=False)  # the assembled object is synced, parts need not be
             blob.committed = True
             old, upload.parts[number] = upload.parts.get(number), part
@@ -140,6 +144,7 @@ def _choose(upload: Upload, wanted: Element) -> list[Part]:
     places = []
     for element in wanted.iter("Part"):
         place, etag = _place(element), s3_xml.text(element, "ETag").strip('"')
+        _need_sum(upload, place, element)
         part = upload.parts.get(place)
         if part is None or part.etag != etag or not _sums_agree(part, element):
             raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
@@ -148,14 +153,32 @@ def _choose(upload: Upload, wanted: Element) -> list[Part]:
     if not chosen:
         raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
     if places != sorted(set(places)):
-        raise ApiError("InvalidPartOrder", "The list of parts was not in ascending order.")
-    if any(part.blob.size < MIN_PART for part in chosen[:-1]):
-        raise ApiError("EntityTooSmall", "Every part but the last must have at least 5 MiB.")
+        message = "The list of parts was not in ascending order. "
+        message += "Parts must be ordered by part number."
+        raise ApiError("InvalidPartOrder", message)
+    for place, part in list(zip(places, chosen, strict=True))[:-1]:
+        if part.blob.size < MIN_PART:
+            sizes = {"MinSizeAllowed": MIN_PART, "ProposedSize": part.blob.size}
+            fields = {k: str(v) for k, v in (sizes | {"PartNumber": place}).items()}
+            message = "Your proposed upload is smaller than the minimum allowed size"
+            raise S3Error("EntityTooSmall", message, fields=fields)
     return chosen
 
 
 def _place(part: Element) -> int:
     return number(s3_xml.text(part, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
+
+
+def _need_sum(upload: Upload, place: int, element: Element) -> None:
+    """Raise ``InvalidRequest`` where a composite checksum's part is named without its own."""
+    name = upload.algorithm
+    named = any(child.tag.startswith("Checksum") for child in element)
+    if name and upload.kind == "COMPOSITE" and not named:
+        message = (
+            f"The upload was created using a {name} checksum. The complete request must include "
+            f"the checksum for each part. It was missing for part {place} in the request."
+        )
+        raise ApiError("InvalidRequest", message)
 
 
 def _sums_agree(part: Part, element: Element) -> bool:
@@ -176,8 +199,9 @@ def _of(part: Part, algorithm: str) -> dict[str, str]:
 def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
     """Return the object's own checksum. Raises ``BadDigest`` if the client claims another."""
     size = sum(part.blob.size for part in parts)
-    if claims.pop("x-amz-mp-object-size", str(size)) != str(size):
-        message = f"The x-amz-mp-object-size you specified is not the {size} bytes of the parts."
+    if (said := claims.pop("x-amz-mp-object-size", str(size))) != str(size):
+        message = f"The provided 'x-amz-mp-object-size' header value {said} does not match what "
+        message += f"was computed: {size}"
         raise ApiError("InvalidRequest", message)
     kind = claims.pop(TYPE, upload.kind)
     if kind != upload.kind and upload.algorithm:
@@ -198,6 +222,6 @@ def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[st
             message = f"The upload was created without {header}: its whole has none to compare."
             raise ApiError("InvalidRequest", message)
         if value not in (found[header], found[header].partition("-")[0]):
-            message = f"The {header} you specified did not match what S3 calculated"
+            message = f"The {name} you specified did not match the calculated checksum."
             raise ApiError("BadDigest", message)
     return found

@@ -61,7 +61,7 @@ def stored_headers(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
     _check_encryption(headers)
     check_acl(given)
     if TAGS in headers:
-        check_tags(tags_of(headers))
+        _check_tag_header(headers[TAGS], tags_of(headers))
     return headers, metadata_of(given)
 
 
@@ -115,16 +115,34 @@ def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
         message = f"{kind} tags cannot be greater than {most}"
         raise ApiError("BadRequest" if most == _MOST_TAGS else "InvalidTag", message)
     if len(set(names)) < len(names):
-        raise ApiError("InvalidTag", "Cannot provide multiple Tags with the same key")
+        twice = {"TagKey": next(name for name in names if names.count(name) > 1)}
+        message = "Cannot provide multiple Tags with the same key"
+        raise S3Error("InvalidTag", message, fields=twice)
     for key, value in tags:
-        if not 1 <= len(key) <= _LONGEST_KEY:
-            raise ApiError("InvalidTag", "The TagKey you have provided is invalid")
-        if len(value) > _LONGEST_VALUE:
-            raise ApiError("InvalidTag", "The TagValue you have provided is invalid")
+        fields = {"TagKey": key, "TagValue": value}
+        if not 1 <= len(key) <= _LONGEST_KEY or not _TAG.fullmatch(key):
+            raise S3Error("InvalidTag", "The TagKey you have provided is invalid", fields=fields)
+        if len(value) > _LONGEST_VALUE or not _TAG.fullmatch(value):
+            raise S3Error("InvalidTag", "The TagValue you have provided is invalid", fields=fields)
         if key.startswith("aws:"):
             own = "Your TagKey cannot be prefixed with aws:"
             other = "System tags cannot be added/updated by requester"
             raise ApiError("InvalidTag", own if most == _MOST_TAGS else other)
+
+
+def _check_tag_header(header: str, tags: list[tuple[str, str]]) -> None:
+    if len({key for key, _ in tags}) < len(tags):
+        fields = {"ArgumentName": TAGS, "ArgumentValue": header}
+        message = (
+            f"The header '{TAGS}' shall be encoded as UTF-8 then URLEncoded URL query parameters "
+            "without tag name duplicates."
+        )
+        raise S3Error("InvalidArgument", message, fields=fields)
+    check_tags(tags)
+
+
+_TAG = re.compile(r"[\w\s.:/=+\-@]*")
+"""Letters, digits, spaces and a few signs may stand in a tag."""
 
 
 def _check_class(headers: dict[str, str]) -> None:

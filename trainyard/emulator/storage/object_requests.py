@@ -12,7 +12,7 @@ from werkzeug.http import http_date
 from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.blob import CHUNK, Blob
-from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, encoded
+from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, UNSUPPORTED, encoded
 from trainyard.emulator.storage.object_headers import (
     META,
     WRITING,
@@ -347,7 +347,7 @@ def _copy_bytes(
     names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
     wanted = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
     if wanted and wanted not in ALGORITHMS:
-        raise ApiError("InvalidRequest", "Checksum algorithm provided is unsupported.")
+        raise ApiError("InvalidRequest", UNSUPPORTED)
     if "-" not in source.etag and (not wanted or wanted in names):
         blob.append(stream)
         return had

@@ -84,7 +84,8 @@ class ObjectStore:
     def create_bucket(self, bucket: str) -> None:
         """Create a bucket. Idempotent, as in us-east-1."""
         if not _BUCKET.fullmatch(bucket):
-            raise ApiError("InvalidBucketName", f"The bucket name {bucket!r} is not valid.")
+            fields = {"BucketName": bucket}
+            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", fields=fields)
         self.index.run("INSERT OR IGNORE INTO buckets VALUES (?, ?)", bucket, time.time())
 
     def buckets(self) -> list[tuple[str, datetime]]:
@@ -100,8 +101,10 @@ class ObjectStore:
             self.need_bucket(bucket)
             for table in ("objects", "versions"):
                 if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
-                    message = f"The bucket {bucket} you tried to delete is not empty"
-                    raise ApiError("BucketNotEmpty", message, 409)
+                    message = "The bucket you tried to delete is not empty"
+                    if self.setting(bucket, "versioning"):
+                        message += ". You must delete all versions in the bucket."
+                    raise S3Error("BucketNotEmpty", message, 409, fields={"BucketName": bucket})
             self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
@@ -110,7 +113,7 @@ class ObjectStore:
         if not self.has_bucket(bucket):
             if asked is not None and len(self.missed) < 1000:
                 self.missed[bucket, asked] = None
-            message = f"The bucket {bucket!r} does not exist"
+            message = "The specified bucket does not exist"
             raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
 
     def setting(self, bucket: str, name: str) -> str | None:
@@ -349,7 +352,7 @@ class ObjectStore:
         self.need_bucket(bucket, key)
         marker = self.index.latest(bucket, key)
         headers = _marker_headers(marker) if marker else {}
-        message = f"The key {key!r} does not exist in {bucket}."
+        message = "The specified key does not exist."
         return S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
 
     def _path(self, name: str) -> Path:
@@ -357,11 +360,10 @@ class ObjectStore:
 
 
 def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
-    moment = format_datetime(marker.last_modified, usegmt=True)
     return {
         "x-amz-delete-marker": "true",
         "x-amz-version-id": marker.version,
-        "Last-Modified": moment,
+        "Last-Modified": format_datetime(marker.last_modified, usegmt=True),
     }
 
 

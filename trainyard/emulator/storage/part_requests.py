@@ -8,7 +8,14 @@ from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage import s3_xml
-from trainyard.emulator.storage.checksums import ALGORITHMS, LINEAR, PREFIX, TYPE, encoded
+from trainyard.emulator.storage.checksums import (
+    ALGORITHMS,
+    LINEAR,
+    PREFIX,
+    TYPE,
+    UNSUPPORTED,
+    encoded,
+)
 from trainyard.emulator.storage.multipart import MAX_PARTS, Upload, Uploads
 from trainyard.emulator.storage.object_headers import STORAGE, WRITING, stored_headers, sums
 from trainyard.emulator.storage.object_requests import (
@@ -21,7 +28,7 @@ from trainyard.emulator.storage.object_requests import (
     receive,
     written_version,
 )
-from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore, S3Error
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import check_of_write, number, source_range
 from trainyard.emulator.storage.s3_xml import OWNER, Response
@@ -166,7 +173,13 @@ class Parts:
 
 
 def _place(request: Request) -> int:
-    return number(request.args["partNumber"], "partNumber", 1, 1, MAX_PARTS)
+    text = request.args["partNumber"]
+    try:
+        return number(text, "partNumber", 1, 1, MAX_PARTS)
+    except ApiError:
+        fields = {"ArgumentName": "partNumber", "ArgumentValue": text}
+        message = f"Part number must be an integer between 1 and {MAX_PARTS}, inclusive"
+        raise S3Error("InvalidArgument", message, fields=fields) from None
 
 
 def _kind(algorithm: str, asked: str | None) -> str:
@@ -177,12 +190,12 @@ def _kind(algorithm: str, asked: str | None) -> str:
             raise ApiError("InvalidRequest", message + "x-amz-checksum-algorithm header.")
         return "COMPOSITE"
     if algorithm not in ALGORITHMS:
-        raise ApiError("InvalidRequest", "Checksum algorithm provided is unsupported.")
+        raise ApiError("InvalidRequest", UNSUPPORTED)
     kind = asked or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
     possible = {"crc64nvme": ("FULL_OBJECT",)}.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
     if kind not in possible or (kind == "FULL_OBJECT" and algorithm not in LINEAR):
-        message = f"The {kind} checksum type cannot be used with the {algorithm} checksum algorithm"
-        raise ApiError("InvalidRequest", message)
+        message = f"The {kind} checksum type cannot be used with the {algorithm} checksum "
+        raise ApiError("InvalidRequest", message + "algorithm.")
     return kind
 
 

@@ -29,7 +29,8 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     else:
         failed = unchanged is not None and moment > unchanged
     if failed:
-        raise precondition_failed("If-Match" if match is not None else "If-Unmodified-Since")
+        condition = "If-Match" if match is not None else "If-Unmodified-Since"
+        raise precondition_failed(condition, prefix)
     none_match = headers.get(f"{prefix}If-None-Match")
     if none_match is not None:
         return names(none_match, info.etag)
@@ -110,7 +111,9 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
     else:
         start, stop = first, size if last is None else min(last + 1, size)
     if start >= size:
-        raise ApiError("InvalidRange", "The requested range is not satisfiable", 416)
+        fields = {"RangeRequested": header or "", "ActualObjectSize": str(size)}
+        message = "The requested range is not satisfiable"
+        raise S3Error("InvalidRange", message, 416, fields=fields)
     return start, stop
 
 
@@ -125,11 +128,14 @@ def source_range(header: str | None, size: int) -> tuple[int, int]:
     first, last = (_number(text) for text in match.groups()) if match else (None, None)
     if first is None or last is None or last < first:
         message = "The x-amz-copy-source-range value must be of the form bytes=first-last where "
-        raise ApiError("InvalidArgument", message + "first and last are the zero-based offsets")
+        raise ApiError("InvalidArgument", message + _OFFSETS)
     if last >= size:
         message = f"Range specified is not valid for source object of size: {size}"
-        raise ApiError("InvalidRange", message, 416)
+        raise ApiError("InvalidArgument", message)
     return first, last + 1
+
+
+_OFFSETS = "first and last are the zero-based offsets of the first and last bytes to copy"
 
 
 def number(text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:

@@ -55,6 +55,11 @@ def error(failure: ApiError, resource: str, request_id: str = "") -> Response:
     return Response(body, failure.status, headers, content_type="application/xml")
 
 
+MALFORMED = (
+    "The XML you provided was not well-formed or did not validate against our published schema"
+)
+
+
 def parse(body: bytes) -> ElementTree.Element:
     """Return the document with S3's namespace removed from its tags. Raises ``MalformedXML``."""
     try:

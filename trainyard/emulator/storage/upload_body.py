@@ -19,6 +19,7 @@ from werkzeug.exceptions import ClientDisconnected
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.storage.blob import CHUNK
 from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encoded
+from trainyard.emulator.storage.object_store import S3Error
 
 _DOCUMENT = 20 << 20  # largest document that is read into memory, in bytes
 _LINE = 8192  # longest accepted chunk header or trailer line, in bytes
@@ -101,9 +102,7 @@ class Upload:
         found = encoded(self._hashes[name])
         if found != claimed:
             _need_digest(name, claimed, len(base64.b64decode(found)))
-            raise ApiError(
-                code, f"The {name} you specified ({claimed}) did not match what arrived ({found})."
-            )
+            raise _wrong_digest(name, claimed, found, code)
 
     def _make_hashes(self, trailer: str, also: str) -> dict[str, Sum]:
         hashes: dict[str, Sum] = {}
@@ -163,6 +162,19 @@ def _algorithm(name: str) -> Callable[[], Sum]:
     return ALGORITHMS[name]
 
 
+def _wrong_digest(name: str, claimed: str, found: str, code: str) -> S3Error:
+    if name == "content-md5":
+        fields = {"ExpectedDigest": base64.b64decode(claimed).hex(), "CalculatedDigest": found}
+        message = "The Content-MD5 you specified did not match what we received."
+        return S3Error(code, message, fields=fields)
+    if name == "signed":
+        message = "The provided 'x-amz-content-sha256' header does not match what was computed."
+        return S3Error(code, message)
+    kind = name.removeprefix(PREFIX).upper()
+    message = f"The {kind} you specified did not match the calculated checksum."
+    return S3Error(code, message)
+
+
 def _need_digest(name: str, claimed: str, size: int) -> None:
     try:
         right = len(base64.b64decode(claimed, validate=True)) == size
@@ -171,7 +183,8 @@ def _need_digest(name: str, claimed: str, size: int) -> None:
     if right or claimed == "nothing":
         return
     if name == "content-md5":
-        raise ApiError("InvalidDigest", "The Content-MD5 you specified was invalid.")
+        fields = {"Content-MD5": claimed}
+        raise S3Error("InvalidDigest", "The Content-MD5 you specified was invalid.", fields=fields)
     raise ApiError("InvalidRequest", f"Value for {name} header is invalid.")
 
 

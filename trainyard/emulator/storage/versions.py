@@ -10,7 +10,13 @@ from trainyard.emulator.storage.checksums import PREFIX
 from trainyard.emulator.storage.list_objects import LIMIT, encode, of_checksums, roll_up
 from trainyard.emulator.storage.object_headers import STORAGE
 from trainyard.emulator.storage.object_index import seq_of
-from trainyard.emulator.storage.object_store import VERSIONING, ObjectInfo, ObjectStore, successor
+from trainyard.emulator.storage.object_store import (
+    VERSIONING,
+    ObjectInfo,
+    ObjectStore,
+    S3Error,
+    successor,
+)
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response
@@ -45,7 +51,9 @@ class Versions:
             message = "The emulator's S3 does not implement MfaDelete of PutBucketVersioning."
             raise ApiError("NotImplemented", message, 501)
         if status not in ("Enabled", "Suspended"):
-            message = "The Versioning element must be specified: Status Enabled or Suspended"
+            if status:
+                raise ApiError("MalformedXML", s3_xml.MALFORMED)
+            message = "The Versioning element must be specified"
             raise ApiError("IllegalVersioningConfigurationException", message)
         if status == "Suspended" and self.store.setting(bucket, "object-lock"):
             message = "An Object Lock configuration is present on this bucket, so the versioning "
@@ -64,7 +72,8 @@ class Versions:
         marker, version = args.get("key-marker", ""), args.get("version-id-marker", "")
         if version and not marker:
             message = "A version-id marker cannot be specified without a key marker."
-            raise ApiError("InvalidArgument", message)
+            fields = {"ArgumentName": "version-id-marker", "ArgumentValue": version}
+            raise S3Error("InvalidArgument", message, fields=fields)
         page = self._read(request, bucket, limit, marker, version)
         tree: list = [("Name", bucket), ("Prefix", encode(request, args.get("prefix", "")))]
         tree += [("KeyMarker", encode(request, marker)), ("VersionIdMarker", version)]

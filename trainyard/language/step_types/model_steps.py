@@ -20,7 +20,11 @@ REGISTER_MODEL = StepType(
     name="RegisterModel",
     request="CreateModelPackageInput",
     describe="DescribeModelPackageOutput",
-    refused={"CertifyForMarketplace": "nothing", "Description": "nothing"},
+    refused={
+        "ModelPackageName": "nothing",
+        "CertifyForMarketplace": "nothing",
+        "Description": "nothing",
+    },
     choices=(
         Choice(
             members=("ModelPackageGroupName", "ModelPackageName"),

@@ -85,7 +85,7 @@ def test_a_missing_prefix_in_awss_words(aws: Cloud) -> None:
 def test_an_output_bucket_that_does_not_exist(aws: Cloud) -> None:
     script = "echo x > /opt/ml/processing/out/x"
     done = aws.process("nobucket", "", **processing(script, outputs={"out": "s3://nowhere/out"}))
-    assert done["FailureReason"].startswith("ClientError: The bucket 'nowhere' does not exist")
+    assert done["FailureReason"].startswith("ClientError: The specified bucket does not exist")
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_list_tag_and_delete(aws: Cloud) -> None:
     aws.sm.delete_pipeline(PipelineName=name)
     aws.sm.create_pipeline(PipelineName=name, PipelineDefinition=text(), RoleArn=ROLE)
     assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == []
-    found = aws.sm.list_pipelines(PipelineNamePrefix="list-", SortBy="Name", SortOrder="Ascending")
+    found = aws.sm.list_pipelines(PipelineNamePrefix="list", SortBy="Name", SortOrder="Ascending")
     assert [p["PipelineName"] for p in found["PipelineSummaries"]] == ["list-a", "list-b"]
     aws.sm.delete_pipeline(PipelineName="list-b")
     with pytest.raises(botocore.exceptions.ClientError, match="ResourceNotFound"):

@@ -102,7 +102,7 @@ def test_an_endpoint_answers_refuses_and_ends(served):
     assert family
     served.sm.delete_endpoint(EndpointName="echo")
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
-    with pytest.raises(ClientError, match="Could not find endpoint"):
+    with pytest.raises(ClientError, match="Endpoint echo of account|Could not find endpoint"):
         ask(served, "echo", "you")
     assert not list((served.state / "endpoints").glob("*"))
 
@@ -262,7 +262,10 @@ def test_a_request_passes_the_containers_of_a_model_in_their_order(served):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"InstanceType": "ml.x1"}, "Value .ml.x1. at .instanceType. failed to satisfy"),
+        (
+            {"InstanceType": "ml.x1"},
+            "Value .ml.x1. at .productionVariants.1.member.instanceType. failed to satisfy",
+        ),
         ({"ModelName": "nobody"}, "Could not find model"),
         ({"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}, "serverless"),
     ],

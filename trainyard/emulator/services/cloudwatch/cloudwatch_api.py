@@ -160,6 +160,8 @@ class Queries:
         """Raise ``InvalidParameterValue`` for data that AWS refuses; then none of it is stored."""
         if request.get("EntityMetricData"):
             raise _invalid("EntityMetricData is not kept here: use MetricData")
+        for number, datum in enumerate(request.get("MetricData", []), 1):
+            _check_values(datum, f"MetricData.member.{number}")
         found = [
             (metric_of(datum | {"Namespace": request["Namespace"]}), point)
             for datum in request.get("MetricData", [])
@@ -189,7 +191,12 @@ class Queries:
         _check([*plain, *extended])
         start, end, period = _span(request)
         if (end - start) / period > MOST:
-            raise _invalid(f"more than {MOST} data points would result: use a longer Period")
+            message = (
+                f"You have requested up to {int((end - start) / period)} datapoints, which exceeds "
+                f"the limit of {MOST}. You may reduce the datapoints requested by increasing "
+                "Period, or decreasing the time range."
+            )
+            raise ApiError("InvalidParameterCombination", message)
         points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
         datapoints = []
         for t, found in _periods(points, start, period):
@@ -232,6 +239,20 @@ def seconds(value: Any) -> float:
     return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
 
 
+def _check_values(datum: dict, where: str) -> None:
+    """Raise for values that are said in two ways, or counted wrongly, in CloudWatch's words."""
+    for other in ("Values", "StatisticValues"):
+        if "Value" in datum and datum.get(other):
+            message = (
+                f"The parameters {where}.Value and {where}.{other} are mutually exclusive and "
+                "you have specified both."
+            )
+            raise ApiError("InvalidParameterCombination", message)
+    if datum.get("Counts") and len(datum["Counts"]) != len(datum.get("Values", [])):
+        message = f"The parameters {where}.Values and {where}.Counts must be of the same size."
+        raise _invalid(message)
+
+
 def _points(datum: dict) -> Iterator[Point]:
     t = seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
     unit, found = datum.get("Unit", "None"), datum.get("StatisticValues")
@@ -241,9 +262,8 @@ def _points(datum: dict) -> Iterator[Point]:
         return
     values = datum.get("Values", [datum["Value"]] if "Value" in datum else [])
     counts = datum.get("Counts", [1] * len(values))
-    if not values or len(counts) != len(values):
-        raise _invalid(f"{datum['MetricName']}: expected Value, StatisticValues, or Values with as "
-                       "many Counts")  # fmt: skip
+    if not values:
+        raise _invalid(f"{datum['MetricName']}: expected Value, StatisticValues or Values")
     for value, count in zip(values, counts, strict=True):
         if not math.isfinite(value):
             raise _invalid(f"{datum['MetricName']}: {value} is not a finite number")
@@ -260,7 +280,7 @@ def _span(request: dict) -> tuple[float, float, int]:
     if period < 1 or (period not in (1, 5, 10, 20, 30) and period % 60):
         raise _invalid(f"Period {period}: expected 1, 5, 10, 20, 30 or a multiple of 60")
     if end <= start:
-        raise _invalid("EndTime must be after StartTime")
+        raise _invalid("The parameter StartTime must be less than the parameter EndTime.")
     return start // period * period, end, period
 
 

@@ -55,6 +55,7 @@ def main() -> None:
     own, asked = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
     if asked != f"AWS_Lambda_{own}":
         print(f"[emulator] {asked}: {own} replaces it")
+    handler = None
     try:
         handler = find(os.environ["_HANDLER"])
         print(f"START RequestId: {call['request']} Version: {version}", flush=True)
@@ -67,7 +68,7 @@ def main() -> None:
         theirs = [frame for frame in frames if frame.filename != __file__]
         answer["error"] = error(type(failure).__name__, str(failure), traceback.format_list(theirs))
     if answer["error"]:
-        answer["error"]["requestId"] = call["request"]
+        answer["error"]["requestId"] = call["request"] if handler else ""
         say(answer["error"])
     answer["milliseconds"] = 1000 * (time.monotonic() - begun)
     answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

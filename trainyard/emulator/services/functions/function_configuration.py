@@ -55,7 +55,7 @@ def unzip(data: bytes, root: Path) -> Code:
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError) as wrong:
         shutil.rmtree(folder, ignore_errors=True)
         message = "Could not unzip uploaded file. Please check your file, then try to upload again."
-        raise invalid(f"{message} ({wrong})") from None
+        raise invalid(message) from wrong
     digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
     return Code(digest, len(data), folder.name)
 
@@ -72,6 +72,7 @@ DEFAULTS = {
     "Architectures": ["x86_64"],
     "EphemeralStorage": {"Size": 512},
     "TracingConfig": {"Mode": "PassThrough"},
+    "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
 }
 LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
 NOT_RUN = {
@@ -91,6 +92,7 @@ KEPT = (
 )
 """Members of a request that belong to the configuration. MemorySize, EphemeralStorage,
 Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart have no effect here."""
+_ROLE = r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
 RESERVED = re.compile(
     r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
     r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
@@ -105,6 +107,12 @@ def checked(request: dict) -> dict[str, Any]:
     for member, why in NOT_RUN.items():
         if request.get(member) and any(_values(request[member])):
             raise invalid(f"{member} is not run by this emulator: {why}")
+    if "Role" in request and not re.fullmatch(_ROLE, request["Role"]):
+        message = (
+            f"1 validation error detected: Value '{request['Role']}' at 'role' failed to satisfy "
+            f"constraint: Member must satisfy regular expression pattern: {_ROLE}"
+        )
+        raise ApiError("ValidationException", message)
     if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
         message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
         raise invalid(f"{message} only Python: expected python3.x")

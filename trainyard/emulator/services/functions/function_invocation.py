@@ -151,10 +151,11 @@ class Invocation:
 
     def _died(self, outcome: Outcome) -> str:
         status = outcome.failure.status if outcome.failure else 0
-        how = f"signal: {-status}" if status < 0 else f"exit status {status}"
+        how = f"with error: {f'signal: {-status}' if status < 0 else f'exit status {status}'}"
+        how = how if status else "without providing a reason"
         if self._ended:
-            how = "the emulator is stopping"
-        return f"RequestId: {self.request} Error: Runtime exited with error: {how}"
+            how = "with error: the emulator is stopping"
+        return f"RequestId: {self.request} Error: Runtime exited {how}"
 
     def _failure(self, kind: str, message: str) -> Result:
         self._say(message)

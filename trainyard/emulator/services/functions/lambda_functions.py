@@ -115,6 +115,7 @@ class Functions:
                 "FunctionName": name,
                 "FunctionArn": make_arn("lambda", f"function:{name}"),
                 **DEFAULTS,
+                "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{name}"},
                 **given,
                 "Version": "$LATEST",
                 "PackageType": "Zip",

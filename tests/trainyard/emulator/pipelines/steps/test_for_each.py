@@ -146,11 +146,11 @@ def test_a_stop_ends_a_loop(aws: Cloud, tmp_path: Path) -> None:
     ],
 )
 def test_items_that_are_none_fail_the_step(aws: Cloud, value: str, reason: str) -> None:
-    items = {"Name": "Items", "Type": "String"}
+    items = {"Name": "Items", "Type": "String", "DefaultValue": value}
     body = [work(aws, "First", {"Get": "ForEach.CurrentItem.v"})]
     name = f"bad-{abs(hash(reason)) % 10**8}"
     aws.create(name, [loop({"Get": "Parameters.Items"}, body)], Parameters=[items])
-    answer, steps = aws.run(name, {"Items": value})
+    answer, steps = aws.run(name)
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert reason in steps["Loop"]["FailureReason"]
 

@@ -146,9 +146,9 @@ def test_the_rule_of_our_own_template_tells_of_an_ended_run(aws: Cloud, bus: Bus
 
 
 def test_events_of_ones_own_and_patterns(bus: Bus) -> None:
-    bus.events.put_rule(
-        Name="odd", EventPattern=json.dumps({"detail": {"size": [{"numeric": ["about", 3]}]}})
-    )
+    odd = json.dumps({"detail": {"size": [{"numeric": ["about", 3]}]}})
+    with pytest.raises(ClientError, match="Bad numeric range operator: about"):
+        bus.events.put_rule(Name="odd", EventPattern=odd)
     bus.rule("mine", {"source": ["me"], "detail": {"size": [{"numeric": [">", 3]}]}})
     entries = [
         {"Source": "me", "DetailType": "t", "Detail": json.dumps({"size": size})} for size in (1, 5)

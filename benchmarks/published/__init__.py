@@ -1,0 +1,1 @@
+"""Published answers of AWS, asked of the emulator."""

@@ -1,0 +1,66 @@
+"""Upload what a pipeline needs: code, wheels, its definition. The pipeline itself is not touched.
+
+python -m pipelines.package --recipe recipes/prod.yaml [--env prod] [--out definition.json]
+
+With packages.wheelhouse the wheels of each job's requirements are downloaded and uploaded, once for
+each text. CloudFormation, CDK or Terraform can deploy the definition from where it is uploaded to
+(PipelineDefinitionS3Location); pipelines.upsert deploys it from the recipe.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.compile.compilation import Asset
+from pipelines.deploy.pipeline_objects import sync
+from pipelines.deploy.uploads import make_buckets, refuse_invalid, upload_code
+from pipelines.deploy.wheel_download import is_uploaded, upload
+from pipelines.recipe.aws_account import refuse_other_caller, resolve
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.read_recipe import load
+from trainyard.aws_clients import client, service_errors
+from trainyard.common import atomic_file
+from trainyard.terminal import console, refuse_place, run
+
+DEFINITION = "definition.json"
+
+
+def main(
+    recipe: RecipeOption,
+    overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the definition here.")] = None,
+) -> None:
+    """Upload code, wheels and the definition; the pipeline itself is not touched."""
+    if out:
+        refuse_place(out)
+    resolve(load(recipe, overrides, environment).aws)  # a missing field, before the SDK is loaded
+    from pipelines.definition import from_recipe
+
+    definition = from_recipe(recipe, overrides, environment)
+    refuse_invalid(definition)
+    refuse_other_caller(definition.account, definition.region)
+    code = definition.assets[0]
+    body = Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
+    key = definition.kms_key
+    with service_errors(f"packaging pipeline {definition.name}"):
+        s3 = client("s3", definition.region)
+        make_buckets(s3, definition)
+        for house in definition.wheelhouses:
+            done = "already there"
+            if not is_uploaded(s3, house):
+                with console.status(f"downloading wheels for {house.uri}"):
+                    number, size = upload(s3, house, key)
+                done = f"{number} wheels, {size / 1e6:.1f} MB"
+            console.print(f"{house.uri}: {done}", highlight=False, soft_wrap=True)
+        uploaded = upload_code(s3, definition)
+        sync(s3, body.bucket, body.key, body.files, kms_key=key)
+    if out:
+        atomic_file.write(out, definition.body)
+    console.print(f"{body.uri}{DEFINITION}: definition, {uploaded} bytes of code uploaded",
+                  highlight=False, soft_wrap=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    run(main)

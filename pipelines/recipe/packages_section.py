@@ -1,0 +1,62 @@
+"""The recipe's section ``packages``: where jobs get the packages that their images lack."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import field_validator, model_validator
+
+from steps.config import Section
+
+INDEX = r"^https://[^\s@/]+(/[^\s@?#]*)?$"
+PYTHON = r"^3\.\d+$"
+
+
+class Packages(Section):
+    """Where jobs get the Python packages that their images lack; default: pip's own index."""
+
+    index: str | None = None
+    """URL of an index (PEP 503) that every job asks instead, as https://pypi.example.com/simple; it
+    must admit the jobs without a password."""
+
+    wheelhouse: bool = False
+    """Jobs ask no index: ``python -m pipelines.package`` downloads the wheels and uploads them, and
+    each job gets its own as a channel. They need no way out of their network."""
+
+    python: tuple[str, ...] = ()
+    """Python versions that wheels are downloaded for, as "3.12"; default: that of AWS's image. An
+    image of your own, and the emulator, may have another."""
+
+    @field_validator("index")
+    @classmethod
+    def _no_credentials(cls, index: str | None) -> str | None:
+        """Refuse an index that is no plain https address, without showing a password in it."""
+        if index is not None and not re.match(INDEX, index):
+            shown = re.sub(r"//[^/]*@", "//…@", index)
+            raise ValueError(
+                f"is {shown!r}; expected https://HOST/PATH without user, password, query or "
+                "fragment: everyone who may describe a job reads its environment"
+            )
+        return index
+
+    @field_validator("python", mode="before")
+    @classmethod
+    def _versions(cls, versions: Any) -> Any:
+        wrong = [v for v in versions if not (isinstance(v, str) and re.match(PYTHON, v))]
+        if wrong:
+            raise ValueError(f"is {wrong[0]!r}; expected a version in quotes, as '3.12'")
+        return versions
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.index and self.wheelhouse:
+            raise ValueError("index: jobs with a wheelhouse ask no index; remove one of them")
+        if self.python and not self.wheelhouse:
+            raise ValueError("python: is used with wheelhouse: true only; remove it, or set that")
+        return self
+
+    def environment(self, wheels: str) -> Mapping[str, str]:
+        """Return pip's settings in a job whose wheels lie in the folder ``wheels``."""
+        if self.wheelhouse:
+            return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels}
+        return {"PIP_INDEX_URL": self.index} if self.index else {}
