@@ -174,7 +174,7 @@ CLASSES = {
             name="ModelTrainer",
             order="entry_point framework_version py_version source_dir hyperparameters".split(),
             places=ESTIMATOR,
-            same=(*_ESTIMATOR_SAME, "distribution"),
+            same=(*_ESTIMATOR_SAME, "distributed"),
             spent=_UNWATCHED | {"model_dir": ("False",)},
             defaults=_TRAINING_DEFAULTS,
         )

@@ -40,7 +40,7 @@ class Facts(cst.CSTVisitor):
     def __init__(self, wrapper: MetadataWrapper) -> None:
         super().__init__()
         self._names = wrapper.resolve(QualifiedNameProvider)
-        self.made: dict[str, cst.Call | None] = {}
+        self.assigned: dict[str, cst.Call | None] = {}
         """Variable → the only call that it is assigned from; None if there are several."""
         self.variable: dict[cst.Call, str] = {}
         self.own: set[str] = set()
@@ -72,7 +72,7 @@ class Facts(cst.CSTVisitor):
 
     def class_of(self, value: cst.BaseExpression) -> str:
         """Return the class of SDK v2 whose object an expression is, else an empty text."""
-        call = value if isinstance(value, cst.Call) else self.made.get(code(value))
+        call = value if isinstance(value, cst.Call) else self.assigned.get(code(value))
         return "" if call is None else self.sdk_class(call.func)
 
     def kind_of(self, value: cst.BaseExpression) -> str:
@@ -83,13 +83,13 @@ class Facts(cst.CSTVisitor):
             text = code(target.target)
             self.own.add(text)
             if isinstance(node.value, cst.Call):
-                known = text in self.made
-                self.made[text] = None if known else node.value
+                known = text in self.assigned
+                self.assigned[text] = None if known else node.value
                 self.variable[node.value] = text
             elif isinstance(node.value, cst.Dict):
                 self.dicts[text] = node.value
-            elif text in self.made:
-                self.made[text] = None
+            elif text in self.assigned:
+                self.assigned[text] = None
 
     def visit_Call(self, node: cst.Call) -> None:
         name = self.sdk_class(node.func)
@@ -130,7 +130,7 @@ class Facts(cst.CSTVisitor):
                 self._note_channel(inputs, DEFAULT_CHANNEL)
 
     def _note_channel(self, value: cst.BaseExpression, name: str) -> None:
-        call = value if isinstance(value, cst.Call) else self.made.get(code(value))
+        call = value if isinstance(value, cst.Call) else self.assigned.get(code(value))
         if call is not None and self.sdk_class(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
 
@@ -152,5 +152,5 @@ def strings(node: cst.BaseExpression) -> Iterator[tuple[str, cst.BaseExpression]
 
 
 def as_mapping(node: cst.BaseExpression) -> Mapping[str, cst.BaseExpression]:
-    """Return a dictionary whose keys are texts; raise ValueError if it is none."""
+    """Return a dictionary whose keys are texts; raise ValueError if it is not one."""
     return dict(strings(node))

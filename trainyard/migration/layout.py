@@ -12,7 +12,7 @@ STEP = "    "
 
 
 @dataclass(slots=True)
-class Given:
+class Argument:
     """An argument of a call: its code, and the comments around it."""
 
     code: str
@@ -21,32 +21,32 @@ class Given:
 
 
 @dataclass(slots=True)
-class Made:
+class NewCall:
     """A call that is being written: arguments by name, some of which are such calls themselves."""
 
     name: str
-    arguments: "dict[str, Given | Made]" = field(default_factory=dict)
+    arguments: "dict[str, Argument | NewCall]" = field(default_factory=dict)
 
-    def put(self, place: str, given: Given) -> None:
+    def put(self, place: str, argument: Argument) -> None:
         """Put an argument at a place, such as ``compute:Compute.instance_type``."""
         first, _, rest = place.partition(".")
         name, _, cls = first.partition(":")
         if not cls:
-            self.arguments[name] = given
+            self.arguments[name] = argument
             return
-        holder = self.arguments.setdefault(name, Made(cls))
-        if isinstance(holder, Made):
-            holder.put(rest, given)
+        holder = self.arguments.setdefault(name, NewCall(cls))
+        if isinstance(holder, NewCall):
+            holder.put(rest, argument)
 
     def holds(self, place: str) -> bool:
         first, _, rest = place.partition(".")
         found = self.arguments.get(first.partition(":")[0])
-        return found.holds(rest) if isinstance(found, Made) and rest else found is not None
+        return found.holds(rest) if isinstance(found, NewCall) and rest else found is not None
 
     def classes(self) -> Iterator[str]:
         """Iterate over the classes that the call's arguments need."""
         for item in self.arguments.values():
-            if isinstance(item, Made):
+            if isinstance(item, NewCall):
                 yield item.name
                 yield from item.classes()
 
@@ -59,7 +59,7 @@ class Made:
             return line
         inner, lines = indent + STEP, [f"{self.name}("]
         for name, item in self.arguments.items():
-            if isinstance(item, Made):
+            if isinstance(item, NewCall):
                 lines.append(f"{inner}{name}={item.text(inner, len(inner) + len(name) + 1)},")
                 continue
             lines += [f"{inner}{comment}" for comment in item.before]
@@ -67,22 +67,22 @@ class Made:
         return "\n".join([*lines, f"{indent})"])
 
 
-def _flat(item: "Given | Made") -> str:
-    if isinstance(item, Given):
+def _flat(item: "Argument | NewCall") -> str:
+    if isinstance(item, Argument):
         return item.code
     inside = ", ".join(f"{name}={_flat(one)}" for name, one in item.arguments.items())
     return f"{item.name}({inside})"
 
 
-def _comments(item: "Given | Made") -> bool:
-    if isinstance(item, Given):
+def _comments(item: "Argument | NewCall") -> bool:
+    if isinstance(item, Argument):
         return bool(item.before or item.after)
     return any(_comments(one) for one in item.arguments.values())
 
 
-def given(call: cst.Call, order: Sequence[str]) -> dict[str, Given] | None:
+def arguments_of(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | None:
     """Return the arguments by name; None if one is unpacked from a list or a dictionary."""
-    found: dict[str, Given] = {}
+    found: dict[str, Argument] = {}
     before, _ = _comments_in(call.whitespace_before_args)
     for index, arg in enumerate(call.args):
         unnamed = arg.keyword is None
@@ -91,7 +91,7 @@ def given(call: cst.Call, order: Sequence[str]) -> dict[str, Given] | None:
         name = order[index] if arg.keyword is None else arg.keyword.value
         space = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else None
         following, after = _comments_in(space or arg.whitespace_after_arg)
-        found[name] = Given(code(arg.value), before, after)
+        found[name] = Argument(code(arg.value), before, after)
         before = following
     return found
 

@@ -89,9 +89,9 @@ def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -
             command, cwd=script.parent, env=env, capture_output=True, text=True, check=False
         )
         if ended.returncode or not out.exists():
-            told = kept / "definition.json.error"
+            message = kept / "definition.json.error"
             last = "\n  ".join(ended.stderr.strip().splitlines()[-_SHOWN:])
-            why = told.read_text(encoding="utf-8") if told.exists() else last
+            why = message.read_text(encoding="utf-8") if message.exists() else last
             raise DefinitionError(f"{script.name} under {python} fails: {why}")
         objects = {
             f"s3://{bucket}/{info.key}": Path(endpoint.app.objects.path(bucket, info.key))

@@ -1,7 +1,7 @@
 """Run a script until it hands its pipeline to AWS, and write the pipeline's definition.
 
 Started by path, under a Python with either SDK: it imports nothing of Trainyard. Times that the
-script asks for are those of one moment, so that a name made of the time is the same twice.
+script asks for are those of one moment, so that a name pipelines of the time is the same twice.
 """
 
 import contextlib
@@ -32,44 +32,44 @@ def _watched() -> list:
     except ImportError:
         module = importlib.import_module("sagemaker.workflow.pipeline")
     Pipeline = module.Pipeline
-    made = []
+    pipelines = []
     create = Pipeline.__init__
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         create(self, *args, **kwargs)
-        made.append(self)
+        pipelines.append(self)
 
     def stop(self: Any, *args: Any, **kwargs: Any) -> None:
-        made.append(self)
+        pipelines.append(self)
         raise _Recorded
 
     Pipeline.__init__ = noted
     for name in ("upsert", "create", "update", "start"):
         setattr(Pipeline, name, stop)
-    return made
+    return pipelines
 
 
 def main(script: str, code: str, out: str, moment: str) -> None:
     """Run ``code`` as if it were ``script``; write the definition to ``out``."""
-    made = _watched()
+    pipelines = _watched()
     _freeze(float(moment))
     with open(code, encoding="utf-8") as file:
-        compiled = compile(file.read(), script, "exec")
+        program = compile(file.read(), script, "exec")
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     sys.argv = [script]
     module = type(sys)("__main__")
     module.__file__ = script
     sys.modules["__main__"] = module
     with contextlib.suppress(_Recorded):
-        exec(compiled, module.__dict__)
-    if not made:
+        exec(program, module.__dict__)
+    if not pipelines:
         raise ValueError("the script makes no Pipeline when it is run")
-    definition = made[-1].definition()
+    definition = pipelines[-1].definition()
     with open(out, "w", encoding="utf-8") as file:
         file.write(definition)
 
 
-def _told(failure: Exception, script: str) -> str:
+def _error_line(failure: Exception, script: str) -> str:
     """Return the error in a line, with the script's own line where it came about."""
     walked = traceback.walk_tb(failure.__traceback__)
     lines = [number for frame, number in walked if frame.f_code.co_filename == script]
@@ -83,5 +83,5 @@ if __name__ == "__main__":
         main(*ARGUMENTS)
     except Exception as failure:  # noqa: BLE001 (whatever the script raises)
         with open(ARGUMENTS[2] + ".error", "w", encoding="utf-8") as file:
-            file.write(_told(failure, ARGUMENTS[0]))
+            file.write(_error_line(failure, ARGUMENTS[0]))
         sys.exit(1)

@@ -7,7 +7,7 @@ import libcst as cst
 from libcst.metadata import CodePosition, MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from trainyard.common.errors import DefinitionError
-from trainyard.migration import special
+from trainyard.migration import estimators, steps
 from trainyard.migration.calls import (
     ATTRIBUTES,
     CLASSES,
@@ -22,7 +22,7 @@ from trainyard.migration.calls import (
 )
 from trainyard.migration.facts import Facts, code, is_v3
 from trainyard.migration.imports import Imports
-from trainyard.migration.layout import Given, Made, given
+from trainyard.migration.layout import Argument, NewCall, arguments_of
 from trainyard.migration.names import ABSENT, MODULES, NO_COUNTERPART, PLACES
 
 _REPLACED = {"CreateModelStep", "RegisterModel"}
@@ -51,7 +51,7 @@ def migrate(source: str) -> Migrated:
     """Return the script as SDK v3 has it; what cannot be moved stays as it is.
 
     Raises:
-        DefinitionError: it is no Python.
+        DefinitionError: it is not Python.
     """
     try:
         wrapper = MetadataWrapper(cst.parse_module(source))
@@ -109,21 +109,21 @@ class Rewriting(cst.CSTTransformer):
         taken = name in self.facts.own
         return self.needed.setdefault(name, f"sagemaker_{name}" if taken else name)
 
-    def parsed(self, made: Made, original: cst.CSTNode) -> cst.BaseExpression:
+    def parsed(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
         """Return a written call as a node, laid out for the place of the original."""
-        for name in made.classes():
+        for name in new.classes():
             self.need(name)
         start = self._start(original)
         line = self._lines[start.line - 1]
         indent = line[: len(line) - len(line.lstrip())]
-        return cst.parse_expression(made.text(indent, start.column))
+        return cst.parse_expression(new.text(indent, start.column))
 
     # calls
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         name = self.facts.sdk_class(original_node.func)
         if name in STEPS or name in _REPLACED:
-            return special.step(self, name, original_node, updated_node)
+            return steps.step(self, name, original_node, updated_node)
         if name in CLASSES:
             return self._constructed(name, original_node, updated_node)
         if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
@@ -133,7 +133,7 @@ class Rewriting(cst.CSTTransformer):
             kind, method = self.facts.kind_of(func.value), func.attr.value
             receiver = code(updated_node.func.value)
             if kind == "trainer" and method == "set_hyperparameters":
-                return special.set_hyperparameters(self, receiver, updated_node)
+                return estimators.set_hyperparameters(self, receiver, updated_node)
             if kind == "trainer" and method == "hyperparameters":
                 return updated_node.func
             if rule := METHODS.get((kind, method)):
@@ -147,24 +147,26 @@ class Rewriting(cst.CSTTransformer):
         found = self.arguments(rule, original, updated)
         if found is None:
             return updated
-        made = self.made(f"{receiver}.{rule.name}", rule, found, original)
-        return self.parsed(made, original)
+        new = self.written(f"{receiver}.{rule.name}", rule, found, original)
+        return self.parsed(new, original)
 
     def arguments(
         self, rule: Rule, original: cst.Call, updated: cst.Call
-    ) -> dict[str, Given] | None:
-        found = given(updated, rule.order)
+    ) -> dict[str, Argument] | None:
+        found = arguments_of(updated, rule.order)
         if found is None:
             why_not = "the arguments are unpacked from a variable, or too many: they are not known"
             self.left(original, code(original.func), why_not)
             return None
         if rule.name in ("train", "tune") and "inputs" in found:
-            found["inputs"].code = special.inputs(self, original, found["inputs"].code)
+            found["inputs"].code = steps.inputs(self, original, found["inputs"].code)
         return found
 
-    def made(self, name: str, rule: Rule, found: dict[str, Given], original: cst.Call) -> Made:
+    def written(
+        self, name: str, rule: Rule, found: dict[str, Argument], original: cst.Call
+    ) -> NewCall:
         """Return v3's call with every argument that it has a place for; the others are named."""
-        made = Made(name)
+        new = NewCall(name)
         for argument, value in found.items():
             said = f"{argument}={value.code}"
             if argument in rule.lost:
@@ -172,13 +174,13 @@ class Rewriting(cst.CSTTransformer):
             elif value.code in rule.spent.get(argument, ()):
                 self.left(original, said, "SDK v3 does so anyway", harmless=True)
             elif argument in rule.places or argument in rule.order or argument in rule.same:
-                made.put(rule.places.get(argument, argument), value)
+                new.put(rule.places.get(argument, argument), value)
             else:
                 self.left(original, said, GONE)
         for place, value in rule.defaults.items():
-            if not made.holds(place):
-                made.put(place, Given(value))
-        return made
+            if not new.holds(place):
+                new.put(place, Argument(value))
+        return new
 
     def _constructed(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         rule = CLASSES[name]
@@ -189,22 +191,22 @@ class Rewriting(cst.CSTTransformer):
             rule = INPUT_DATA
         if self.facts.variable.get(original) in self.facts.in_steps:
             found[SESSION] = self._pipeline_session(found.get(SESSION))
-        calls = special.before(self, name, found, original)
-        made = self.made(self._class(rule.name, name, updated), rule, found, original)
+        calls = estimators.before(self, name, found, original)
+        new = self.written(self._class(rule.name, name, updated), rule, found, original)
         if name == "TrainingInput":
             channel = self.facts.channel.get(original)
             if not channel:
                 self.left(original, code(original), "its channel is not known from the script")
                 return updated
-            made.arguments = {"channel_name": Given(channel), **made.arguments}
+            new.arguments = {"channel_name": Argument(channel), **new.arguments}
         if original in self.facts.name:
             key = "input_name" if name == "ProcessingInput" else "output_name"
-            made.arguments = {key: Given(self.facts.name[original]), **made.arguments}
-        elif name.startswith("Processing") and not made.arguments.keys() & {
+            new.arguments = {key: Argument(self.facts.name[original]), **new.arguments}
+        elif name.startswith("Processing") and not new.arguments.keys() & {
             "input_name", "output_name"
         }:  # fmt: skip
             self.left(original, code(original), "SDK v3 wants a name, v2's depends on its place")
-        expression = self.parsed(made, original)
+        expression = self.parsed(new, original)
         return cst.parse_expression(code(expression) + calls) if calls else expression
 
     def _class(self, new: str, old: str, updated: cst.Call) -> str:
@@ -212,22 +214,22 @@ class Rewriting(cst.CSTTransformer):
 
     def _with_pipeline_session(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Return a constructor as it was, but for the session: a step wants a pipeline's."""
-        found = given(updated, ())
+        found = arguments_of(updated, ())
         if found is None:
             self.left(original, code(original.func), "give its arguments by name")
             return updated
         found[SESSION] = self._pipeline_session(found.get(SESSION))
-        return self.parsed(Made(code(updated.func), {**found}), original)
+        return self.parsed(NewCall(code(updated.func), {**found}), original)
 
-    def _pipeline_session(self, session: Given | None) -> Given:
-        known = self.facts.made.get(session.code) if session else None
+    def _pipeline_session(self, session: Argument | None) -> Argument:
+        known = self.facts.assigned.get(session.code) if session else None
         if session and known and self.facts.sdk_class(known.func).endswith("PipelineSession"):
             return session
         cls = self.need("PipelineSession")
         if session is None or session.code == "None":
-            return Given(f"{cls}()")
+            return Argument(f"{cls}()")
         s = session.code
-        return Given(
+        return Argument(
             f"{cls}(boto_session={s}.boto_session, default_bucket={s}.default_bucket())",
             session.before,
             session.after,
@@ -238,7 +240,7 @@ class Rewriting(cst.CSTTransformer):
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
         if original_node not in self.facts.channels:
             return updated_node
-        return special.channels(self, original_node, updated_node)
+        return steps.channels(self, original_node, updated_node)
 
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute

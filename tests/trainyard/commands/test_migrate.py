@@ -13,8 +13,8 @@ from trainyard.terminal import run
 def migrated(capsys: pytest.CaptureFixture, *arguments: object) -> tuple[str, str, int]:
     with pytest.raises(SystemExit) as end:
         run(main, "trainyard migrate", [str(argument) for argument in arguments])
-    told = capsys.readouterr()
-    return told.out, told.err, int(end.value.code or 0)
+    out = capsys.readouterr()
+    return out.out, out.err, int(end.value.code or 0)
 
 
 def test_a_diff_is_proposed_and_nothing_is_written(capsys, tmp_path: Path):

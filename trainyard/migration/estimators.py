@@ -1,0 +1,194 @@
+"""Estimators and processors of SDK v2, as far as no table describes them: images, scripts, tags."""
+
+import posixpath
+from typing import Protocol
+
+import libcst as cst
+
+from trainyard.migration.calls import SESSION, Rule
+from trainyard.migration.facts import Facts, as_mapping, code
+from trainyard.migration.layout import Argument, NewCall
+from trainyard.migration.names import FRAMEWORKS
+
+DRIVER = (
+    "SDK v3 starts the script by a driver of its own, SDK v2 by the toolkit of the image: compare "
+    "what the script is given"
+)
+
+
+class Rewriting(Protocol):
+    """What the rewriting of a script offers to the functions here."""
+
+    facts: Facts
+
+    def left(
+        self, node: cst.CSTNode, what: str, reason: str, *, harmless: bool = False
+    ) -> None: ...
+
+    def need(self, name: str) -> str: ...
+
+    def parsed(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
+
+    def written(
+        self, name: str, rule: Rule, found: dict[str, Argument], original: cst.Call
+    ) -> NewCall: ...
+
+
+def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.Call) -> str:
+    """Change the arguments of a constructor; return the code of calls that follow it."""
+    if name in FRAMEWORKS:
+        _image(to, FRAMEWORKS[name], found, original)
+        _distribution(to, found, original)
+    if name == "SKLearnProcessor":
+        found["image_uri"] = Argument(_retrieve(to, "sklearn", found, scope=""))
+        del found["framework_version"]
+    if name == "FrameworkProcessor" and "estimator_cls" in found:
+        cls = found.pop("estimator_cls").code.rpartition(".")[2]
+        if cls in FRAMEWORKS:
+            _image(to, FRAMEWORKS[cls], found, original, named="image_uri")
+        else:
+            to.left(original, f"estimator_cls={cls}", "its image is not known")
+    if name != "Estimator" and name not in FRAMEWORKS:
+        return ""
+    _source(to, found, original)
+    if "output_path" not in found:
+        session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
+        found["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
+    if "hyperparameters" in found and name == "Estimator":
+        found["hyperparameters"].code = _texts(found["hyperparameters"].code)
+    if "tags" in found:
+        _tags(to, found, original)
+    return _metrics(to, found, original)
+
+
+def _image(
+    to: Rewriting,
+    framework: str,
+    found: dict[str, Argument],
+    original: cst.Call,
+    named: str = "image_uri",
+) -> None:
+    """Put the framework's image in place of its version."""
+    versions = {key: found[key] for key in ("framework_version", "py_version") if key in found}
+    others = [key for key in ("transformers_version", "pytorch_version", "tensorflow_version",
+                              "compiler_config") if key in found]  # fmt: skip
+    if named not in found and others:
+        reason = "find the image by image_uris.retrieve(base_framework_version=…)"
+        for key in others:
+            to.left(original, f"{key}={found.pop(key).code}", reason)
+    if named not in found:
+        found[named] = Argument(_retrieve(to, framework, found, scope="training"))
+    for key in versions:
+        found.pop(key, None)
+
+
+def _retrieve(to: Rewriting, framework: str, found: dict[str, Argument], *, scope: str) -> str:
+    session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
+    module = to.need("image_uris")
+    parts = [f'"{framework}"', f"region={session}.boto_region_name"]
+    for key, name in (("framework_version", "version"), ("py_version", "py_version"),
+                      ("instance_type", "instance_type")):  # fmt: skip
+        if key in found:
+            parts.append(f"{name}={found[key].code}")
+    if scope and framework not in ("sklearn", "xgboost"):
+        parts.append(f'image_scope="{scope}"')
+    return f"{module}.retrieve({', '.join(parts)})"
+
+
+def _source(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+    entry = found.get("entry_point")
+    if entry is None:
+        return
+    to.left(original, f"entry_point={entry.code}", DRIVER)
+    if "source_dir" in found:
+        return
+    value = cst.parse_expression(entry.code)
+    if not isinstance(value, cst.SimpleString):
+        to.left(original, f"entry_point={entry.code}", "SDK v3 wants the folder, too: source_dir")
+        return
+    folder, name = posixpath.split(str(value.evaluated_value))
+    entry.code, found["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
+
+
+def _distribution(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+    asked = found.pop("distribution", None)
+    if asked is None or asked.code == "None":
+        return
+    bare = "".join(asked.code.split()).replace("'", '"').replace(",}", "}")
+    known = {
+        '{"torch_distributed":{"enabled":True}}': "Torchrun",
+        '{"pytorchddp":{"enabled":True}}': "Torchrun",
+        '{"mpi":{"enabled":True}}': "MPI",
+    }
+    if bare in known:
+        found["distributed"] = Argument(f"{to.need(known[bare])}()", asked.before, asked.after)
+    else:
+        reason = "SDK v3 has Torchrun and MPI (sagemaker.train.distributed): choose one"
+        to.left(original, f"distribution={asked.code}", reason)
+
+
+def _texts(text: str) -> str:
+    """Return hyperparameters with truths as SDK v2 writes them into the request."""
+    node = cst.parse_expression(text)
+    if not isinstance(node, cst.Dict):
+        return text
+    elements = [
+        element.with_changes(value=cst.parse_expression(_text(code(element.value))))
+        if isinstance(element, cst.DictElement)
+        else element
+        for element in node.elements
+    ]
+    return code(node.with_changes(elements=elements))
+
+
+def _text(value: str) -> str:
+    return f'"{value}"' if value in ("True", "False", "None") else value
+
+
+def _tags(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+    tags = found["tags"]
+    try:
+        pairs = [as_mapping(one) for one in _items(tags.code)]
+        new = [f"key={code(one['Key'])}, value={code(one['Value'])}" for one in pairs]
+    except (KeyError, ValueError):
+        to.left(
+            original, f"tags={found.pop('tags').code}", "SDK v3 wants a list of Tag(key, value)"
+        )
+        return
+    tags.code = "[" + ", ".join(f"{to.need('Tag')}({one})" for one in new) + "]"
+
+
+def _metrics(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> str:
+    metrics = found.pop("metric_definitions", None)
+    if metrics is None or metrics.code == "None":
+        return ""
+    try:
+        pairs = [as_mapping(one) for one in _items(metrics.code)]
+        new = [f"name={code(one['Name'])}, regex={code(one['Regex'])}" for one in pairs]
+    except (KeyError, ValueError):
+        reason = "SDK v3 wants .with_metric_definitions([MetricDefinition(name, regex)])"
+        to.left(original, f"metric_definitions={metrics.code}", reason)
+        return ""
+    items = ", ".join(f"{to.need('MetricDefinition')}({one})" for one in new)
+    return f".with_metric_definitions([{items}])"
+
+
+def _items(text: str) -> list[cst.BaseExpression]:
+    node = cst.parse_expression(text)
+    if not isinstance(node, cst.List):
+        raise ValueError
+    return [element.value for element in node.elements]
+
+
+def set_hyperparameters(to: Rewriting, receiver: str, call: cst.Call) -> cst.BaseExpression:
+    """Return an update of the trainer's hyperparameters."""
+    if any(arg.star == "**" for arg in call.args):
+        parts = [f"**{code(a.value)}" if a.star else _pair(a) for a in call.args]
+        return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
+    lines = "".join(f"\n    {_pair(arg)}," for arg in call.args)
+    return cst.parse_expression(f"{receiver}.hyperparameters.update({{{lines}\n}})")
+
+
+def _pair(arg: cst.Arg) -> str:
+    name = arg.keyword.value if arg.keyword else ""
+    return f'"{name}": {_text(code(arg.value))}'
