@@ -67,8 +67,8 @@ def _cell(text: str) -> str:
     if text.startswith("%%"):
         return ""
     mkdir = r"\1__import__('os').makedirs('\2', exist_ok=True)"
-    text = re.sub(r"(?m)^(\s*)!mkdir (?:-p )?(\S+)$", mkdir, text)
-    return re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", text)
+    text = re.sub(r"(?m)^(\s*)!.*\bmkdir (?:-p )?(\S+)$", mkdir, text)
+    return re.sub(r"(?m)^(\s*)(?:!(?!=)|%[a-z]).*$", r"\1pass", text)
 
 
 def beside(repository: Path, notebook: str, folder: Path) -> None:
@@ -92,7 +92,7 @@ def tried(script: str, old_python: Path, repository: Path, notebook: str) -> tup
         path.write_text(script)
         stand_in.write_text(abalone())
         puts = dict.fromkeys(STAND_INS, stand_in)
-        sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts)
+        sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts, twice=True)
         try:
             answer = prove(script, moved.code, sides)
         except TrainyardError as failure:
@@ -120,7 +120,7 @@ def abalone() -> str:
 def _in_words(answer: Answer) -> str:
     cause = answer.cause
     if cause is None:
-        return answer.verdict + "".join(f"\n    {line}" for line in answer.but_for)
+        return "\n    ".join([f"{answer.verdict} ({answer.evidence})", *answer.but_for])
     return f"different: {cause.step} {cause.what}: {cause.first} | {cause.second}"[:300]
 
 

@@ -43,6 +43,9 @@ def main(
     static: Annotated[
         bool, typer.Option("--static", help="Compare as written; execute no definition.")
     ] = False,
+    twice: Annotated[
+        bool, typer.Option("--twice", help="Execute the old twice; leave out what differs then.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Propose SDK v3's code of a pipeline script, say what remains, and prove it."""
@@ -57,7 +60,7 @@ def main(
         puts = [parsed(text) for text in put or ()]
         files = {f"s3://{each.bucket}/{key}": path for each in puts for path, key in each.files()}
         sides = Sides(script=script, old_python=old_python, new_python=new_python, puts=files,
-                      static=static)  # fmt: skip
+                      static=static, twice=twice)  # fmt: skip
         answer = prove(old, moved.code, sides)
     if as_json:
         print(json.dumps(_as_json(moved, answer), indent=1))

@@ -130,10 +130,22 @@ def _generated(places: Sequence[str]) -> dict[str, str]:
 
     None is left out where two places would become one: their times tell them apart.
     """
-    without = {place: STAMP.sub("{time}", place) for place in places}
+    without = {place: _without_time(place) for place in places}
     if len(set(without.values())) < len(without):
         return {}
     return {place: name for place, name in without.items() if place != name}
+
+
+def _without_time(place: str) -> str:
+    """Return a place without the time that an SDK wrote into the job's name before it.
+
+    Where a base name has a slash, SDK v2 keeps it, v3 writes a hyphen.
+    """
+    name, time, rest = STAMP.sub("{time}", place).partition("{time}")
+    if not time:
+        return place
+    bucket, slash, base = name.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}{slash}{base.replace('/', '-')}{time}{rest}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ _WAIT = {"wait": NOT_ASKED, "logs": NOT_ASKED, "job_name": NOT_ASKED}
 ESTIMATOR = {
     "image_uri": "training_image",
     "input_mode": "training_input_mode",
-    "container_log_level": "",
     **_to("compute:Compute", {
         "instance_count": "instance_count",
         "instance_type": "instance_type",
@@ -75,10 +74,7 @@ ESTIMATOR = {
     }),
     **_to("source_code:SourceCode", {"entry_point": "entry_script", "source_dir": "source_dir"}),
 }  # fmt: skip
-del ESTIMATOR["container_log_level"]
-_ESTIMATOR_SAME = (
-    "role sagemaker_session hyperparameters tags base_job_name environment metric_definitions"
-).split()
+_ESTIMATOR_SAME = ("role sagemaker_session hyperparameters base_job_name environment").split()
 _UNWATCHED = {
     "disable_profiler": ("True",),
     "debugger_hook_config": ("False",),
@@ -95,6 +91,7 @@ PROCESSING_INPUT = _to("s3_input:ProcessingS3Input", {
     "s3_data_distribution_type": "s3_data_distribution_type",
     "s3_compression_type": "s3_compression_type",
 })  # fmt: skip
+_INPUT_DEFAULTS = {"s3_data_type": '"S3Prefix"', "s3_input_mode": '"File"'}
 PROCESSING_OUTPUT = _to("s3_output:ProcessingS3Output", {
     "source": "local_path", "destination": "s3_uri", "s3_upload_mode": "s3_upload_mode",
 })  # fmt: skip
@@ -136,11 +133,14 @@ CLASSES = {
         order="source destination input_name s3_data_type s3_input_mode s3_data_distribution_type "
         "s3_compression_type".split(),
         places=PROCESSING_INPUT,
-        same=("dataset_definition", "app_managed"),
-        defaults={
-            "s3_input:ProcessingS3Input.s3_data_type": '"S3Prefix"',
-            "s3_input:ProcessingS3Input.s3_input_mode": '"File"',
-        },
+        same=("s3_input", "dataset_definition", "app_managed"),
+        defaults={f"s3_input:ProcessingS3Input.{k}": v for k, v in _INPUT_DEFAULTS.items()},
+    ),
+    "S3Input": Rule(
+        name="ProcessingS3Input",
+        order="s3_uri local_path s3_data_type s3_input_mode s3_data_distribution_type "
+        "s3_compression_type".split(),
+        defaults=_INPUT_DEFAULTS,
     ),
     "ProcessingOutput": Rule(
         name="ProcessingOutput",
@@ -174,7 +174,7 @@ CLASSES = {
             name="ModelTrainer",
             order="entry_point framework_version py_version source_dir hyperparameters".split(),
             places=ESTIMATOR,
-            same=(*_ESTIMATOR_SAME, "distributed"),
+            same=_ESTIMATOR_SAME,
             spent=_UNWATCHED | {"model_dir": ("False",)},
             defaults=_TRAINING_DEFAULTS,
         )
@@ -212,6 +212,11 @@ CLASSES = {
         places={"estimator": "model_trainer", "estimator_name": "model_trainer_name"},
         same="early_stopping_type random_seed autotune hyperparameters_to_keep_static "
         "warm_start_config strategy_config completion_criteria_config".split(),
+    ),
+    "WarmStartConfig": Rule(
+        name="HyperParameterTuningJobWarmStartConfig",
+        order=["warm_start_type", "parents"],
+        places={"parents": "parent_hyper_parameter_tuning_jobs"},
     ),
     "EMRStep": Rule(
         name="EMRStep",
@@ -255,9 +260,11 @@ KINDS = {
 """Class of v2 → the kind of its objects."""
 
 ATTRIBUTES = {
-    "trainer": {"role": "role", SESSION: SESSION, "image_uri": "training_image"},
+    "trainer": {"role": "role", SESSION: SESSION, "image_uri": "training_image",
+                "instance_type": "compute.instance_type",
+                "instance_count": "compute.instance_count"},
     "model": {"role": "role_arn", "image_uri": "image_uri", "model_data": "s3_model_data_url"},
-}
+}  # fmt: skip
 """Kind → attribute of v2 → that of v3; those of other kinds are the same."""
 
 STEPS = {

@@ -6,14 +6,19 @@ from typing import Protocol
 import libcst as cst
 
 from trainyard.migration.calls import SESSION, Rule
-from trainyard.migration.facts import Facts, as_mapping, code
-from trainyard.migration.layout import Argument, NewCall
+from trainyard.migration.facts import Facts, code
+from trainyard.migration.layout import Argument, NewCall, arguments_of
 from trainyard.migration.names import FRAMEWORKS
 
 DRIVER = (
     "SDK v3 starts the script by a driver of its own, SDK v2 by the toolkit of the image: compare "
     "what the script is given"
 )
+BY_HAND = {
+    "tags": "SDK v3 wants a list of Tag(key, value)",
+    "metric_definitions": "SDK v3 wants .with_metric_definitions([MetricDefinition(name, regex)])",
+    "distribution": "SDK v3 has Torchrun and MPI (sagemaker.train.distributed): choose one",
+}
 
 
 class Rewriting(Protocol):
@@ -34,11 +39,10 @@ class Rewriting(Protocol):
     ) -> NewCall: ...
 
 
-def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.Call) -> str:
-    """Change the arguments of a constructor; return the code of calls that follow it."""
+def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.Call) -> None:
+    """Change the arguments of a constructor."""
     if name in FRAMEWORKS:
         _image(to, FRAMEWORKS[name], found, original)
-        _distribution(to, found, original)
     if name == "SKLearnProcessor":
         found["image_uri"] = Argument(_retrieve(to, "sklearn", found, scope=""))
         del found["framework_version"]
@@ -48,17 +52,30 @@ def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.C
             _image(to, FRAMEWORKS[cls], found, original, named="image_uri")
         else:
             to.left(original, f"estimator_cls={cls}", "its image is not known")
+    if name == "WarmStartConfig":
+        _parents(to, found, original)
     if name != "Estimator" and name not in FRAMEWORKS:
-        return ""
+        return
     _source(to, found, original)
     if "output_path" not in found:
         session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
         found["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
     if "hyperparameters" in found and name == "Estimator":
         found["hyperparameters"].code = _texts(found["hyperparameters"].code)
-    if "tags" in found:
-        _tags(to, found, original)
-    return _metrics(to, found, original)
+    for key in found.keys() & BY_HAND.keys():
+        to.left(original, f"{key}={found.pop(key).code}", BY_HAND[key])
+
+
+def _parents(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+    """Write the parents of a tuning as v3's shapes."""
+    jobs = cst.parse_expression(found["parents"].code)
+    if not isinstance(jobs, cst.Set | cst.List):
+        to.left(original, f"parents={found.pop('parents').code}", "they are not known from here")
+        return
+    cls = to.need("ParentHyperParameterTuningJob")
+    parents = [f"{cls}(hyper_parameter_tuning_job_name={code(e.value)})" for e in jobs.elements]
+    found["parents"].code = f"[{', '.join(parents)}]"
+    found["warm_start_type"].code += ".value"
 
 
 def _image(
@@ -110,23 +127,6 @@ def _source(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> No
     entry.code, found["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
 
 
-def _distribution(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
-    asked = found.pop("distribution", None)
-    if asked is None or asked.code == "None":
-        return
-    bare = "".join(asked.code.split()).replace("'", '"').replace(",}", "}")
-    known = {
-        '{"torch_distributed":{"enabled":True}}': "Torchrun",
-        '{"pytorchddp":{"enabled":True}}': "Torchrun",
-        '{"mpi":{"enabled":True}}': "MPI",
-    }
-    if bare in known:
-        found["distributed"] = Argument(f"{to.need(known[bare])}()", asked.before, asked.after)
-    else:
-        reason = "SDK v3 has Torchrun and MPI (sagemaker.train.distributed): choose one"
-        to.left(original, f"distribution={asked.code}", reason)
-
-
 def _texts(text: str) -> str:
     """Return hyperparameters with truths as SDK v2 writes them into the request."""
     node = cst.parse_expression(text)
@@ -145,50 +145,20 @@ def _text(value: str) -> str:
     return f'"{value}"' if value in ("True", "False", "None") else value
 
 
-def _tags(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
-    tags = found["tags"]
-    try:
-        pairs = [as_mapping(one) for one in _items(tags.code)]
-        new = [f"key={code(one['Key'])}, value={code(one['Value'])}" for one in pairs]
-    except (KeyError, ValueError):
-        to.left(
-            original, f"tags={found.pop('tags').code}", "SDK v3 wants a list of Tag(key, value)"
-        )
-        return
-    tags.code = "[" + ", ".join(f"{to.need('Tag')}({one})" for one in new) + "]"
-
-
-def _metrics(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> str:
-    metrics = found.pop("metric_definitions", None)
-    if metrics is None or metrics.code == "None":
-        return ""
-    try:
-        pairs = [as_mapping(one) for one in _items(metrics.code)]
-        new = [f"name={code(one['Name'])}, regex={code(one['Regex'])}" for one in pairs]
-    except (KeyError, ValueError):
-        reason = "SDK v3 wants .with_metric_definitions([MetricDefinition(name, regex)])"
-        to.left(original, f"metric_definitions={metrics.code}", reason)
-        return ""
-    items = ", ".join(f"{to.need('MetricDefinition')}({one})" for one in new)
-    return f".with_metric_definitions([{items}])"
-
-
-def _items(text: str) -> list[cst.BaseExpression]:
-    node = cst.parse_expression(text)
-    if not isinstance(node, cst.List):
-        raise ValueError
-    return [element.value for element in node.elements]
-
-
-def set_hyperparameters(to: Rewriting, receiver: str, call: cst.Call) -> cst.BaseExpression:
+def set_hyperparameters(
+    to: Rewriting, receiver: str, original: cst.Call, call: cst.Call
+) -> cst.BaseExpression:
     """Return an update of the trainer's hyperparameters."""
-    if any(arg.star == "**" for arg in call.args):
-        parts = [f"**{code(a.value)}" if a.star else _pair(a) for a in call.args]
+    found = arguments_of(call, ())
+    if found is None:
+        parts = [
+            f"**{code(a.value)}" if a.star else f'"{a.keyword.value}": {_text(code(a.value))}'
+            for a in call.args
+            if a.star or a.keyword
+        ]
         return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
-    lines = "".join(f"\n    {_pair(arg)}," for arg in call.args)
-    return cst.parse_expression(f"{receiver}.hyperparameters.update({{{lines}\n}})")
-
-
-def _pair(arg: cst.Arg) -> str:
-    name = arg.keyword.value if arg.keyword else ""
-    return f'"{name}": {_text(code(arg.value))}'
+    new = NewCall(f"{receiver}.hyperparameters.update")
+    for name, argument in found.items():
+        argument.code = _text(argument.code)
+        new.put(name, argument)
+    return to.parsed(new, original)

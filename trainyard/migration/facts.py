@@ -1,6 +1,5 @@
 """What a script of SDK v2 binds to its names, read before anything is rewritten."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import libcst as cst
@@ -42,6 +41,8 @@ class Facts(cst.CSTVisitor):
         self._names = wrapper.resolve(QualifiedNameProvider)
         self.assigned: dict[str, cst.Call | None] = {}
         """Variable → the only call that it is assigned from; None if there are several."""
+        self.kinds: set[str] = set()
+        """Kinds of objects that the script makes."""
         self.variable: dict[cst.Call, str] = {}
         self.own: set[str] = set()
         """Names that the script itself assigns."""
@@ -80,16 +81,23 @@ class Facts(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            text = code(target.target)
-            self.own.add(text)
-            if isinstance(node.value, cst.Call):
-                known = text in self.assigned
-                self.assigned[text] = None if known else node.value
-                self.variable[node.value] = text
-            elif isinstance(node.value, cst.Dict):
-                self.dicts[text] = node.value
-            elif text in self.assigned:
-                self.assigned[text] = None
+            self._bind(code(target.target), node.value)
+
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
+        if node.value is not None:
+            self._bind(code(node.target), node.value)
+
+    def _bind(self, text: str, value: cst.BaseExpression) -> None:
+        known = text in self.own
+        self.own.add(text)
+        if isinstance(value, cst.Call):
+            self.kinds.add(KINDS.get(self.sdk_class(value.func), ""))
+            self.assigned[text] = None if known else value
+            self.variable[value] = text
+        elif isinstance(value, cst.Dict):
+            self.dicts[text] = value
+        elif text in self.assigned:
+            self.assigned[text] = None
 
     def visit_Call(self, node: cst.Call) -> None:
         name = self.sdk_class(node.func)
@@ -137,20 +145,3 @@ class Facts(cst.CSTVisitor):
 
 def _is(arg: cst.Arg, name: str) -> bool:
     return arg.keyword is not None and arg.keyword.value == name
-
-
-def strings(node: cst.BaseExpression) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """Iterate over (key, value) of a dictionary whose keys are texts; raise ValueError else."""
-    if not isinstance(node, cst.Dict):
-        raise ValueError
-    for element in node.elements:
-        if not isinstance(element, cst.DictElement) or not isinstance(
-            element.key, cst.SimpleString
-        ):
-            raise ValueError
-        yield str(element.key.evaluated_value), element.value
-
-
-def as_mapping(node: cst.BaseExpression) -> Mapping[str, cst.BaseExpression]:
-    """Return a dictionary whose keys are texts; raise ValueError if it is not one."""
-    return dict(strings(node))

@@ -18,6 +18,8 @@ class Argument:
     code: str
     before: list[str] = field(default_factory=list)
     after: str = ""
+    below: list[str] = field(default_factory=list)
+    """Comments between the last argument and the end of the call."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class NewCall:
                 continue
             lines += [f"{inner}{comment}" for comment in item.before]
             lines.append(f"{inner}{name}={item.code}," + (f"  {item.after}" if item.after else ""))
+            lines += [f"{inner}{comment}" for comment in item.below]
         return "\n".join([*lines, f"{indent})"])
 
 
@@ -76,7 +79,7 @@ def _flat(item: "Argument | NewCall") -> str:
 
 def _comments(item: "Argument | NewCall") -> bool:
     if isinstance(item, Argument):
-        return bool(item.before or item.after)
+        return bool(item.before or item.after or item.below)
     return any(_comments(one) for one in item.arguments.values())
 
 
@@ -93,6 +96,8 @@ def arguments_of(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | 
         following, after = _comments_in(space or arg.whitespace_after_arg)
         found[name] = Argument(code(arg.value), before, after)
         before = following
+        if index == len(call.args) - 1:
+            found[name].below = following
     return found
 
 

@@ -44,6 +44,8 @@ class Sides:
     """URI in S3 → file that both scripts find there."""
     static: bool = False
     """Execute neither definition."""
+    twice: bool = False
+    """Execute the old one twice, to know which jobs are not deterministic."""
 
 
 def prove(old: str, new: str, sides: Sides) -> Answer:
@@ -64,7 +66,9 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
                 cause = Cause(step="", what=what, first=digests[0], second=digests[1])
                 return Answer(cause=cause, evidence="not executed: the scripts upload other files")
         setting = Setting({**first.objects, **second.objects}, {}, sides.new_python)
-        return decide(first.definition, second.definition, setting, static=sides.static)
+        return decide(
+            first.definition, second.definition, setting, static=sides.static, twice=sides.twice
+        )
 
 
 def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -> Compiled:

@@ -25,6 +25,8 @@ from trainyard.migration.imports import Imports
 from trainyard.migration.layout import Argument, NewCall, arguments_of
 from trainyard.migration.names import ABSENT, MODULES, NO_COUNTERPART, PLACES
 
+_CLASS_ARGUMENTS = {"estimator_cls", "predictor_cls"}
+"""Arguments that get a class of SDK v2, and that SDK v3 lacks."""
 _REPLACED = {"CreateModelStep", "RegisterModel"}
 
 
@@ -133,12 +135,26 @@ class Rewriting(cst.CSTTransformer):
             kind, method = self.facts.kind_of(func.value), func.attr.value
             receiver = code(updated_node.func.value)
             if kind == "trainer" and method == "set_hyperparameters":
-                return estimators.set_hyperparameters(self, receiver, updated_node)
+                return estimators.set_hyperparameters(self, receiver, original_node, updated_node)
             if kind == "trainer" and method == "hyperparameters":
                 return updated_node.func
             if rule := METHODS.get((kind, method)):
                 return self.method(rule, receiver, original_node, updated_node)
+            if self._may_be_estimator(func):
+                self.left(original_node, code(func), "it is not seen in the script what this is")
         return updated_node
+
+    def _may_be_estimator(self, func: cst.Attribute) -> bool:
+        """Return whether a method may be an estimator's, made elsewhere or in several places."""
+        text = code(func.value)
+        known = self.facts.assigned.get(text, func) is not None and not text.startswith("self.")
+        trained = func.attr.value in ("fit", "set_hyperparameters")
+        return (
+            trained
+            and "trainer" in self.facts.kinds
+            and not known
+            and not self.facts.class_of(func.value)
+        )
 
     def method(
         self, rule: Rule, receiver: str, original: cst.Call, updated: cst.Call
@@ -191,7 +207,7 @@ class Rewriting(cst.CSTTransformer):
             rule = INPUT_DATA
         if self.facts.variable.get(original) in self.facts.in_steps:
             found[SESSION] = self._pipeline_session(found.get(SESSION))
-        calls = estimators.before(self, name, found, original)
+        estimators.before(self, name, found, original)
         new = self.written(self._class(rule.name, name, updated), rule, found, original)
         if name == "TrainingInput":
             channel = self.facts.channel.get(original)
@@ -206,8 +222,7 @@ class Rewriting(cst.CSTTransformer):
             "input_name", "output_name"
         }:  # fmt: skip
             self.left(original, code(original), "SDK v3 wants a name, v2's depends on its place")
-        expression = self.parsed(new, original)
-        return cst.parse_expression(code(expression) + calls) if calls else expression
+        return self.parsed(new, original)
 
     def _class(self, new: str, old: str, updated: cst.Call) -> str:
         return code(updated.func) if new == old else self.need(new)
@@ -276,7 +291,7 @@ class Rewriting(cst.CSTTransformer):
         outer = self.get_metadata(ParentNodeProvider, node)
         if isinstance(outer, cst.Call) and outer.func is node and last in (*CLASSES, *_REPLACED):
             return
-        if isinstance(outer, cst.Arg) and outer.keyword and outer.keyword.value == "estimator_cls":
+        if isinstance(outer, cst.Arg) and outer.keyword and outer.keyword.value in _CLASS_ARGUMENTS:
             return
         if last[:1].isupper() or last not in ("sagemaker",):
             self.left(node, code(node), why(full))
@@ -294,7 +309,7 @@ class Rewriting(cst.CSTTransformer):
             new = "ModelTrainer" if kind == "trainer" else "ModelBuilder"
             self.left(original, code(original), f"SDK v3's {new} has no {name}")
             return updated
-        return updated.with_changes(attr=cst.Name(ATTRIBUTES[kind][name]))
+        return cst.parse_expression(f"{code(updated.value)}.{ATTRIBUTES[kind][name]}")
 
     def _in_import(self, node: cst.CSTNode) -> bool:
         outer = self.get_metadata(ParentNodeProvider, node, None)

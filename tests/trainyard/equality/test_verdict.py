@@ -105,9 +105,9 @@ def test_an_execution_finds_what_the_definition_does_not_say():
     assert "output s3://bkt/out/r" in known.but_for[0]
 
 
-def stamped(*seconds: int) -> dict:
+def stamped(*seconds: int, base: str = "x/eval") -> dict:
     """Return steps whose outputs lie where SDK 2 puts them, and one that reads the first."""
-    places = [f"s3://b/eval--2026-11-24-20-33-{second:02}-122/output/o" for second in seconds]
+    places = [f"s3://b/{base}--2026-11-24-20-33-{second:02}-122/output/o" for second in seconds]
     steps = [
         process_step(f"Make{n}", "true", outputs={"o": place}) for n, place in enumerate(places)
     ]
@@ -119,6 +119,12 @@ def test_the_time_in_a_generated_place_of_an_output_makes_no_difference():
     """AWS's notebook sm-pipelines_hyperparameter_tuning has one, after each compilation another."""
     answer = static(stamped(7), stamped(17))
     assert answer.but_for == ("generated places of outputs of Make0",)
+
+
+def test_a_base_name_with_a_slash_has_a_hyphen_under_sdk_3():
+    answer = static(stamped(7), stamped(17, base="x-eval"))
+    assert answer.but_for == ("generated places of outputs of Make0",)
+    assert static(stamped(7), stamped(17, base="y-eval")).cause
     assert static(stamped(7), pipeline(stamped(7)["Steps"][:1])).verdict == "different"
 
 
