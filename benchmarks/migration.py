@@ -30,12 +30,13 @@ USES = "sagemaker.workflow.pipeline import"
 STAND_INS = [
     "s3://sagemaker-sample-files/datasets/tabular/uci_abalone/abalone.csv",
     "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/uci_abalone/abalone.csv",
-    "s3://sagemaker-servicecatalog-seedcode-us-east-1/dataset/abalone-dataset-batch",
     "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/uci_adult/adult.data",
     "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/uci_adult/adult.test",
     "s3://sagemaker-example-files-prod-us-east-1/datasets/tabular/synthetic_credit_card_transactions"
     "/user0_credit_card_transactions.csv",
 ]
+BATCH = "s3://sagemaker-servicecatalog-seedcode-us-east-1/dataset/abalone-dataset-batch"
+"""Rows for the trained model. The notebooks give no type, which the image reads as libsvm."""
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -91,7 +92,8 @@ def tried(script: str, old_python: Path, repository: Path, notebook: str) -> tup
         beside(repository, notebook, Path(folder))
         path.write_text(script)
         stand_in.write_text(abalone())
-        puts = dict.fromkeys(STAND_INS, stand_in)
+        puts = dict.fromkeys(STAND_INS, stand_in) | {BATCH: Path(folder, "batch.libsvm")}
+        puts[BATCH].write_text("".join(f"0 0:{n / 9} 9:{n % 2}\n" for n in range(9)))
         sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts, twice=True)
         try:
             answer = prove(script, moved.code, sides)

@@ -168,12 +168,11 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
         for key, value in step.document.items()
         if key not in ("Name", "Arguments", "DependsOn", *COSMETIC)
     }
-    arguments = folding.fold(step.own_arguments)
+    arguments = without_defaults(folding.fold(step.own_arguments))
     if step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
-        arguments = without_defaults(unwatched(arguments, rules.cosmetic))
-        arguments = request(arguments, rules)
+        arguments = request(unwatched(arguments, rules.cosmetic), rules)
     triggers = [entry for entry in _waits(step) if isinstance(entry, dict)]
     return {
         **{k: v for k, v in own.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},

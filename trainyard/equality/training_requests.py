@@ -22,6 +22,11 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     training's, and the compression of a model that is not said otherwise.
     """
     found = dict(arguments)
+    for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):  # a tuning job's
+        if isinstance(inside := found.get(key), dict):
+            found[key] = without_defaults(inside)
+        elif isinstance(inside, list):
+            found[key] = [without_defaults(one) for one in inside]
     output = found.get("OutputDataConfig")
     if isinstance(output, dict) and output.get("CompressionType") == "GZIP":
         found["OutputDataConfig"] = _less(output, "CompressionType", "GZIP")

@@ -43,6 +43,8 @@ class Facts(cst.CSTVisitor):
         """Variable → the only call that it is assigned from; None if there are several."""
         self.kinds: set[str] = set()
         """Kinds of objects that the script makes."""
+        self.classes: dict[str, set[str]] = {}
+        """Variable → the classes of SDK v2 that it is an object of; an empty text for others."""
         self.variable: dict[cst.Call, str] = {}
         self.own: set[str] = set()
         """Names that the script itself assigns."""
@@ -73,8 +75,10 @@ class Facts(cst.CSTVisitor):
 
     def class_of(self, value: cst.BaseExpression) -> str:
         """Return the class of SDK v2 whose object an expression is, else an empty text."""
-        call = value if isinstance(value, cst.Call) else self.assigned.get(code(value))
-        return "" if call is None else self.sdk_class(call.func)
+        if isinstance(value, cst.Call):
+            return self.sdk_class(value.func)
+        classes = self.classes.get(code(value), set())
+        return min(classes) if len(classes) == 1 else ""
 
     def kind_of(self, value: cst.BaseExpression) -> str:
         return KINDS.get(self.class_of(value), "")
@@ -90,6 +94,8 @@ class Facts(cst.CSTVisitor):
     def _bind(self, text: str, value: cst.BaseExpression) -> None:
         known = text in self.own
         self.own.add(text)
+        cls = self.sdk_class(value.func) if isinstance(value, cst.Call) else ""
+        self.classes.setdefault(text, set()).add(cls)
         if isinstance(value, cst.Call):
             self.kinds.add(KINDS.get(self.sdk_class(value.func), ""))
             self.assigned[text] = None if known else value
