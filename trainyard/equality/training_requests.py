@@ -7,6 +7,10 @@ WATCHING = ("DebugHookConfig", "ProfilerConfig")
 _RULES = ("DebugRuleConfigurations", "ProfilerRuleConfigurations")
 """Jobs of their own, which read what is saved."""
 
+_MACHINES = "HyperParameterTuningResourceConfig"
+"""Another name of ResourceConfig in a tuning job, which may list several types besides."""
+_PLAIN = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}
+
 
 def unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
     """Return the request without members that no job reads; they go into ``cosmetic``."""
@@ -19,7 +23,8 @@ def unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, 
 
 def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the request without what it says again: a channel's input mode, which is the
-    training's, and the compression of a model that is not said otherwise.
+    training's, the compression of a model that is not said otherwise, and a tuning job's lists
+    of no ranges.
     """
     found = dict(arguments)
     for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):  # a tuning job's
@@ -27,6 +32,13 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
             found[key] = without_defaults(inside)
         elif isinstance(inside, list):
             found[key] = [without_defaults(one) for one in inside]
+    config = found.get("HyperParameterTuningJobConfig")
+    if isinstance(config, dict) and isinstance(ranges := config.get("ParameterRanges"), dict):
+        some = {key: listed for key, listed in ranges.items() if listed != []}
+        found["HyperParameterTuningJobConfig"] = {**config, "ParameterRanges": some}
+    machines = found.get(_MACHINES)
+    if isinstance(machines, dict) and machines.keys() <= _PLAIN and "ResourceConfig" not in found:
+        found["ResourceConfig"] = found.pop(_MACHINES)
     output = found.get("OutputDataConfig")
     if isinstance(output, dict) and output.get("CompressionType") == "GZIP":
         found["OutputDataConfig"] = _less(output, "CompressionType", "GZIP")

@@ -25,6 +25,7 @@ from trainyard.migration.imports import Imports
 from trainyard.migration.layout import Argument, NewCall, arguments_of
 from trainyard.migration.names import ABSENT, MODULES, NO_COUNTERPART, PLACES
 
+RUNTIME = "the function runs in a runtime that each SDK uploads: run it once under SDK v3"
 _CLASS_ARGUMENTS = {"estimator_cls", "predictor_cls"}
 """Arguments that get a class of SDK v2, and that SDK v3 lacks."""
 _REPLACED = {"CreateModelStep", "RegisterModel"}
@@ -324,4 +325,7 @@ class Rewriting(cst.CSTTransformer):
                 self.left(node, code(node), "name what is imported: a star hides it")
             return
         for alias in node.names:
-            self.import_lines[f"{module}.{code(alias.name)}"] = self._start(node).line
+            name = f"{module}.{code(alias.name)}"
+            self.import_lines[name] = self._start(node).line
+            if name == "sagemaker.workflow.function_step.step":
+                self.left(node, f"import of {name}", RUNTIME)

@@ -12,6 +12,7 @@ from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
 from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
 from trainyard.equality.observed_run import Setting
+from trainyard.equality.training_requests import without_defaults
 from trainyard.equality.verdict import Answer, decide
 
 pytestmark = pytest.mark.long
@@ -126,6 +127,23 @@ def test_a_base_name_with_a_slash_has_a_hyphen_under_sdk_3():
     assert answer.but_for == ("generated places of outputs of Make0",)
     assert static(stamped(7), stamped(17, base="y-eval")).cause
     assert static(stamped(7), pipeline(stamped(7)["Steps"][:1])).verdict == "different"
+
+
+def test_a_tuning_job_has_two_names_for_its_machines():
+    machines = {"InstanceCount": 1, "InstanceType": "ml.m5.large", "VolumeSizeInGB": 30}
+    old = {"HyperParameterTuningResourceConfig": machines, "OutputDataConfig": {}}
+    new = {"ResourceConfig": machines, "OutputDataConfig": {"CompressionType": "GZIP"}}
+    ranges = {"HyperParameterTuningJobConfig": {"ParameterRanges": {"IntegerParameterRanges": []}}}
+    none = {"HyperParameterTuningJobConfig": {"ParameterRanges": {}}}
+    assert without_defaults({"TrainingJobDefinition": old, **ranges}) == without_defaults(
+        {"TrainingJobDefinition": new, **none}
+    )
+    more = {
+        "TrainingJobDefinitions": [
+            {"HyperParameterTuningResourceConfig": machines | {"AllocationStrategy": "Prioritized"}}
+        ]
+    }
+    assert without_defaults(more) == more
 
 
 def test_times_that_tell_outputs_or_inputs_apart_count():

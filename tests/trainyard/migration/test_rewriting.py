@@ -82,6 +82,39 @@ def test_a_step_that_got_the_estimator_gets_what_train_returns():
     assert "sagemaker_session=PipelineSession()" in new
 
 
+def test_a_comment_after_the_last_argument_stays():
+    source = (
+        "from sagemaker.processing import ProcessingOutput\n"
+        "o = ProcessingOutput(\n    output_name='a',\n    source='/b',\n    # no more\n)\n"
+    )
+    assert "# no more" in moved(source)
+
+
+def test_an_estimator_of_self_that_is_not_followed_is_named():
+    source = (
+        "from sagemaker.estimator import Estimator\n"
+        "e = Estimator(image_uri='i', role='r', output_path='o')\n"
+        "class A:\n    def f(self):\n        self.e.fit(inputs={'a': 1})\n"
+    )
+    assert left(source) == [(5, "self.e.fit")]
+
+
+def test_a_tuning_that_starts_from_others():
+    source = (
+        "from sagemaker.tuner import WarmStartConfig, WarmStartTypes\n"
+        "w = WarmStartConfig(WarmStartTypes.TRANSFER_LEARNING, parents={'a'})\n"
+    )
+    new = moved(source)
+    assert "warm_start_type=WarmStartTypes.TRANSFER_LEARNING.value" in new
+    assert "ParentHyperParameterTuningJob(hyper_parameter_tuning_job_name='a')" in new
+
+
+def test_a_function_as_a_step_is_moved_and_named():
+    found = migrate("from sagemaker.workflow.function_step import step\n@step\ndef f(): ...\n")
+    assert found.code.startswith("from sagemaker.mlops.workflow.function_step import step\n")
+    assert [one.line for one in found.remaining] == [1]
+
+
 def test_no_python_is_an_error():
     with pytest.raises(DefinitionError, match="line 1"):
         migrate("def:\n")
