@@ -4,9 +4,10 @@ python -m benchmarks.migration REPOSITORY --old-python PYTHON [--count 10] [--on
 
 REPOSITORY is a clone of aws/amazon-sagemaker-examples, also a bare one. The rule: of its notebooks
 below ml_ops/ that import sagemaker.workflow.pipeline, by path, the first ten whose code compiles
-offline under SDK v2, where public data sets are stand-ins of one line. A notebook becomes a script
-of its code cells; of its commands only mkdir and writefile are run. Compared as written: no step
-is executed.
+offline under SDK v2, in an environment with that SDK alone, where public data sets are stand-ins.
+A notebook becomes a script of its code cells; of its commands only mkdir and writefile are run.
+With --static no step is executed. Otherwise the old pipeline is executed twice and the new one
+once, where the emulator runs all its steps; the answer says which.
 """
 
 import json
@@ -84,7 +85,9 @@ def beside(repository: Path, notebook: str, folder: Path) -> None:
             file.write_text(git(repository, "show", f"HEAD:{path}"))
 
 
-def tried(script: str, old_python: Path, repository: Path, notebook: str) -> tuple[str, list[str]]:
+def tried(
+    script: str, old_python: Path, repository: Path, notebook: str, *, static: bool = False
+) -> tuple[str, list[str]]:
     """Return what became of a script, and the lines that remain; empty if v2 does not compile."""
     moved = migrate(script)
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +97,8 @@ def tried(script: str, old_python: Path, repository: Path, notebook: str) -> tup
         stand_in.write_text(abalone())
         puts = dict.fromkeys(STAND_INS, stand_in) | {BATCH: Path(folder, "batch.libsvm")}
         puts[BATCH].write_text("".join(f"0 0:{n / 9} 9:{n % 2}\n" for n in range(9)))
-        sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts, twice=True)
+        sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts, static=static,
+                      twice=not static)  # fmt: skip
         try:
             answer = prove(script, moved.code, sides)
         except TrainyardError as failure:
@@ -131,13 +135,14 @@ def main(
     old_python: Annotated[Path, typer.Option(help="A Python with sagemaker<3.")],
     count: Annotated[int, typer.Option(help="Pipelines.")] = 10,
     only: Annotated[str, typer.Option(help="Those whose path contains this.")] = "",
+    static: Annotated[bool, typer.Option("--static", help="Execute nothing.")] = False,
 ) -> None:
     """Print what became of each pipeline, and how many are moved and proven."""
     done = proven = 0
     for path, notebook in notebooks(repository):
         if only not in path or done == count:
             continue
-        verdict, rows = tried(as_script(notebook), old_python, repository, path)
+        verdict, rows = tried(as_script(notebook), old_python, repository, path, static=static)
         name = Path(path).stem
         if not verdict:
             print(f"{name}: not under SDK v2: {rows[0][:300]}", flush=True)

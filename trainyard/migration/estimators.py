@@ -14,6 +14,7 @@ DRIVER = (
     "SDK v3 starts the script by a driver of its own, SDK v2 by the toolkit of the image: compare "
     "what the script is given"
 )
+_NUMBERS = {"ParameterBoolean", "ParameterFloat", "ParameterInteger"}
 BY_HAND = {
     "tags": "SDK v3 wants a list of Tag(key, value)",
     "metric_definitions": "SDK v3 wants .with_metric_definitions([MetricDefinition(name, regex)])",
@@ -61,7 +62,7 @@ def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.C
         session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
         found["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
     if "hyperparameters" in found and name == "Estimator":
-        found["hyperparameters"].code = _texts(found["hyperparameters"].code)
+        found["hyperparameters"].code = _texts(to, found["hyperparameters"].code)
     for key in found.keys() & BY_HAND.keys():
         to.left(original, f"{key}={found.pop(key).code}", BY_HAND[key])
 
@@ -127,13 +128,13 @@ def _source(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> No
     entry.code, found["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
 
 
-def _texts(text: str) -> str:
+def _texts(to: Rewriting, text: str) -> str:
     """Return hyperparameters with truths as SDK v2 writes them into the request."""
     node = cst.parse_expression(text)
     if not isinstance(node, cst.Dict):
         return text
     elements = [
-        element.with_changes(value=cst.parse_expression(_text(code(element.value))))
+        element.with_changes(value=cst.parse_expression(_text(to, code(element.value))))
         if isinstance(element, cst.DictElement)
         else element
         for element in node.elements
@@ -141,7 +142,9 @@ def _texts(text: str) -> str:
     return code(node.with_changes(elements=elements))
 
 
-def _text(value: str) -> str:
+def _text(to: Rewriting, value: str) -> str:
+    if to.facts.class_of(cst.parse_expression(value)) in _NUMBERS:
+        return f"{value}.to_string()"
     return f'"{value}"' if value in ("True", "False", "None") else value
 
 
@@ -152,13 +155,14 @@ def set_hyperparameters(
     found = arguments_of(call, ())
     if found is None:
         parts = [
-            f"**{code(a.value)}" if a.star else f'"{a.keyword.value}": {_text(code(a.value))}'
+            f'"{a.keyword.value}": {_text(to, code(a.value))}'
+            if a.keyword
+            else f"**{code(a.value)}"
             for a in call.args
-            if a.star or a.keyword
         ]
         return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
     new = NewCall(f"{receiver}.hyperparameters.update")
     for name, argument in found.items():
-        argument.code = _text(argument.code)
+        argument.code = _text(to, argument.code)
         new.put(name, argument)
     return to.parsed(new, original)
