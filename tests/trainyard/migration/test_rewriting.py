@@ -109,6 +109,17 @@ def test_a_tuning_that_starts_from_others():
     assert "ParentHyperParameterTuningJob(hyper_parameter_tuning_job_name='a')" in new
 
 
+def test_a_number_parameter_as_a_hyperparameter_is_a_text():
+    source = (
+        "from sagemaker.estimator import Estimator\n"
+        "from sagemaker.workflow.parameters import ParameterInteger\n"
+        "n = ParameterInteger(name='N')\n"
+        "e = Estimator(image_uri='i', role='r', output_path='o')\n"
+        "e.set_hyperparameters(\n    rounds=n,  # many\n    silent=True,\n)\n"
+    )
+    assert '    rounds=n.to_string(),  # many\n    silent="True",\n' in moved(source)
+
+
 def test_a_function_as_a_step_is_moved_and_named():
     found = migrate("from sagemaker.workflow.function_step import step\n@step\ndef f(): ...\n")
     assert found.code.startswith("from sagemaker.mlops.workflow.function_step import step\n")
