@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.hashes import json_sha256
+from trainyard.equality.training_requests import unwatched, without_defaults
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -101,7 +102,8 @@ def normalised(
     folding.generated = _generated([place for places in outputs.values() for place in places])
     found.sort(key=lambda step: len(before[step.name]))
     sorts = not any(_AT_INDEX.search(one.path) for one in known_references(document["Steps"]))
-    top = {k: v for k, v in document.items() if k not in ("Parameters", "Steps", "Metadata")}
+    apart = ("Parameters", "Steps", "Metadata")
+    top = {k: v for k, v in document.items() if k not in apart and v is not None}
     cosmetics: dict[str, dict[str, Any]] = {"": {"Metadata": document.get("Metadata") or {}}}
     steps = {}
     for step in found:
@@ -128,10 +130,22 @@ def _generated(places: Sequence[str]) -> dict[str, str]:
 
     None is left out where two places would become one: their times tell them apart.
     """
-    without = {place: STAMP.sub("{time}", place) for place in places}
+    without = {place: _without_time(place) for place in places}
     if len(set(without.values())) < len(without):
         return {}
     return {place: name for place, name in without.items() if place != name}
+
+
+def _without_time(place: str) -> str:
+    """Return a place without the time that an SDK wrote into the job's name before it.
+
+    Where a base name has a slash, SDK v2 keeps it, v3 writes a hyphen.
+    """
+    name, time, rest = STAMP.sub("{time}", place).partition("{time}")
+    if not time:
+        return place
+    bucket, slash, base = name.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}{slash}{base.replace('/', '-')}{time}{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +168,11 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
         for key, value in step.document.items()
         if key not in ("Name", "Arguments", "DependsOn", *COSMETIC)
     }
-    arguments = folding.fold(step.own_arguments)
+    arguments = without_defaults(folding.fold(step.own_arguments))
     if step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
-        arguments = request(arguments, rules)
+        arguments = request(unwatched(arguments, rules.cosmetic), rules)
     triggers = [entry for entry in _waits(step) if isinstance(entry, dict)]
     return {
         **{k: v for k, v in own.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},

@@ -19,6 +19,7 @@ from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.equality.code_contents import Files, content_digest
 from trainyard.equality.normal_form import Rules, output_places, request
+from trainyard.equality.training_requests import unwatched, without_defaults
 from trainyard.language.steps import named, steps_of
 from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.execution import Execution, Step
@@ -172,7 +173,8 @@ class _Reader:
         if not step.job or declared is None:
             return
         rules = Rules(self._code.digest, sorts=True, cosmetic={})
-        for path, one in flat(request(self._job(step, declared.arguments), rules)).items():
+        job = without_defaults(unwatched(self._job(step, declared.arguments), rules.cosmetic))
+        for path, one in flat(request(job, rules)).items():
             said = self._text(one.raw)
             yield f"request {path}", f"(hidden) {_mark(said)}" if one.text == HIDDEN else said
         yield from self._seen.get(step.job[1], {}).items()

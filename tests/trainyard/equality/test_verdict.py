@@ -12,6 +12,7 @@ from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
 from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
 from trainyard.equality.observed_run import Setting
+from trainyard.equality.training_requests import without_defaults
 from trainyard.equality.verdict import Answer, decide
 
 pytestmark = pytest.mark.long
@@ -105,9 +106,9 @@ def test_an_execution_finds_what_the_definition_does_not_say():
     assert "output s3://bkt/out/r" in known.but_for[0]
 
 
-def stamped(*seconds: int) -> dict:
+def stamped(*seconds: int, base: str = "x/eval") -> dict:
     """Return steps whose outputs lie where SDK 2 puts them, and one that reads the first."""
-    places = [f"s3://b/eval--2026-11-24-20-33-{second:02}-122/output/o" for second in seconds]
+    places = [f"s3://b/{base}--2026-11-24-20-33-{second:02}-122/output/o" for second in seconds]
     steps = [
         process_step(f"Make{n}", "true", outputs={"o": place}) for n, place in enumerate(places)
     ]
@@ -119,7 +120,30 @@ def test_the_time_in_a_generated_place_of_an_output_makes_no_difference():
     """AWS's notebook sm-pipelines_hyperparameter_tuning has one, after each compilation another."""
     answer = static(stamped(7), stamped(17))
     assert answer.but_for == ("generated places of outputs of Make0",)
+
+
+def test_a_base_name_with_a_slash_has_a_hyphen_under_sdk_3():
+    answer = static(stamped(7), stamped(17, base="x-eval"))
+    assert answer.but_for == ("generated places of outputs of Make0",)
+    assert static(stamped(7), stamped(17, base="y-eval")).cause
     assert static(stamped(7), pipeline(stamped(7)["Steps"][:1])).verdict == "different"
+
+
+def test_a_tuning_job_has_two_names_for_its_machines():
+    machines = {"InstanceCount": 1, "InstanceType": "ml.m5.large", "VolumeSizeInGB": 30}
+    old = {"HyperParameterTuningResourceConfig": machines, "OutputDataConfig": {}}
+    new = {"ResourceConfig": machines, "OutputDataConfig": {"CompressionType": "GZIP"}}
+    ranges = {"HyperParameterTuningJobConfig": {"ParameterRanges": {"IntegerParameterRanges": []}}}
+    none = {"HyperParameterTuningJobConfig": {"ParameterRanges": {}}}
+    assert without_defaults({"TrainingJobDefinition": old, **ranges}) == without_defaults(
+        {"TrainingJobDefinition": new, **none}
+    )
+    more = {
+        "TrainingJobDefinitions": [
+            {"HyperParameterTuningResourceConfig": machines | {"AllocationStrategy": "Prioritized"}}
+        ]
+    }
+    assert without_defaults(more) == more
 
 
 def test_times_that_tell_outputs_or_inputs_apart_count():
@@ -175,3 +199,29 @@ def test_the_verb_says_it_with_its_status(tmp_path: Path):
     )
     wrong = called(verb, paths["a"], paths["b"], "--parameter", "Rate=1")
     assert wrong.returncode == 1 and "neither definition declares it" in wrong.stderr
+
+
+def trained(**more: object) -> dict:
+    step = pipelines()[0]["Steps"][1]
+    step["Arguments"] |= more
+    return pipeline([pipelines()[0]["Steps"][0], step], Parameters=pipelines()[0]["Parameters"])
+
+
+HOOK = {"DebugHookConfig": {"S3OutputPath": "s3://b/x", "CollectionConfigurations": []}}
+
+
+def test_what_only_watches_a_training_is_listed_and_a_rule_that_reads_it_is_work():
+    assert static(trained(), trained(**HOOK)).but_for == ("DebugHookConfig of Train",)
+    rules = {"DebugRuleConfigurations": [{"RuleConfigurationName": "r",
+                                          "RuleEvaluatorImage": "i"}]}  # fmt: skip
+    assert static(trained(**rules), trained(**HOOK, **rules)).verdict == "different"
+
+
+def test_a_channel_has_the_input_mode_of_its_training_and_a_model_is_compressed():
+    plain, said = trained(), trained()
+    training = said["Steps"][1]["Arguments"]
+    training["OutputDataConfig"]["CompressionType"] = "GZIP"
+    training["InputDataConfig"][0]["InputMode"] = "File"
+    assert static(plain, said | {"MlflowConfig": None}).verdict == "equal"
+    training["InputDataConfig"][0]["InputMode"] = "FastFile"
+    assert static(plain, said).verdict == "different"

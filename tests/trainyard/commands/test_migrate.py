@@ -1,0 +1,51 @@
+"""``trainyard migrate``: the diff that it prints, and its exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.migration.test_proof import OLD
+from trainyard.commands.migrate import main
+from trainyard.terminal import run
+
+
+def migrated(capsys: pytest.CaptureFixture, *arguments: object) -> tuple[str, str, int]:
+    with pytest.raises(SystemExit) as end:
+        run(main, "trainyard migrate", [str(argument) for argument in arguments])
+    out = capsys.readouterr()
+    return out.out, out.err, int(end.value.code or 0)
+
+
+def test_a_diff_is_proposed_and_nothing_is_written(capsys, tmp_path: Path):
+    script = tmp_path / "pipeline.py"
+    script.write_text(OLD.read_text())
+    out, _, status = migrated(capsys, script)
+    assert status == 0
+    assert "-from sagemaker.estimator import Estimator" in out
+    assert "+from sagemaker.train import ModelTrainer" in out
+    assert out.endswith("everything is moved\n")
+    assert script.read_text() == OLD.read_text()
+
+
+def test_what_remains_is_named_and_the_status_is_2(capsys, tmp_path: Path):
+    script = tmp_path / "pipeline.py"
+    script.write_text("from sagemaker.pipeline import PipelineModel\nm = PipelineModel()\n")
+    out, _, status = migrated(capsys, script, "--json")
+    assert status == 2
+    assert json.loads(out)["remaining"][0]["line"] == 1
+
+
+def test_write_replaces_the_script(capsys, tmp_path: Path):
+    script = tmp_path / "pipeline.py"
+    script.write_text("import sagemaker\ns = sagemaker.Session()\n")
+    assert migrated(capsys, script, "--write")[2] == 0
+    assert "session_helper import Session" in script.read_text()
+
+
+def test_a_proof_needs_the_old_python(capsys, tmp_path: Path):
+    script = tmp_path / "pipeline.py"
+    script.write_text("")
+    _, err, status = migrated(capsys, script, "--prove")
+    assert status == 1
+    assert "--old-python" in err

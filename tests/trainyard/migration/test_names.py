@@ -1,0 +1,30 @@
+"""Each name that a moved script may import is one of the installed SDK v3."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.migration.names import MODULES, NEEDED
+
+_IMPORTS = """
+import importlib, json, sys
+for name, module in json.loads(sys.argv[1]):
+    try:
+        if not hasattr(importlib.import_module(module), name):
+            importlib.import_module(f"{module}.{name}")
+    except ImportError:
+        print(f"{module}.{name}")
+"""
+
+
+@pytest.mark.long
+def test_each_name_exists():
+    modules = [(name, module) for module, _, name in (m.rpartition(".") for m in MODULES.values())]
+    names = json.dumps([*NEEDED.items(), *modules])
+    env = {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
+    command = [OWN, "-c", _IMPORTS, names]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (found.stdout, found.returncode) == ("", 0), found.stderr[-2000:]

@@ -1,0 +1,38 @@
+"""A moved script compiles under SDK v3 to what the old one compiled to under v2.
+
+data/small_v2.json is the definition that SDK v2.257 made of data/small_v2.py.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from trainyard.common.errors import DefinitionError
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.equality.observed_run import Setting
+from trainyard.equality.verdict import decide
+from trainyard.migration.proof import Sides, compiled
+from trainyard.migration.rewriting import migrate
+
+DATA = Path(__file__).with_name("data")
+OLD = DATA / "small_v2.py"
+SIDES = Sides(script=OLD, old_python=OWN, new_python=OWN)
+
+
+@pytest.mark.slow
+def test_the_definition_of_the_moved_script_does_the_same(tmp_path: Path):
+    found = migrate(OLD.read_text())
+    assert not found.remaining
+    new = compiled(found.code, OWN, SIDES, tmp_path / "new", time.time())
+    old = json.loads((DATA / "small_v2.json").read_text())
+    answer = decide(old, new.definition, Setting({}), static=True)
+    assert answer.verdict == "equal but for"
+    assert set(answer.but_for) >= {"DebugHookConfig of Train", "ProfilerConfig of Train"}
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_is_named_with_its_line(tmp_path: Path):
+    with pytest.raises(DefinitionError, match="line 2: ZeroDivisionError"):
+        compiled("x = 1\nx / 0\n", OWN, SIDES, tmp_path / "new", time.time())

@@ -1,0 +1,96 @@
+"""Propose SDK v3's code of a pipeline script that uses SDK v2, as a diff, and prove it.
+
+trainyard migrate my_pipeline.py [--write] [--prove --old-python PYTHON [--put s3://B/KEY=FILE]]
+
+What has no counterpart is named by line. With --prove, the old script runs under a Python that has
+SDK v2, the new one under this one, and `trainyard equal` decides about their definitions. Exit
+status 0: everything is moved (and proven equal); 2: lines remain, or different; 1: an error.
+"""
+
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.commands.equal import DIFFERENT
+from trainyard.commands.equal import lines as lines_of_answer
+from trainyard.commands.run import parsed
+from trainyard.common import atomic_file
+from trainyard.common.errors import RecipeError
+from trainyard.equality.verdict import Answer
+from trainyard.migration.proof import Sides, prove
+from trainyard.migration.rewriting import Migrated, migrate
+from trainyard.validate.finding_display import JsonOption
+
+
+def main(
+    script: Annotated[Path, typer.Argument(help="A Python script that makes a pipeline.")],
+    write: Annotated[bool, typer.Option("--write", help="Write the new code to SCRIPT.")] = False,
+    prove_: Annotated[bool, typer.Option("--prove", help="Run both, and compare.")] = False,
+    old_python: Annotated[
+        Path | None, typer.Option(help="A Python with sagemaker<3, for the old script.")
+    ] = None,
+    new_python: Annotated[
+        Path, typer.Option(help="A Python with sagemaker>=3; this one by default.")
+    ] = Path(sys.executable),
+    put: Annotated[
+        list[str] | None, typer.Option(help="s3://BUCKET/KEY=FILE: what both find in S3.")
+    ] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="Compare as written; execute no definition.")
+    ] = False,
+    twice: Annotated[
+        bool, typer.Option("--twice", help="Execute the old twice; leave out what differs then.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Propose SDK v3's code of a pipeline script, say what remains, and prove it."""
+    if prove_ and old_python is None:
+        raise RecipeError("--prove needs --old-python: a Python in which sagemaker<3 is installed")
+    try:
+        old = script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise RecipeError(f"{script}: cannot be read: {failure}") from None
+    moved, answer = migrate(old), None
+    if prove_ and old_python is not None:
+        puts = [parsed(text) for text in put or ()]
+        files = {f"s3://{each.bucket}/{key}": path for each in puts for path, key in each.files()}
+        sides = Sides(script=script, old_python=old_python, new_python=new_python, puts=files,
+                      static=static, twice=twice)  # fmt: skip
+        answer = prove(old, moved.code, sides)
+    if as_json:
+        print(json.dumps(_as_json(moved, answer), indent=1))
+    else:
+        print("\n".join(_lines(script, old, moved, answer)))
+    if write:
+        atomic_file.write(script, moved.code.encode())
+    raise typer.Exit(DIFFERENT if moved.remaining or (answer and answer.cause) else 0)
+
+
+def _as_json(moved: Migrated, answer: Answer | None) -> dict:
+    rows = {"remaining": moved.remaining, "without_loss": moved.without_loss}
+    found = {
+        key: [{"line": r.line, "what": r.what, "why": r.why} for r in items]
+        for key, items in rows.items()
+    }
+    return {"code": moved.code, **found, "proof": answer.as_json() if answer else None}
+
+
+def _lines(script: Path, old: str, moved: Migrated, answer: Answer | None) -> Iterator[str]:
+    names = f"a/{script.name}", f"b/{script.name}"
+    yield from difflib.unified_diff(old.splitlines(), moved.code.splitlines(), *names, lineterm="")
+    for title, items in (
+        ("left out, which changes nothing", moved.without_loss),
+        ("remains", moved.remaining),
+    ):
+        for one in items:
+            what = " ".join(one.what.split())
+            yield f"{title}: line {one.line}: {what}: {one.why}"
+    count = len(moved.remaining)
+    yield f"{count} remain" if count else "everything is moved"
+    if answer:
+        yield from lines_of_answer(answer)

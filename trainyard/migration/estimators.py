@@ -1,0 +1,168 @@
+"""Estimators and processors of SDK v2, as far as no table describes them: images, scripts, tags."""
+
+import posixpath
+from typing import Protocol
+
+import libcst as cst
+
+from trainyard.migration.calls import SESSION, Rule
+from trainyard.migration.facts import Facts, code
+from trainyard.migration.layout import Argument, NewCall, arguments_of
+from trainyard.migration.names import FRAMEWORKS
+
+DRIVER = (
+    "SDK v3 starts the script by a driver of its own, SDK v2 by the toolkit of the image: compare "
+    "what the script is given"
+)
+_NUMBERS = {"ParameterBoolean", "ParameterFloat", "ParameterInteger"}
+BY_HAND = {
+    "tags": "SDK v3 wants a list of Tag(key, value)",
+    "metric_definitions": "SDK v3 wants .with_metric_definitions([MetricDefinition(name, regex)])",
+    "distribution": "SDK v3 has Torchrun and MPI (sagemaker.train.distributed): choose one",
+}
+
+
+class Rewriting(Protocol):
+    """What the rewriting of a script offers to the functions here."""
+
+    facts: Facts
+
+    def left(
+        self, node: cst.CSTNode, what: str, reason: str, *, harmless: bool = False
+    ) -> None: ...
+
+    def need(self, name: str) -> str: ...
+
+    def parsed(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
+
+    def written(
+        self, name: str, rule: Rule, found: dict[str, Argument], original: cst.Call
+    ) -> NewCall: ...
+
+
+def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.Call) -> None:
+    """Change the arguments of a constructor."""
+    if name in FRAMEWORKS:
+        _image(to, FRAMEWORKS[name], found, original)
+    if name == "SKLearnProcessor":
+        found["image_uri"] = Argument(_retrieve(to, "sklearn", found, scope=""))
+        del found["framework_version"]
+    if name == "FrameworkProcessor" and "estimator_cls" in found:
+        cls = found.pop("estimator_cls").code.rpartition(".")[2]
+        if cls in FRAMEWORKS:
+            _image(to, FRAMEWORKS[cls], found, original, named="image_uri")
+        else:
+            to.left(original, f"estimator_cls={cls}", "its image is not known")
+    if name == "WarmStartConfig":
+        _parents(to, found, original)
+    if name != "Estimator" and name not in FRAMEWORKS:
+        return
+    _source(to, found, original)
+    if "output_path" not in found:
+        session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
+        found["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
+    if "hyperparameters" in found and name == "Estimator":
+        found["hyperparameters"].code = _texts(to, found["hyperparameters"].code)
+    for key in found.keys() & BY_HAND.keys():
+        to.left(original, f"{key}={found.pop(key).code}", BY_HAND[key])
+
+
+def _parents(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+    """Write the parents of a tuning as v3's shapes."""
+    jobs = cst.parse_expression(found["parents"].code)
+    if not isinstance(jobs, cst.Set | cst.List):
+        to.left(original, f"parents={found.pop('parents').code}", "they are not known from here")
+        return
+    cls = to.need("ParentHyperParameterTuningJob")
+    parents = [f"{cls}(hyper_parameter_tuning_job_name={code(e.value)})" for e in jobs.elements]
+    found["parents"].code = f"[{', '.join(parents)}]"
+    found["warm_start_type"].code += ".value"
+
+
+def _image(
+    to: Rewriting,
+    framework: str,
+    found: dict[str, Argument],
+    original: cst.Call,
+    named: str = "image_uri",
+) -> None:
+    """Put the framework's image in place of its version."""
+    versions = {key: found[key] for key in ("framework_version", "py_version") if key in found}
+    others = [key for key in ("transformers_version", "pytorch_version", "tensorflow_version",
+                              "compiler_config") if key in found]  # fmt: skip
+    if named not in found and others:
+        reason = "find the image by image_uris.retrieve(base_framework_version=…)"
+        for key in others:
+            to.left(original, f"{key}={found.pop(key).code}", reason)
+    if named not in found:
+        found[named] = Argument(_retrieve(to, framework, found, scope="training"))
+    for key in versions:
+        found.pop(key, None)
+
+
+def _retrieve(to: Rewriting, framework: str, found: dict[str, Argument], *, scope: str) -> str:
+    session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
+    module = to.need("image_uris")
+    parts = [f'"{framework}"', f"region={session}.boto_region_name"]
+    for key, name in (("framework_version", "version"), ("py_version", "py_version"),
+                      ("instance_type", "instance_type")):  # fmt: skip
+        if key in found:
+            parts.append(f"{name}={found[key].code}")
+    if scope and framework not in ("sklearn", "xgboost"):
+        parts.append(f'image_scope="{scope}"')
+    return f"{module}.retrieve({', '.join(parts)})"
+
+
+def _source(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+    entry = found.get("entry_point")
+    if entry is None:
+        return
+    to.left(original, f"entry_point={entry.code}", DRIVER)
+    if "source_dir" in found:
+        return
+    value = cst.parse_expression(entry.code)
+    if not isinstance(value, cst.SimpleString):
+        to.left(original, f"entry_point={entry.code}", "SDK v3 wants the folder, too: source_dir")
+        return
+    folder, name = posixpath.split(str(value.evaluated_value))
+    entry.code, found["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
+
+
+def _texts(to: Rewriting, text: str) -> str:
+    """Return hyperparameters with truths as SDK v2 writes them into the request."""
+    node = cst.parse_expression(text)
+    if not isinstance(node, cst.Dict):
+        return text
+    elements = [
+        element.with_changes(value=cst.parse_expression(_text(to, code(element.value))))
+        if isinstance(element, cst.DictElement)
+        else element
+        for element in node.elements
+    ]
+    return code(node.with_changes(elements=elements))
+
+
+def _text(to: Rewriting, value: str) -> str:
+    if to.facts.class_of(cst.parse_expression(value)) in _NUMBERS:
+        return f"{value}.to_string()"
+    return f'"{value}"' if value in ("True", "False", "None") else value
+
+
+def set_hyperparameters(
+    to: Rewriting, receiver: str, original: cst.Call, call: cst.Call
+) -> cst.BaseExpression:
+    """Return an update of the trainer's hyperparameters."""
+    found = arguments_of(call, ())
+    if found is None:
+        parts = [
+            f'"{a.keyword.value}": {_text(to, code(a.value))}'
+            if a.keyword
+            else f"**{code(a.value)}"
+            for a in call.args
+        ]
+        return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
+    new = NewCall(f"{receiver}.hyperparameters.update")
+    for name, argument in found.items():
+        argument.code = _text(to, argument.code)
+        new.put(name, argument)
+    return to.parsed(new, original)

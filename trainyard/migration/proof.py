@@ -1,0 +1,105 @@
+"""Prove that a moved script does what the old one did: compile both, and compare the definitions.
+
+Each script runs against an emulator of its own, under a Python with its SDK.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import DefinitionError
+from trainyard.emulator.client_environment import foreign
+from trainyard.emulator.server import serve
+from trainyard.equality.code_contents import content_digest
+from trainyard.equality.observed_run import Setting
+from trainyard.equality.static_comparison import Cause
+from trainyard.equality.verdict import Answer, decide
+
+_RECORDER = Path(__file__).with_name("recorder.py")
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A script's definition, and what S3 held after the script: URI → file."""
+
+    definition: Mapping[str, Any]
+    objects: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """How the two scripts are run and compared."""
+
+    script: Path
+    old_python: Path
+    new_python: Path
+    puts: Mapping[str, Path] = field(default_factory=dict)
+    """URI in S3 → file that both scripts find there."""
+    static: bool = False
+    """Execute neither definition."""
+    twice: bool = False
+    """Execute the old one twice, to know which jobs are not deterministic."""
+
+
+def prove(old: str, new: str, sides: Sides) -> Answer:
+    """Return what ``trainyard equal`` answers about the definitions of two scripts.
+
+    Raises:
+        DefinitionError: a script fails, or makes no pipeline.
+        EmulatorError: the emulator cannot start here.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
+        kept, moment = Path(folder), time.time()
+        first = compiled(old, sides.old_python, sides, kept / "old", moment)
+        second = compiled(new, sides.new_python, sides, kept / "new", moment)
+        for uri in first.objects.keys() & second.objects.keys():
+            digests = [content_digest(one.objects[uri], uri) for one in (first, second)]
+            if digests[0] != digests[1]:
+                what = f"object {uri}, which the script uploads"
+                cause = Cause(step="", what=what, first=digests[0], second=digests[1])
+                return Answer(cause=cause, evidence="not executed: the scripts upload other files")
+        setting = Setting({**first.objects, **second.objects}, {}, sides.new_python)
+        return decide(
+            first.definition, second.definition, setting, static=sides.static, twice=sides.twice
+        )
+
+
+def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -> Compiled:
+    """Run a script under a Python until its pipeline is known.
+
+    Raises:
+        DefinitionError: it fails, or makes no pipeline.
+    """
+    kept.mkdir(parents=True)
+    source, out = kept / "script.py", kept / "definition.json"
+    source.write_text(code, encoding="utf-8")
+    with serve(kept / "state") as endpoint:
+        for uri, path in sides.puts.items():
+            bucket, _, key = uri.removeprefix("s3://").partition("/")
+            endpoint.app.objects.create_bucket(bucket)
+            endpoint.app.objects.put_file(bucket, key, path)
+        script = sides.script.resolve()
+        ours = foreign(os.environ, endpoint.env)
+        env = {k: v for k, v in os.environ.items() if k not in ours} | endpoint.env
+        command = [python, _RECORDER, script, source, out, str(moment)]
+        ended = subprocess.run(
+            command, cwd=script.parent, env=env, capture_output=True, text=True, check=False
+        )
+        if ended.returncode or not out.exists():
+            message = kept / "definition.json.error"
+            last = "\n  ".join(ended.stderr.strip().splitlines()[-_SHOWN:])
+            why = message.read_text(encoding="utf-8") if message.exists() else last
+            raise DefinitionError(f"{script.name} under {python} fails: {why}")
+        objects = {
+            f"s3://{bucket}/{info.key}": Path(endpoint.app.objects.path(bucket, info.key))
+            for bucket, _ in endpoint.app.objects.buckets()
+            for info in endpoint.app.objects.list(bucket)
+        }
+    return Compiled(json.loads(out.read_text(encoding="utf-8")), objects)

@@ -1,0 +1,331 @@
+"""Rewrite a script of SDK v2 for SDK v3, and say by line what has no counterpart there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import CodePosition, MetadataWrapper, ParentNodeProvider, PositionProvider
+
+from trainyard.common.errors import DefinitionError
+from trainyard.migration import estimators, steps
+from trainyard.migration.calls import (
+    ATTRIBUTES,
+    CLASSES,
+    GONE,
+    INPUT_DATA,
+    INPUT_DATA_HOLDS,
+    KINDS,
+    METHODS,
+    SESSION,
+    STEPS,
+    Rule,
+)
+from trainyard.migration.facts import Facts, code, is_v3
+from trainyard.migration.imports import Imports
+from trainyard.migration.layout import Argument, NewCall, arguments_of
+from trainyard.migration.names import ABSENT, MODULES, NO_COUNTERPART, PLACES
+
+RUNTIME = "the function runs in a runtime that each SDK uploads: run it once under SDK v3"
+_CLASS_ARGUMENTS = {"estimator_cls", "predictor_cls"}
+"""Arguments that get a class of SDK v2, and that SDK v3 lacks."""
+_REPLACED = {"CreateModelStep", "RegisterModel"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Remaining:
+    """What could not be moved: the line in the old script, the code, and why."""
+
+    line: int
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """A script in SDK v3's words."""
+
+    code: str
+    remaining: tuple[Remaining, ...]
+    without_loss: tuple[Remaining, ...]
+    """Arguments that were left out because SDK v3 does what they say anyway."""
+
+
+def migrate(source: str) -> Migrated:
+    """Return the script as SDK v3 has it; what cannot be moved stays as it is.
+
+    Raises:
+        DefinitionError: it is not Python.
+    """
+    try:
+        wrapper = MetadataWrapper(cst.parse_module(source))
+    except cst.ParserSyntaxError as wrong:
+        raise DefinitionError(f"line {wrong.raw_line}: {wrong.message}") from None
+    facts = Facts(wrapper)
+    wrapper.module.visit(facts)
+    rewriting = Rewriting(facts, source)
+    moved = wrapper.visit(rewriting)
+    imports = Imports(wrapper.module, moved, rewriting.needed)
+    moved = moved.visit(imports)
+    lines = {name: line for name, line in rewriting.import_lines.items() if name in imports.kept}
+    left = [Remaining(line, f"import of {name}", why(name)) for name, line in lines.items()]
+    remaining = sorted({*rewriting.remaining, *left})
+    return Migrated(moved.code, tuple(remaining), tuple(sorted(set(rewriting.without_loss))))
+
+
+def why(name: str) -> str:
+    """Return why SDK v3 lacks a name of SDK v2."""
+    return ABSENT.get(name.rpartition(".")[2], NO_COUNTERPART)
+
+
+def _is_moved(full: str) -> bool:
+    """Return whether some prefix of a full name has its place in v3."""
+    parts = full.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(2, len(parts) + 1))
+    return any(p in MODULES or p.rpartition(".")[2] in PLACES for p in prefixes)
+
+
+class Rewriting(cst.CSTTransformer):
+    METADATA_DEPENDENCIES = (PositionProvider, ParentNodeProvider)
+
+    def __init__(self, facts: Facts, source: str) -> None:
+        super().__init__()
+        self.facts, self._lines = facts, source.splitlines()
+        self.remaining: list[Remaining] = []
+        self.without_loss: list[Remaining] = []
+        self.needed: dict[str, str] = {}
+        """Name of v3 → how the script calls it."""
+        self.import_lines: dict[str, int] = {}
+        """Full name of v2 that is imported → the line."""
+
+    # what others ask
+
+    def left(self, node: cst.CSTNode, what: str, reason: str, *, harmless: bool = False) -> None:
+        line = self._start(node).line
+        (self.without_loss if harmless else self.remaining).append(Remaining(line, what, reason))
+
+    def _start(self, node: cst.CSTNode) -> CodePosition:
+        place: Any = self.get_metadata(PositionProvider, node)
+        return place.start
+
+    def need(self, name: str) -> str:
+        """Return how the script calls a name of v3 that it has to import."""
+        taken = name in self.facts.own
+        return self.needed.setdefault(name, f"sagemaker_{name}" if taken else name)
+
+    def parsed(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
+        """Return a written call as a node, laid out for the place of the original."""
+        for name in new.classes():
+            self.need(name)
+        start = self._start(original)
+        line = self._lines[start.line - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        return cst.parse_expression(new.text(indent, start.column))
+
+    # calls
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        name = self.facts.sdk_class(original_node.func)
+        if name in STEPS or name in _REPLACED:
+            return steps.step(self, name, original_node, updated_node)
+        if name in CLASSES:
+            return self._constructed(name, original_node, updated_node)
+        if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
+            return self._with_pipeline_session(original_node, updated_node)
+        func = original_node.func
+        if isinstance(func, cst.Attribute) and isinstance(updated_node.func, cst.Attribute):
+            kind, method = self.facts.kind_of(func.value), func.attr.value
+            receiver = code(updated_node.func.value)
+            if kind == "trainer" and method == "set_hyperparameters":
+                return estimators.set_hyperparameters(self, receiver, original_node, updated_node)
+            if kind == "trainer" and method == "hyperparameters":
+                return updated_node.func
+            if rule := METHODS.get((kind, method)):
+                return self.method(rule, receiver, original_node, updated_node)
+            if self._may_be_estimator(func):
+                self.left(original_node, code(func), "it is not seen in the script what this is")
+        return updated_node
+
+    def _may_be_estimator(self, func: cst.Attribute) -> bool:
+        """Return whether a method may be an estimator's, made elsewhere or in several places."""
+        text = code(func.value)
+        known = self.facts.assigned.get(text, func) is not None and not text.startswith("self.")
+        trained = func.attr.value in ("fit", "set_hyperparameters")
+        return (
+            trained
+            and "trainer" in self.facts.kinds
+            and not known
+            and not self.facts.class_of(func.value)
+        )
+
+    def method(
+        self, rule: Rule, receiver: str, original: cst.Call, updated: cst.Call
+    ) -> cst.BaseExpression:
+        """Return a call of v3's method; the original where its arguments cannot be seen."""
+        found = self.arguments(rule, original, updated)
+        if found is None:
+            return updated
+        new = self.written(f"{receiver}.{rule.name}", rule, found, original)
+        return self.parsed(new, original)
+
+    def arguments(
+        self, rule: Rule, original: cst.Call, updated: cst.Call
+    ) -> dict[str, Argument] | None:
+        found = arguments_of(updated, rule.order)
+        if found is None:
+            why_not = "the arguments are unpacked from a variable, or too many: they are not known"
+            self.left(original, code(original.func), why_not)
+            return None
+        if rule.name in ("train", "tune") and "inputs" in found:
+            found["inputs"].code = steps.inputs(self, original, found["inputs"].code)
+        return found
+
+    def written(
+        self, name: str, rule: Rule, found: dict[str, Argument], original: cst.Call
+    ) -> NewCall:
+        """Return v3's call with every argument that it has a place for; the others are named."""
+        new = NewCall(name)
+        for argument, value in found.items():
+            said = f"{argument}={value.code}"
+            if argument in rule.lost:
+                self.left(original, said, rule.lost[argument], harmless=True)
+            elif value.code in rule.spent.get(argument, ()):
+                self.left(original, said, "SDK v3 does so anyway", harmless=True)
+            elif argument in rule.places or argument in rule.order or argument in rule.same:
+                new.put(rule.places.get(argument, argument), value)
+            else:
+                self.left(original, said, GONE)
+        for place, value in rule.defaults.items():
+            if not new.holds(place):
+                new.put(place, Argument(value))
+        return new
+
+    def _constructed(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        rule = CLASSES[name]
+        found = self.arguments(rule, original, updated)
+        if found is None:
+            return updated
+        if name == "TrainingInput" and found.keys() <= INPUT_DATA_HOLDS:
+            rule = INPUT_DATA
+        if self.facts.variable.get(original) in self.facts.in_steps:
+            found[SESSION] = self._pipeline_session(found.get(SESSION))
+        estimators.before(self, name, found, original)
+        new = self.written(self._class(rule.name, name, updated), rule, found, original)
+        if name == "TrainingInput":
+            channel = self.facts.channel.get(original)
+            if not channel:
+                self.left(original, code(original), "its channel is not known from the script")
+                return updated
+            new.arguments = {"channel_name": Argument(channel), **new.arguments}
+        if original in self.facts.name:
+            key = "input_name" if name == "ProcessingInput" else "output_name"
+            new.arguments = {key: Argument(self.facts.name[original]), **new.arguments}
+        elif name.startswith("Processing") and not new.arguments.keys() & {
+            "input_name", "output_name"
+        }:  # fmt: skip
+            self.left(original, code(original), "SDK v3 wants a name, v2's depends on its place")
+        return self.parsed(new, original)
+
+    def _class(self, new: str, old: str, updated: cst.Call) -> str:
+        return code(updated.func) if new == old else self.need(new)
+
+    def _with_pipeline_session(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """Return a constructor as it was, but for the session: a step wants a pipeline's."""
+        found = arguments_of(updated, ())
+        if found is None:
+            self.left(original, code(original.func), "give its arguments by name")
+            return updated
+        found[SESSION] = self._pipeline_session(found.get(SESSION))
+        return self.parsed(NewCall(code(updated.func), {**found}), original)
+
+    def _pipeline_session(self, session: Argument | None) -> Argument:
+        known = self.facts.assigned.get(session.code) if session else None
+        if session and known and self.facts.sdk_class(known.func).endswith("PipelineSession"):
+            return session
+        cls = self.need("PipelineSession")
+        if session is None or session.code == "None":
+            return Argument(f"{cls}()")
+        s = session.code
+        return Argument(
+            f"{cls}(boto_session={s}.boto_session, default_bucket={s}.default_bucket())",
+            session.before,
+            session.after,
+        )
+
+    # names
+
+    def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
+        if original_node not in self.facts.channels:
+            return updated_node
+        return steps.channels(self, original_node, updated_node)
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        full = self.facts.sdk_name(original_node)
+        if full is None:
+            return self._of_object(original_node, updated_node)
+        if is_v3(full) or self._in_import(original_node):
+            return updated_node
+        if full in MODULES:
+            return cst.Name(self.need(MODULES[full].rpartition(".")[2]))
+        if full == "sagemaker.__version__":
+            return cst.parse_expression(f'{self.need("version")}("sagemaker")')
+        last = full.rpartition(".")[2]
+        if last in PLACES and not _is_moved(full.rpartition(".")[0]):
+            return cst.Name(self.need(last))
+        outer = self.get_metadata(ParentNodeProvider, original_node)
+        if not _is_moved(full) and not isinstance(outer, cst.Attribute):
+            self._unmoved(original_node, full)
+        return updated_node
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        full = self.facts.sdk_name(original_node)
+        outer = self.get_metadata(ParentNodeProvider, original_node)
+        known = full is None or is_v3(full) or "." not in full or _is_moved(full)
+        bare = not isinstance(outer, cst.Attribute) and not self._in_import(original_node)
+        if not known and bare:
+            self._unmoved(original_node, str(full))
+        return updated_node
+
+    def _unmoved(self, node: cst.CSTNode, full: str) -> None:
+        last = full.rpartition(".")[2]
+        outer = self.get_metadata(ParentNodeProvider, node)
+        if isinstance(outer, cst.Call) and outer.func is node and last in (*CLASSES, *_REPLACED):
+            return
+        if isinstance(outer, cst.Arg) and outer.keyword and outer.keyword.value in _CLASS_ARGUMENTS:
+            return
+        if last[:1].isupper() or last not in ("sagemaker",):
+            self.left(node, code(node), why(full))
+
+    def _of_object(self, original: cst.Attribute, updated: cst.Attribute) -> cst.BaseExpression:
+        """Return an attribute of a trainer or a model as v3 calls it."""
+        kind, name = self.facts.kind_of(original.value), original.attr.value
+        outer = self.get_metadata(ParentNodeProvider, original)
+        called = isinstance(outer, cst.Call) and outer.func is original
+        if kind not in ATTRIBUTES or (called and (kind, name) in METHODS):
+            return updated
+        if called and name in ("set_hyperparameters", "hyperparameters"):
+            return updated
+        if name not in ATTRIBUTES[kind]:
+            new = "ModelTrainer" if kind == "trainer" else "ModelBuilder"
+            self.left(original, code(original), f"SDK v3's {new} has no {name}")
+            return updated
+        return cst.parse_expression(f"{code(updated.value)}.{ATTRIBUTES[kind][name]}")
+
+    def _in_import(self, node: cst.CSTNode) -> bool:
+        outer = self.get_metadata(ParentNodeProvider, node, None)
+        while isinstance(outer, cst.Attribute | cst.ImportAlias | cst.AsName):
+            outer = self.get_metadata(ParentNodeProvider, outer, None)
+        return isinstance(outer, cst.Import | cst.ImportFrom)
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        module = code(node.module) if node.module else ""
+        if isinstance(node.names, cst.ImportStar):
+            if module.split(".")[0] == "sagemaker" and not is_v3(module):
+                self.left(node, code(node), "name what is imported: a star hides it")
+            return
+        for alias in node.names:
+            name = f"{module}.{code(alias.name)}"
+            self.import_lines[name] = self._start(node).line
+            if name == "sagemaker.workflow.function_step.step":
+                self.left(node, f"import of {name}", RUNTIME)
