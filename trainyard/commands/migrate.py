@@ -1,4 +1,4 @@
-"""Propose SDK v3's code of a pipeline script that uses SDK v2, as a diff, and prove it.
+"""Propose SDK v3's code of a pipeline script of SDK v2 as a diff, and prove it.
 
 trainyard migrate my_pipeline.py [--write] [--prove --old-python PYTHON [--put s3://B/KEY=FILE]]
 

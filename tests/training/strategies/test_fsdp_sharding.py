@@ -132,7 +132,8 @@ def _compare(build, width: tuple[int, ...], rank: int) -> None:
             optimizer.zero_grad()
         two = two.detach().clone()
         torch.distributed.all_reduce(two)
-        assert abs(float(two / 2 / one) - 1) < 5e-3, (build.__name__, step)
+        # Four of bfloat16's steps: processors round differently.
+        assert abs(float(two / 2 / one) - 1) < 2**-6, (build.__name__, step, two / 2, one)
     whole.eval(), split.eval()
     with torch.no_grad(), validating(split):
         ours = split(batch)

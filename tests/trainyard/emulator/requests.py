@@ -16,7 +16,8 @@ from botocore.model import (
 
 MODEL = botocore.session.get_session().get_service_model("sagemaker")
 _DEEP = 6  # some shapes contain themselves
-_TEXTS = {"Arn": "arn:aws:iam::123456789012:role/some-role-name", "Uri": "s3://bkt/there"}
+_TEXTS = {"Arn": "arn:aws:iam::123456789012:role/some-role-name", "Uri": "s3://bkt/there",
+          "Offset": "-PT1H"}  # fmt: skip
 
 
 def operations() -> list[OperationModel]:

@@ -151,7 +151,8 @@ def test_a_model_card_keeps_its_versions(aws):
 
 def test_tags_come_in_pages_and_a_name_stands_for_a_display_name(aws):
     tags = [{"Key": str(number), "Value": "v"} for number in range(60)]
-    made = aws.sm.create_experiment(ExperimentName="tagged", Tags=tags)["ExperimentArn"]
+    made = aws.sm.create_experiment(ExperimentName="tagged", Tags=tags[:50])["ExperimentArn"]
+    aws.sm.add_tags(ResourceArn=made, Tags=tags[50:])
     first = aws.sm.list_tags(ResourceArn=made)
     rest = aws.sm.list_tags(ResourceArn=made, NextToken=first["NextToken"])
     assert (first["Tags"], rest["Tags"]) == (tags[:50], tags[50:])

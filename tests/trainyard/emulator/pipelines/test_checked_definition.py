@@ -135,7 +135,7 @@ def test_refused_definitions_name_the_step(steps: list, message: str) -> None:
     "text", ["{", "[]", '{"Version": "2020-12-01"}', '{"Version": "1", "Steps": []}']
 )
 def test_what_is_no_definition_is_refused(text: str) -> None:
-    with pytest.raises(ApiError, match="PipelineDefinition"):
+    with pytest.raises(ApiError, match="(?i)pipeline ?definition"):
         parse(text)
 
 
