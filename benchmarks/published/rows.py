@@ -74,7 +74,7 @@ def read(name: str, text: str) -> File:
 
 def _row(name: str, kind: str, source: str, entry: dict[str, Any]) -> Row:
     if unknown := entry.keys() - _MEMBERS:
-        raise RowError(f"{name}: {sorted(unknown)} is no member of a row")
+        raise RowError(f"{name}: a row has no member {sorted(unknown)}")
     expected = {key: entry[key] for key in EXPECTED if key in entry}
     found = entry.get("source", source)
     if not found or len(entry.get("ask") or {}) != 1:

@@ -55,7 +55,7 @@ class Cost:
     peak_mb: float
     """Resident memory at the peak, with pages of mapped files, which the kernel can take back."""
     own_mb: float
-    """Memory at the peak that is no file's page."""
+    """Memory at the peak, without the pages of mapped files."""
     sorted_cpu_s: float
     """CPU until its records lay sorted on its disk, without duplicates, before they are packed."""
 
@@ -145,7 +145,7 @@ class _Watched:
 
 
 def _anonymous(pid: int) -> int:
-    """Return the bytes of a process's memory that are no file's page."""
+    """Return a process's memory in bytes, without the pages of mapped files."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) * 1024
 

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from pipelines.compile.package_lock import Entry
+from pipelines.compile.package_lock import Entry, used_in
 from trainyard.read_yaml import load_yaml
 from trainyard.validate.rules.images import IMAGE
 
@@ -76,13 +76,7 @@ def image_of(uri: str | None) -> Image | None:
 
 def compare(entries: Sequence[Entry], image: Image) -> Comparison:
     """Return what becomes of the lock's ``entries`` in the image."""
-    here = {"python_full_version": image.python, "python_version": _minor(image.python)}
-    where = here | {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
-    used = [
-        entry
-        for entry in entries
-        if not entry.requirement.marker or entry.requirement.marker.evaluate(where)
-    ]
+    used = used_in(entries, image.python if image.python.count(".") > 1 else f"{image.python}.0")
     found = Comparison([], [], [], [], list(_conflicts(used, image)), [])
     for entry in used:
         _sort(found, entry, image)
@@ -137,10 +131,6 @@ def _unmet(entry: Entry, image: Image, installed: set[str]) -> Iterator[str]:
 def _published(said: str) -> SpecifierSet:
     """Return the range in which the image's version lies."""
     return SpecifierSet(f"=={said}" if said[:1].isdigit() else said)
-
-
-def _minor(python: str) -> str:
-    return ".".join(python.split(".")[:2])
 
 
 @cache

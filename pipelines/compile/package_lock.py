@@ -72,6 +72,24 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
     return [entry for entry in entries if entry.name in found]
 
 
+def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
+    """Return the entries whose markers hold in a container with that Python, as ``3.12.8``.
+
+    pip would evaluate the markers for the machine that it runs on.
+    """
+    container = {
+        "python_version": python.rpartition(".")[0],
+        "python_full_version": python,
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+        "os_name": "posix",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    return [e for e in entries if not (m := e.requirement.marker) or m.evaluate(container)]
+
+
 def merged(ours: Sequence[Entry], theirs: Sequence[Entry], where: str) -> list[Entry]:
     """Return both, each package once.
 

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipelines.compile.package_lock import read
+from pipelines.compile.package_lock import read, used_in
 from pipelines.compile.wheelhouse import Requirements, Wheelhouse
 from pipelines.deploy.pipeline_objects import sync
 from trainyard.aws_clients import error_code
@@ -25,8 +25,12 @@ from trainyard.common.errors import DefinitionError
 
 IMAGE_OWN = "torch"
 """Package that every image has, built for its machines; a wheel of it is gigabytes."""
-PLATFORMS = ("manylinux_2_34_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
-"""Platform tags of AWS's images, the newest first; pip takes older ones for the last of them."""
+PLATFORMS = (
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(34, 16, -1)),
+    "manylinux2014_x86_64",
+)
+"""Platform tags of AWS's images, the newest first: wheels for any older glibc work, but pip derives
+older tags from manylinux2014 alone."""
 
 
 def is_uploaded(s3: Any, house: Wheelhouse) -> bool:
@@ -95,24 +99,8 @@ def _locked(requirements: Requirements, python: str) -> list[str] | None:
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:
         return None
-    target = _target(python)
-    entries = read(text, requirements.name)
-    held = [e for e in entries if not (m := e.requirement.marker) or m.evaluate(target)]
+    held = used_in(read(text, requirements.name), f"{python}.0")
     return [_line(e.name, e.version, e.hashes) for e in held if e.name != IMAGE_OWN]
-
-
-def _target(python: str) -> dict[str, str]:
-    """Return a container's values of markers: pip evaluates them for its own Python."""
-    return {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": "x86_64",
-        "os_name": "posix",
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
-    }
 
 
 def _line(name: str, version: str, hashes: Sequence[str]) -> str:

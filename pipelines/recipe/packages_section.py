@@ -30,7 +30,7 @@ class Packages(Section):
     @field_validator("index")
     @classmethod
     def _no_credentials(cls, index: str | None) -> str | None:
-        """Refuse an index that is no plain https address, without showing a password in it."""
+        """Refuse an index whose address is not plain https; a password in it is not shown."""
         if index is not None and not re.match(INDEX, index):
             shown = re.sub(r"//[^/]*@", "//…@", index)
             raise ValueError(

@@ -24,7 +24,7 @@ class Rule:
     """Argument of v2 → its place in v3. Those of ``order`` and ``same`` keep their names."""
     same: Sequence[str] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Argument that v3 lacks → why it is no loss here."""
+    """Argument that SDK v3 lacks → the reason why a pipeline does not need it."""
     spent: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Argument that v3 lacks → its values that say what v3 does anyway."""
     defaults: Mapping[str, str] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def _equal(wanted: Any) -> Test:
 
 
 def type_of(value: Any) -> str:
-    """Name the JSON type: a boolean is no number."""
+    """Return the name of a value's JSON type; in Python, a boolean would pass for a number."""
     kinds = {bool: "boolean", int: "number", float: "number", str: "string"}
     return kinds.get(type(value), "null")
 
