@@ -436,3 +436,22 @@ def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
     told = json.loads(other.read(other.evaluation_uri))["model"]["training"]
     assert [stretch["since"] for stretch in told["stretches"]] == [0]
     assert first_mismatch(run_checks(Evidence(other.arn), QUICK)) is None
+
+
+# what remains when the pipeline is torn down
+
+
+def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered):
+    stray = f"s3://{BUCKET}/trainyard/{GROUP}/runs/strayexecute/train/model.tar.gz"
+    registered.write(stray, b"of a run that registered nothing")
+    asked = ["pipelines.teardown", "--recipe", "recipes/laptop.yaml", "--remove"]
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    done = registered.python(*asked, *sets, typed="another-name\n")
+    assert done.returncode == 1 and "nothing was removed" in done.stderr
+    assert registered.read(stray)
+    print(done.stdout)
+    done = registered.python(*asked, *sets, typed=f"{GROUP}\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with pytest.raises(registered.client("s3").exceptions.NoSuchKey):
+        registered.read(stray)
+    test_an_honest_package_verifies_to_the_last_byte_and_to_the_definition(registered)

@@ -1,0 +1,155 @@
+"""Find what a pipeline left in an account, and what of it a registered model rests on.
+
+A model package, or a model created from it, rests on each object that its description names, that
+the jobs of the execution which registered it name, and on that execution: SageMaker deletes the
+executions of a pipeline with the pipeline.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from pipelines.deploy.pipeline_objects import listing
+from pipelines.deploy.upsert_records import LOCK
+from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.common.errors import PlanError
+from trainyard.language.statuses import ENDED
+from trainyard.runs.execution import Execution
+
+_URI = re.compile(r"s3://[^\s\"'\\,]+")
+_EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
+JOBS = ("ProcessingJob", "TrainingJob", "TransformJob")
+MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """Everything that upserts and runs of one pipeline left in an account."""
+
+    removed: dict[str, int]
+    """Key of an object that nothing rests on → bytes."""
+
+    kept: dict[str, int]
+    """Key of an object that a model rests on → bytes."""
+
+    models: list[str]
+    """ARNs of the model packages and models that rest on something here."""
+
+    executions: list[str]
+    """ARNs of the pipeline's executions that registered one of these."""
+
+    packages: int
+    """Number of packages in the pipeline's group."""
+
+    exists: bool
+    """True if the pipeline is there."""
+
+
+def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Contents:
+    """Return what pipeline ``name`` left: its objects are those below ``prefix``.
+
+    Raises:
+        PlanError: an execution of the pipeline has not ended.
+        ServiceError: something cannot be read, so that it is not known what models rest on.
+    """
+    root = f"s3://{bucket}/{prefix}/"
+    with service_errors(f"reading what pipeline {name} left"):
+        sagemaker = client("sagemaker", region)
+        own = _ended(sagemaker, name)
+        packages = list(_packages(sagemaker, group))
+        models, executions, named = [], set(), set()
+        for arn, description in [*packages, *_models(sagemaker)]:
+            runs = set(_EXECUTION.findall(description))
+            jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
+            uris = {uri for text in (description, *jobs) for uri in _URI.findall(text)}
+            uses = {uri for uri in uris if uri.startswith(root) and uri != root}
+            ours = {run for run in runs if f":pipeline/{name}/" in run}
+            uses |= {f"{root}runs/{run.rpartition('/')[2]}/" for run in ours}
+            if uses:
+                models.append(arn)
+                named |= uses
+                executions |= ours
+        found = {f"{prefix}/{key}": size
+                 for key, (size, _) in listing(client("s3", region), bucket, prefix)
+                 if key != f"definitions/{LOCK}"}  # fmt: skip
+    heads = tuple(uri.removeprefix(f"s3://{bucket}/") for uri in named)
+    return Contents(
+        removed={key: size for key, size in found.items() if not key.startswith(heads)},
+        kept={key: size for key, size in found.items() if key.startswith(heads)},
+        models=models,
+        executions=sorted(executions.intersection(own or ())),
+        packages=sum(f"/{group}/" in arn or arn.startswith(f"{group}/") for arn, _ in packages),
+        exists=own is not None,
+    )
+
+
+def _ended(sagemaker: Any, name: str) -> list[str] | None:
+    """Return the ARNs of the pipeline's executions; None when there is no such pipeline."""
+    try:
+        pages = sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name)
+        found = [run for page in pages for run in page["PipelineExecutionSummaries"]]
+    except ClientError as error:
+        if error_code(error) in MISSING:
+            return None
+        raise
+    for run in found:
+        if run["PipelineExecutionStatus"] not in ENDED:
+            raise PlanError(
+                f"pipeline {name}: execution {run['PipelineExecutionArn']} is "
+                f"{run['PipelineExecutionStatus']}: wait for its end, or stop it (aws sagemaker "
+                "stop-pipeline-execution)"
+            )
+    return [run["PipelineExecutionArn"] for run in found]
+
+
+def _packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
+    """Iterate over (ARN, description) of the packages of every group that can be listed, and of
+    ``group``, which may be another account's.
+    """
+    pages = sagemaker.get_paginator("list_model_package_groups").paginate()
+    found = [item for page in pages for item in page["ModelPackageGroupSummaryList"]]
+    names = [item["ModelPackageGroupName"] for item in found]
+    for each in dict.fromkeys([*names, *([group] if ":" in group else [])]):
+        pages = sagemaker.get_paginator("list_model_packages").paginate(ModelPackageGroupName=each)
+        for page in pages:
+            for item in page["ModelPackageSummaryList"]:
+                arn = item["ModelPackageArn"]
+                described = sagemaker.describe_model_package(ModelPackageName=arn)
+                yield arn, json.dumps(described, default=str)
+
+
+def _models(sagemaker: Any) -> Iterator[tuple[str, str]]:
+    """Iterate over (ARN, description) of every model."""
+    for page in sagemaker.get_paginator("list_models").paginate():
+        for item in page["Models"]:
+            described = sagemaker.describe_model(ModelName=item["ModelName"])
+            yield item["ModelArn"], json.dumps(described, default=str)
+
+
+def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
+    """Iterate over the descriptions of the execution's jobs, and of those that its cached steps
+    used. An execution ends with its pipeline, but not its jobs, whose names hold its ID.
+    """
+    try:
+        sagemaker.describe_pipeline_execution(PipelineExecutionArn=execution)
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        jobs = list(_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
+    else:
+        jobs = [job for step in Execution(execution, region).steps() if (job := step.job)]
+    for kind, name in jobs:
+        describe = getattr(sagemaker, f"describe_{xform_name(kind)}")
+        yield json.dumps(describe(**{f"{kind}Name": name}), default=str)
+
+
+def _jobs_by_name(sagemaker: Any, part: str) -> Iterator[tuple[str, str]]:
+    for kind in JOBS:
+        pages = sagemaker.get_paginator(f"list_{xform_name(kind)}s").paginate(NameContains=part)
+        for page in pages:
+            yield from ((kind, item[f"{kind}Name"]) for item in page[f"{kind}Summaries"])

@@ -1,0 +1,82 @@
+"""What a pipeline left is listed, and removed when its name is typed."""
+
+import io
+import json
+import sys
+
+import boto3
+import pytest
+
+from pipelines.definition import from_recipe
+from pipelines.deploy.removal_plan import contents
+from pipelines.upsert import upsert
+from tests.conftest import CHECKOUT, called
+from tests.pipelines.upserting import NAME, clean_aws, definition
+from trainyard.common.errors import PlanError
+
+pytestmark = pytest.mark.long
+WHAT = (NAME, "group", "us-east-1", "bkt", "prefix/small")
+LAPTOP = CHECKOUT / "recipes/laptop.yaml"
+ROLE = "arn:aws:iam::123456789012:role/jobs"
+
+
+@pytest.fixture(autouse=True)
+def aws(emulator, monkeypatch: pytest.MonkeyPatch):
+    return clean_aws(emulator.env, monkeypatch)
+
+
+def test_a_model_that_was_created_from_an_object_keeps_it_and_nothing_else(aws):
+    s3, sagemaker = aws
+    upsert(definition("1"))
+    code = {item["Key"] for item in s3.list_objects_v2(Bucket="bkt")["Contents"]}
+    keys = [f"prefix/small/runs/{run}/model.tar.gz" for run in ("a", "b")]
+    for key in [*keys, "prefix/small-too/runs/a/model.tar.gz"]:
+        s3.put_object(Bucket="bkt", Key=key, Body=b"weights")
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
+    container = {"Image": image, "ModelDataUrl": f"s3://bkt/{keys[0]}"}
+    sagemaker.create_model(ModelName="served", ExecutionRoleArn=ROLE, PrimaryContainer=container)
+    left = contents(*WHAT)
+    assert left.exists and not left.executions and not left.packages
+    assert set(left.kept) == {keys[0]} and left.kept[keys[0]] == len(b"weights")
+    assert set(left.removed) == {keys[1], *code}
+    assert [arn.rpartition("/")[2] for arn in left.models] == ["served"]
+    sagemaker.delete_model(ModelName="served")
+
+
+def test_nothing_is_said_while_an_execution_runs(aws):
+    _, sagemaker = aws
+    queue = boto3.client("sqs").create_queue(QueueName="waits")["QueueUrl"]
+    step = {"Name": "Wait", "Type": "Callback", "SqsQueueUrl": queue, "Arguments": {}}
+    body = json.dumps({"Version": "2020-12-01", "Steps": [step]})
+    sagemaker.create_pipeline(PipelineName="waits", PipelineDefinition=body, RoleArn=ROLE)
+    arn = sagemaker.start_pipeline_execution(PipelineName="waits")["PipelineExecutionArn"]
+    with pytest.raises(PlanError, match=r"waits: execution arn.* is Executing: wait for its end"):
+        contents("waits", *WHAT[1:])
+    sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn)
+
+
+def test_typed_by_its_name_a_pipeline_without_models_is_removed_whole(aws, monkeypatch):
+    s3, sagemaker = aws
+    compiled = from_recipe(LAPTOP)
+    upsert(compiled)
+    bucket, name = compiled.assets[0].bucket, compiled.name
+    sagemaker.create_model_package_group(ModelPackageGroupName="trainyard-laptop")
+    s3.put_object(Bucket=bucket, Key="raw/mine.txt", Body=b"raw")
+
+    def there() -> set[str]:
+        return {item["Key"] for item in s3.list_objects_v2(Bucket=bucket)["Contents"]}
+
+    before = there()
+    listed = called("pipelines.teardown", "--recipe", str(LAPTOP))
+    assert listed.returncode == 0 and "removed" in listed.stdout and there() == before
+    monkeypatch.setattr(sys, "stdin", io.StringIO("trainyard\n"))
+    refused = called("pipelines.teardown", "--recipe", str(LAPTOP), "--remove")
+    assert refused.returncode == 1 and "nothing was removed" in refused.stderr
+    assert there() == before
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{name}\n"))
+    done = called("pipelines.teardown", "--recipe", str(LAPTOP), "--remove")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert there() == {"raw/mine.txt"}
+    assert sagemaker.list_pipelines(PipelineNamePrefix=name)["PipelineSummaries"] == []
+    groups = sagemaker.list_model_package_groups(NameContains="trainyard-laptop")
+    assert groups["ModelPackageGroupSummaryList"] == []
