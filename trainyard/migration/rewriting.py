@@ -26,6 +26,7 @@ from trainyard.migration.layout import Argument, NewCall, arguments_of
 from trainyard.migration.names import ABSENT, MODULES, NO_COUNTERPART, PLACES
 
 RUNTIME = "the function runs in a runtime that each SDK uploads: run it once under SDK v3"
+CHECK_LIMIT = "SDK v3 ends the check's job after 86,400 s: set max_runtime_in_seconds in both"
 _CLASS_ARGUMENTS = {"estimator_cls", "predictor_cls"}
 """Arguments that get a class of SDK v2, and that SDK v3 lacks."""
 _REPLACED = {"CreateModelStep", "RegisterModel"}
@@ -129,6 +130,8 @@ class Rewriting(cst.CSTTransformer):
             return steps.step(self, name, original_node, updated_node)
         if name in CLASSES:
             return self._constructed(name, original_node, updated_node)
+        if name == "CheckJobConfig" and "max_runtime_in_seconds" not in code(original_node):
+            self.left(original_node, code(original_node.func), CHECK_LIMIT)
         if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
             return self._with_pipeline_session(original_node, updated_node)
         func = original_node.func

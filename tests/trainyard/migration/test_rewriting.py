@@ -59,6 +59,15 @@ def test_a_name_without_counterpart_is_named_with_its_line():
     assert (2, "import of sagemaker.pipeline.PipelineModel") in left(source)
 
 
+def test_a_check_whose_limit_only_v3_sets_is_named_with_its_line():
+    source = (
+        "from sagemaker.workflow.check_job_config import CheckJobConfig\n"
+        "limited = CheckJobConfig(role='r', max_runtime_in_seconds=60)\n"
+        "c = CheckJobConfig(role='r')\n"
+    )
+    assert left(source) == [(3, "CheckJobConfig")]
+
+
 def test_a_comment_stays_with_its_argument():
     source = (
         "from sagemaker.processing import ProcessingOutput\n"
