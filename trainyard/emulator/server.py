@@ -55,6 +55,7 @@ from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
 
+CREATES = ("CreateStack", "ExecuteChangeSet")
 _SCOPE = re.compile(r"/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 _LOGS = "/aws/sagemaker/Endpoints/"
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost|169\.254\.170\.2)(:\d+)?")
@@ -162,6 +163,27 @@ class App:
             return identity(who)
         if response := self.sagemaker.other(service, request):
             return response
+        if service == "cloudformation":
+            return self._stack(request)
+        return self._other(service, request)
+
+    def _stack(self, request: Request) -> Response:
+        """Answer CloudFormation, whose stacks may create resources of this SageMaker."""
+        from trainyard.emulator.services import stack_resources  # it loads moto: 0.3 s
+
+        stack_resources.Answering.call = staticmethod(self._sagemaker)
+        try:
+            if request.form.get("TemplateURL"):
+                request = stack_resources.with_body(request, self.objects)
+        except ApiError as failure:
+            return query_error("ValidationError", f"TemplateURL: {failure.message}")
+        response = self._other("cloudformation", request)
+        if response.status_code >= 400 and request.form.get("Action") in CREATES:
+            stack_resources.roll_back(request.form.get("StackName", ""))
+        return response
+
+    def _other(self, service: str, request: Request) -> Response:
+        """Answer a request to one of moto's services."""
         if found := refused_operations.refusal(service, request):
             return unimplemented(request, f"It would need {found[1]}.", found[0])
         response = self._moto.answer(request)

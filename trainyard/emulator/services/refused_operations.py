@@ -78,8 +78,13 @@ _REST = {
     "ses": ("sesv2",),
 }
 """Signing name → botocore's services with REST, where the names differ."""
-FORMED = re.compile("AWS::(IAM|SSM|SecretsManager|SQS|SNS|KMS|DynamoDB|ECR|EC2)::.*")
-"""Types that CloudFormation may create: moto creates them in services that are really used here."""
+FORMED = re.compile(
+    "AWS::(IAM|SSM|SecretsManager|SQS|SNS|KMS|DynamoDB|ECR|EC2)::.*"
+    "|AWS::SageMaker::(Pipeline|ModelPackageGroup)"
+)
+"""Types that CloudFormation may create: moto creates them in services that are really used here,
+and stack_resources in this SageMaker.
+"""
 _TYPE = re.compile(r"""["']?Type["']?\s*:\s*["']?((?:AWS|Custom|Alexa)::[\w:<>]+)""")
 
 
@@ -120,8 +125,6 @@ def _speaking(service: str) -> list[Rest]:
 
 def _stack(operation: str, request: Request) -> tuple[str, str] | None:
     """Refuse a stack with a type that moto would create outside the emulator's own services."""
-    if request.form.get("TemplateURL"):
-        return operation, "its template as TemplateBody: moto cannot read this emulator's S3"
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
     resources = {kind for kind in types if kind.count("::") == 2}  # more: a parameter's type
     if foreign := sorted(kind for kind in resources if not FORMED.fullmatch(kind)):

@@ -87,7 +87,7 @@ def test_a_stack_makes_only_what_is_where_it_would_be_looked_for(client):
         formed.create_stack(
             StackName="lie", TemplateBody=f"{yaml}  E:\n    Type: 'AWS::SageMaker::Endpoint'\n"
         )
-    with pytest.raises(ClientError, match="as TemplateBody"):
+    with pytest.raises(ClientError, match="TemplateURL: The specified bucket does not exist"):
         formed.create_stack(StackName="lie", TemplateURL="https://b.s3.amazonaws.com/t")
     formed.create_stack(StackName="true", TemplateBody=yaml)
     assert "made" in str(client("sqs").list_queues()["QueueUrls"])
