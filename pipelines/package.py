@@ -12,9 +12,14 @@ from typing import Annotated
 
 import typer
 
-from pipelines.compile.compilation import Asset
 from pipelines.deploy.pipeline_objects import sync
-from pipelines.deploy.uploads import make_buckets, refuse_invalid, upload_code
+from pipelines.deploy.uploads import (
+    DEFINITION,
+    definition_asset,
+    make_buckets,
+    refuse_invalid,
+    upload_code,
+)
 from pipelines.deploy.wheel_download import is_uploaded, upload
 from pipelines.recipe.aws_account import refuse_other_caller, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
@@ -22,8 +27,6 @@ from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
 from trainyard.terminal import console, refuse_place, run
-
-DEFINITION = "definition.json"
 
 
 def main(
@@ -41,8 +44,7 @@ def main(
     definition = from_recipe(recipe, overrides, environment)
     refuse_invalid(definition)
     refuse_other_caller(definition.account, definition.region)
-    code = definition.assets[0]
-    body = Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
+    body = definition_asset(definition)
     key = definition.kms_key
     with service_errors(f"packaging pipeline {definition.name}"):
         s3 = client("s3", definition.region)

@@ -2,12 +2,21 @@
 
 from typing import Any
 
-from pipelines.compile.compilation import CompiledPipeline
+from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.deploy.pipeline_objects import ensure_bucket, sync
 from pipelines.rules import check
 from trainyard.common.errors import DefinitionError
 from trainyard.terminal import console
 from trainyard.validate.finding_display import line, show
+
+DEFINITION = "definition.json"
+"""Name of the object that holds a definition which upsert does not deploy."""
+
+
+def definition_asset(definition: CompiledPipeline) -> Asset:
+    """Return the folder of the definition itself, beside those of the code."""
+    code = definition.assets[0]
+    return Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
 
 
 def refuse_invalid(definition: CompiledPipeline) -> None:
