@@ -93,6 +93,8 @@ def contained(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
     """Yield what is found of one case; its failure (memory, a compiler) does not end the others."""
     try:
         yield from found
+    except TimeoutError as error:
+        yield Finding.without(what, f"{LATE}: {error}")
     except (RuntimeError, TrainyardError) as error:
         first = str(error).strip().partition("\n")[0]
         why = f"failed: {type(error).__name__}: {first}"

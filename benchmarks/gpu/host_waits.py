@@ -34,6 +34,8 @@ CASES: dict[str, dict[str, Any]] = {
     "recomputed": {"activation_checkpointing": "selective"},
     "compiled": {"compile": True},
 }
+CALLED = "called a synchronizing CUDA operation"
+"""torch's warning (c10::cuda::warn_or_error_on_sync); it warns of the mode itself, too."""
 SLOW = ("compiled",)
 """Cases that take a processor too long for ``--smoke``."""
 
@@ -91,5 +93,4 @@ def warned(found: list[str]) -> Iterator[None]:
             yield
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    found += [f"{one.filename}:{one.lineno}" for one in caught
-              if "synchroniz" in str(one.message)]  # fmt: skip
+    found += [f"{one.filename}:{one.lineno}" for one in caught if CALLED in str(one.message)]

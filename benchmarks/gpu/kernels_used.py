@@ -8,7 +8,7 @@ torch.compile has made.
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,12 @@ from benchmarks.gpu.short_training import (
     trained,
 )
 
+CASES: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "compiled": {"compile": True},
+    "float8": {"float8": "tensorwise"},
+    "documents": {},  # nothing attends across them
+}
 STEP = 5
 """Step that is profiled: not logged, and after what only the first ones do."""
 KINDS = {
@@ -40,25 +46,27 @@ KINDS = {
 """Kind of a kernel → what its name has; the first that fits."""
 FUSED, APART = "aten::_fused_adamw_", ("aten::_foreach_addcdiv_", "aten::addcdiv_")
 """Operators of AdamW in one kernel, and in several."""
+EIGHT = "aten::_scaled_mm"
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize")
 
 
 def findings(frame: Frame) -> Iterator[Finding]:
-    """Yield the kernels of GPT-2's shape: as it is, compiled, and with documents kept apart."""
-    shape = SMOKE if frame.smoke else GPT2
-    apart = replace(shape, model={**shape.model, "attend": "document"})
-    cases = {"eager": (shape, False), "compiled": (shape, True), "documents": (apart, False)}
-    for name, (one, compiled) in cases.items():
-        if frame.smoke and compiled:
+    """Yield the kernels of GPT-2's shape in each case."""
+    shape = replace(SMOKE if frame.smoke else GPT2, warm_up=STEP + 1, steps=0)
+    for name, settings in CASES.items():
+        kept = {"attend": "document"} if name == "documents" else {}
+        one = replace(shape, model={**shape.model, **kept})
+        if frame.smoke and settings.get("compile"):
             yield Finding.without(f"{name}: kernels", SMALL)
         elif time.monotonic() > frame.until:
             yield Finding.without(f"{name}: kernels", LATE)
         else:
-            found = profiled(frame, replace(one, warm_up=STEP + 1, steps=0), name, compiled)
-            yield from contained(f"{name}: kernels", found)
+            yield from contained(f"{name}: kernels", profiled(frame, one, name, settings))
 
 
-def profiled(frame: Frame, shape: Shape, name: str, compiled: bool) -> Iterator[Finding]:
+def profiled(
+    frame: Frame, shape: Shape, name: str, settings: Mapping[str, Any]
+) -> Iterator[Finding]:
     """Train some steps; yield what one of them used."""
     forget(frame.device)
     cuda = frame.device.type == "cuda"
@@ -69,34 +77,44 @@ def profiled(frame: Frame, shape: Shape, name: str, compiled: bool) -> Iterator[
         return seen if loop.step + 1 == STEP else nullcontext()
 
     data = random_tokens(shape, frame.scratch / name)
-    trained(shape, data, around, compile=compiled, log_interval=100)
-    for one in told(seen.key_averages(), cuda=cuda):
+    trained(shape, data, around, **{"compile": False, "log_interval": 100, **settings})
+    for one in told(seen.key_averages(), cuda=cuda, float8="float8" in settings):
         yield replace(one, what=f"{name}: {one.what}")
 
 
-def told(events: Any, *, cuda: bool) -> Iterator[Finding]:
+def told(events: Any, *, cuda: bool, float8: bool) -> Iterator[Finding]:
     """Yield what the events of one step say."""
     ran = Counter({one.key: one.count for one in events if one.device_type == DeviceType.CPU})
-    attention = [key for key in ran if re.match(r"aten::_(scaled_dot_product|flex)_\w+", key)]
-    attention = [key.removeprefix("aten::_scaled_dot_product_") for key in attention
-                 if not key.endswith("backward")]  # fmt: skip
+    attention = [name for name in ran if re.match(r"aten::_scaled_dot_product_\w+$", name)]
+    attention = [name for name in attention if not name.endswith("backward")]
     yield Finding(what="attention operator", text=", ".join(attention) or "none", quoted=True)
-    whole = ran["aten::_scaled_dot_product_attention_math"]
-    yield Finding.held("attention that writes its scores", whole, 0, "torch's fused kernels do not")
+    written = ran["aten::_scaled_dot_product_attention_math"]
+    yield Finding.held("attention that writes its scores", written, 0, "fused kernels do not")
     apart = sum(ran[name] for name in APART) + (not ran[FUSED])
     why = f"AdamW in one kernel: {FUSED} ran {ran[FUSED]} ×, and none of {', '.join(APART)}"
     yield Finding.held("updates that are not fused", apart, 0, why, of_gpu=False)
+    if float8:
+        none = float(not ran[EIGHT])
+        yield Finding.held("no product in 8 bits", none, 0, f"{EIGHT} ran {ran[EIGHT]} ×")
     if cuda:
         waits = sum(ran[name] for name in WAITS)
         yield Finding.held("waits of the host", waits, 0, f"{', '.join(WAITS)} in the step")
-    took = spent(events, cuda=cuda)
+    yield from shares(spent(events, cuda=cuda))
+
+
+def shares(took: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield each kind's share of the time, and its longest kernels."""
     whole = sum(took.values())
     for kind in KINDS:
         mine = {name: time for name, time in took.items() if kind_of(name) == kind}
-        share = 100 * sum(mine.values()) / whole
-        yield Finding(what=f"{kind}, share of the time", rounds=(share,), unit="%", quoted=True)
         tops = sorted(mine, key=mine.__getitem__, reverse=True)[:3]
         named = "; ".join(f"{name[:70]} {100 * mine[name] / whole:.1f} %" for name in tops)
+        yield Finding(
+            what=f"{kind}, share of the time",
+            rounds=(100 * sum(mine.values()) / whole,),
+            unit="%",
+            quoted=kind in ("attention", "matrix products"),
+        )
         yield Finding(what=f"{kind}, longest", text=named or "none")
 
 

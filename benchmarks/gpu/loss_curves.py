@@ -38,9 +38,9 @@ LIMITS: dict[str, tuple[float, str]] = {
     "documents": (1e-5, "as float32's"),
     "bfloat16": (TOLERANCE["bfloat16"], "1.3 × the unit roundoff 2^-8 (8 bits of precision)"),
     "float8": (
-        2 * TOLERANCE["float8"],
-        "twice bfloat16's: e4m3 rounds to 2^-4 (OCP FP8, 2023), on a processor alike; a GPU's fast "
-        "accumulation keeps some 14 bits (DeepSeek-V3 2024, section 3.3.2)",
+        2e-2,
+        "thrice what compilation alone does to it on a processor (7e-3, 2026-11-27): e4m3 rounds "
+        "to 2^-4; that its products are in 8 bits is what the kernels show",
     ),
 }
 """Numbers → largest relative difference of a loss from the processor's, and the reason."""
@@ -59,16 +59,16 @@ class Case:
 
 
 LAYOUTS: dict[str, Case] = {
-    "float32": Case("float32"),
-    **{name: Case(name) for name in NUMBERS},
+    **{name: Case(name) for name in ("float32", "float64", "bfloat16", "documents")},
     "FSDP2 × 1": Case("float32", 1, {"strategy": "fsdp"}),
     "recomputation, selective": Case("float32", 1, {"activation_checkpointing": "selective"}),
     "recomputation, full": Case("float32", 1, {"activation_checkpointing": "full"}),
     "compiled": Case("float32", 1, {"compile": True}),
+    "TF32, to compare": Case("float32", tf32=True),
     "bfloat16, compiled": Case("bfloat16", 1, {"compile": True}),
+    "float8": Case("float8"),
     "float8, compiled": Case("float8", 1, {"compile": True}),
     "FSDP2 × 1, offloaded": Case("float32", 1, {"strategy": "fsdp", "cpu_offload": True}),
-    "TF32, to compare": Case("float32", tf32=True),
     **{
         name: Case("float32", *CASES[name])
         for name in (
@@ -96,10 +96,14 @@ class Training:
         """Wait for its end; return its losses by step.
 
         Raises:
-            RuntimeError: it failed, or took longer; says why.
+            TimeoutError: it has not ended after so many seconds, fewer than it may take.
+            RuntimeError: it failed, or took longer than it may; says why.
         """
         codes = worlds.finish(self.processes, seconds)
-        if any(codes) or None in codes:
+        if None in codes:
+            kind = TimeoutError if seconds < SECONDS else RuntimeError
+            raise kind(f"it did not end within {seconds:.0f} s")
+        if any(codes):
             raise RuntimeError(reason(self.root) or f"its ranks ended with {codes}")
         return losses(self.root)
 
@@ -175,7 +179,7 @@ def between(curves: Curves) -> Iterator[Finding]:
 def begin(frame: Frame, name: str, case: Case, *, hidden: bool = False) -> Training:
     """Begin a training in processes of its own; ``hidden``: GPUs are, so a processor trains."""
     root = container(frame.scratch / "data", frame.scratch / name.replace(" ", "-"))
-    steps = 3 if frame.smoke else 40
+    steps = 3 if frame.smoke else 30
     model = MODEL if frame.smoke else MODEL | {"dim": 256}
     if case.numbers == "documents":
         model = model | {"attend": "document"}
