@@ -21,8 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import date
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +31,7 @@ import torch
 import typer
 
 from benchmarks.gpu.document_rows import rows
-from benchmarks.gpu.findings import Finding, Frame
+from benchmarks.gpu.findings import Finding, Frame, Outcome
 from benchmarks.harness import CHECKOUT, JsonFile, chosen, keep, show_table
 
 SECTIONS: dict[str, tuple[str, int]] = {
@@ -47,17 +46,6 @@ END = 15
 """Seconds before its end at which a section begins nothing more."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a section's process left."""
-
-    findings: list[Finding] = field(default_factory=list)
-    device: dict[str, Any] = field(default_factory=dict)
-    failed: str = ""
-    """Why the process did not end well; empty if it did."""
-    seconds: float = 0.0
 
 
 @app.command()
@@ -87,10 +75,9 @@ def main(
     device = {"date": date.today().isoformat(), "smoke": smoke}
     for one in outcomes.values():
         device |= one.device
-    print(*rows(device, {name: one.findings for name, one in outcomes.items()}), sep="\n")
-    keep(json_file, device | {"sections": {name: data(one) for name, one in outcomes.items()}})
-    missed = [one for each in outcomes.values() for one in each.findings if one.met is False]
-    raise typer.Exit(bool(missed) or any(one.failed for one in outcomes.values()))
+    print(*rows(device, outcomes), sep="\n")
+    keep(json_file, device | {"sections": {name: one.data() for name, one in outcomes.items()}})
+    raise typer.Exit(any(one.failed or one.missed() for one in outcomes.values()))
 
 
 def outcome(module: str, seconds: float, *, smoke: bool) -> Outcome:
@@ -146,16 +133,21 @@ def run_inside(module: str, file: Path, seconds: float, *, smoke: bool) -> None:
     until = time.monotonic() + seconds - min(END, seconds / 2)
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", 0) if cuda else torch.device("cpu")
-    with file.open("w", buffering=1) as output, tempfile.TemporaryDirectory() as folder:
+    (scratch := file.with_name("scratch")).mkdir()
+    with file.open("w", buffering=1) as output:
         output.write(json.dumps(described(device)) + "\n")
-        frame = Frame(device, smoke, until, Path(folder))
+        frame = Frame(device, smoke, until, scratch)
         for finding in import_module(module).findings(frame):
             output.write(json.dumps(finding.on(device).data()) + "\n")
 
 
 def described(device: torch.device) -> dict[str, Any]:
     """Return the device, its driver and torch."""
-    found = {"device": platform.processor() or "CPU", "torch": torch.__version__, "driver": ""}
+    found: dict[str, Any] = {
+        "device": platform.processor() or "CPU",
+        "torch": torch.__version__,
+        "driver": "",
+    }
     if device.type == "cuda":
         found |= {"device": torch.cuda.get_device_name(device), "gpus": torch.cuda.device_count()}
         found |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
@@ -171,12 +163,6 @@ def show(name: str, one: Outcome) -> None:
     cells = [(each.what, each.value(), each.verdict(), each.limit) for each in one.findings]
     title = f"{name}: {one.seconds:.0f} s" + (f"; {one.failed}" if one.failed else "")
     show_table(("finding", "value", "", "limit"), cells, title, 150)
-
-
-def data(one: Outcome) -> Mapping[str, Any]:
-    """Return a section's outcome as JSON types."""
-    found = [each.data() for each in one.findings]
-    return {"failed": one.failed, "seconds": one.seconds, "findings": found}
 
 
 if __name__ == "__main__":

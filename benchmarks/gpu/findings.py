@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,6 +74,26 @@ class Finding:
         """Read it from what ``data`` has returned."""
         fields = {name: data[name] for name in cls.__dataclass_fields__}
         return cls(**fields | {"rounds": tuple(data["rounds"])})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a section's process has left."""
+
+    findings: list[Finding] = field(default_factory=list)
+    device: dict[str, Any] = field(default_factory=dict)
+    failed: str = ""
+    """Why the process did not end well; empty if it did."""
+    seconds: float = 0.0
+
+    def missed(self) -> list[str]:
+        """Return the names of the findings whose limit does not hold."""
+        return [one.what for one in self.findings if one.met is False]
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        found = [one.data() for one in self.findings]
+        return {"failed": self.failed, "seconds": self.seconds, "findings": found}
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def begin(frame: Frame, name: str, case: Case, *, hidden: bool = False) -> Train
     """Begin a training in processes of its own; ``hidden``: GPUs are, so a processor trains."""
     root = container(frame.scratch / "data", frame.scratch / name.replace(" ", "-"))
     steps = 3 if frame.smoke else 30
-    model = MODEL if frame.smoke else MODEL | {"dim": 256}
+    model = MODEL | ({"heads": 2} if frame.smoke else {"dim": 256})  # FlexAttention: heads of 16
     if case.numbers == "documents":
         model = model | {"attend": "document"}
     loop = {"strategy": "single", "max_steps": steps, "health_check": "off"}

@@ -27,6 +27,7 @@ from training.data.dataset import Dataset
 from training.watching.step_progress import peak
 
 ROUNDS = 3
+SLOWER = 7.0, "as far as rounds of equal loops are apart on a processor (benchmarks/README.md)"
 SAME = 1e-2, "both loops begin with the same weights and samples; bfloat16 rounds to 2^-8"
 
 
@@ -75,7 +76,11 @@ def told(
         speeds[loop].append(speed)
     mine, hand = (Figure(tuple(speeds[loop])) for loop in LOOPS)
     yield Finding(what=f"{name}: tokens/s", rounds=mine.rounds)
-    yield Finding(what=f"{name}: ÷ by hand", rounds=mine.over(hand).rounds, quoted=True)
+    ratio = mine.over(hand)
+    yield Finding(what=f"{name}: ÷ by hand", rounds=ratio.rounds, quoted=True)
+    if shape.compiled:  # a toy's step is shorter than what the host does in it
+        late = 100 * max(0.0, 1 - ratio.median)
+        yield Finding.held(f"{name}: slower than by hand", late, *SLOWER, unit="%")
     if (most := peak(device)) is not None:
         used = tuple(100 * speed * shape.flops() / most for speed in mine.rounds)
         yield Finding(what=f"{name}: MFU", rounds=used, unit="%", quoted=True)

@@ -67,7 +67,7 @@ def _gpt(layers: int, heads: int, dim: int, context: int) -> dict[str, int]:
 
 GPT2 = Shape(model=_gpt(12, 12, 768, 1024), batch=32, warm_up=10, steps=20)
 SMOKE = Shape(
-    model={"layers": 1, "heads": 2, "dim": 16, "context_length": 16},
+    model={"layers": 1, "heads": 1, "dim": 16, "context_length": 16},
     batch=2,
     compiled=False,
     warm_up=1,

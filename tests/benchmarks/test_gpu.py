@@ -8,7 +8,8 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu.findings import NOT_SHOWN, Finding
+from benchmarks.gpu.document_rows import rows
+from benchmarks.gpu.findings import LATE, NOT_SHOWN, Finding, Outcome
 from benchmarks.gpu.kernels_used import kind_of
 from benchmarks.gpu.loss_curves import LAYOUTS, LIMITS, NUMBERS
 from benchmarks.gpu.short_training import SMOKE, shapes
@@ -39,7 +40,9 @@ def test_a_smoke_run_has_all_sections_and_shows_nothing_of_a_gpu(tmp_path, secti
     status, output, found = run(tmp_path, "--smoke", "--only", sections)
     assert status == 0, output
     assert list(found["sections"]) == sections.split(",")
-    assert found["torch"] == torch.__version__ and "docs/evidence.md" in output
+    assert found["torch"] == torch.__version__
+    for name in sections.split(","):
+        assert f"none of {name}: {NOT_SHOWN}" in output
     for one in found["sections"].values():
         assert not one["failed"]
         of_gpu = [finding for finding in one["findings"] if finding["of_gpu"]]
@@ -70,6 +73,21 @@ def test_a_verdict_is_of_the_absolute_value_and_only_of_a_gpu(value, verdict):
     assert found.on(torch.device("cuda")).verdict() == verdict
     hidden = found.on(torch.device("cpu"))
     assert (hidden.value(), hidden.verdict(), hidden.data()["value"]) == (NOT_SHOWN, "", None)
+
+
+def test_only_what_is_shown_becomes_a_claim():
+    device = {"device": "NVIDIA H200", "torch": "2.13.0", "date": "2026-11-27", "smoke": False}
+    sections = {
+        "waits": Outcome([Finding.held("AdamW: waits a step", 0, 0, "", quoted=True)]),
+        "curves": Outcome([Finding.held("float32", 2e-5, 1e-5, "", quoted=True)]),
+        "memory": Outcome([Finding(what="single", rounds=(1.0,), quoted=True)], failed="signal 9"),
+        "mfu": Outcome([Finding.without("prod: MFU", LATE)]),
+    }
+    told = list(rows(device, sections))
+    assert [one for one in told if one.startswith("| The host does not wait for the GPU")]
+    assert not [one for one in told if one.startswith(("| A GPU", "| The loop"))]
+    for expected in ("curves: missed: float32", "memory: signal 9", f"mfu: {LATE}"):
+        assert f"none of {expected}" in told
 
 
 def test_shapes_are_those_of_the_recipes_and_of_gpt():
