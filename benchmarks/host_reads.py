@@ -16,8 +16,8 @@ is not noted: it is not computed from what was named. Neither is a copy to the d
 import json
 import tempfile
 import traceback
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -184,6 +184,25 @@ def _caller() -> str:
     return "torch"
 
 
+@contextmanager
+def noted(loop: Any, *, forbidden: bool = False) -> Iterator[HostReads]:
+    """Context around a step of ``loop`` in which its weights and batches are on the device."""
+    reads = HostReads(forbidden=forbidden)
+    model, units = loop.strategy.model, loop.workload.units
+
+    def counted(batch: Any) -> Any:
+        reads.put(batch.values())
+        return units(batch)
+
+    loop.workload.units = counted  # a step's first look at its batches
+    reads.put([*model.parameters(), *model.buffers()])
+    try:
+        with reads:
+            yield reads
+    finally:
+        loop.workload.units = units
+
+
 def watch(file: Path, *, forbidden: bool = False) -> None:
     """Have ``Loop``'s steps 4 and 5 write to ``file`` what they read, as JSON."""
     from training.loop import Loop
@@ -193,20 +212,10 @@ def watch(file: Path, *, forbidden: bool = False) -> None:
     def watched(self: Any, *given: Any, **named: Any) -> Any:
         if self.step + 1 not in WATCHED:
             return train_step(self, *given, **named)
-        reads = HostReads(forbidden=forbidden)
-        model, units = self.strategy.model, self.workload.units
-
-        def counted(batch: Any) -> Any:
-            reads.put(batch.values())
-            return units(batch)
-
-        self.workload.units = counted  # a step's first look at its batches
-        reads.put([*model.parameters(), *model.buffers()])
         try:
-            with reads:
+            with noted(self, forbidden=forbidden) as reads:
                 return train_step(self, *given, **named)
         finally:
-            self.workload.units = units
             found.append([[read.what, read.where] for read in reads.found])
             file.write_text(json.dumps(found))
 

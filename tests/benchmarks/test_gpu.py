@@ -1,0 +1,128 @@
+"""The GPU's benchmark, where there is none: it claims nothing that only a GPU can show."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu.document_rows import rows
+from benchmarks.gpu.findings import LATE, NOT_SHOWN, Finding, Outcome
+from benchmarks.gpu.kernels_used import kind_of
+from benchmarks.gpu.loss_curves import LAYOUTS, LIMITS, NUMBERS
+from benchmarks.gpu.short_training import SMOKE, shapes
+
+pytestmark = pytest.mark.long
+WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+QUICK = "kernels,waits,memory,mfu"
+
+
+def run(tmp_path: Path, *arguments: str) -> tuple[int, str, dict]:
+    """Return exit status, output and the JSON file's content."""
+    file = tmp_path / "gpu.json"
+    done = CliRunner().invoke(gpu.app, [*arguments, "--json", str(file)])
+    return done.exit_code, done.output, json.loads(file.read_text()) if file.exists() else {}
+
+
+@WITHOUT
+def test_without_a_gpu_it_says_so(tmp_path):
+    status, output, found = run(tmp_path)
+    assert status == 0 and "no CUDA device" in output and not found
+
+
+@WITHOUT
+@pytest.mark.parametrize(
+    "sections", [QUICK, pytest.param("curves", marks=[pytest.mark.sweep, pytest.mark.slow])]
+)
+def test_a_smoke_run_has_all_sections_and_shows_nothing_of_a_gpu(tmp_path, sections):
+    status, output, found = run(tmp_path, "--smoke", "--only", sections)
+    assert status == 0, output
+    assert list(found["sections"]) == sections.split(",")
+    assert found["torch"] == torch.__version__
+    for name in sections.split(","):
+        assert f"none of {name}: {NOT_SHOWN}" in output
+    for one in found["sections"].values():
+        assert not one["failed"]
+        of_gpu = [finding for finding in one["findings"] if finding["of_gpu"]]
+        assert of_gpu
+        for finding in of_gpu:
+            assert (finding["text"], finding["value"], finding["verdict"]) == (NOT_SHOWN, None, "")
+
+
+def test_a_section_that_dies_does_not_end_the_others(tmp_path, monkeypatch):
+    dying = "tests.benchmarks.dying_section", 1
+    monkeypatch.setattr(gpu, "SECTIONS", {"dying": dying, "mfu": gpu.SECTIONS["mfu"]})
+    status, output, found = run(tmp_path, "--smoke")
+    sections = found["sections"]
+    assert status == 1 and "signal 9" in output
+    assert sections["dying"]["failed"].startswith("signal 9")
+    assert [one["what"] for one in sections["dying"]["findings"]] == ["before"]
+    assert not sections["mfu"]["failed"] and sections["mfu"]["findings"]
+
+
+def test_a_section_that_is_out_of_time_is_killed(tmp_path):
+    found = gpu.outcome(gpu.SECTIONS["mfu"][0], 0.2, smoke=True)
+    assert found.failed == "killed after its 0 s" and found.seconds < 20
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.9, "met"), (-1.1, "missed")])
+def test_a_verdict_is_of_the_absolute_value_and_only_of_a_gpu(value, verdict):
+    found = Finding.held("off", value, 1.0, "so it is")
+    assert found.on(torch.device("cuda")).verdict() == verdict
+    hidden = found.on(torch.device("cpu"))
+    assert (hidden.value(), hidden.verdict(), hidden.data()["value"]) == (NOT_SHOWN, "", None)
+
+
+def test_only_what_is_shown_becomes_a_claim():
+    device = {"device": "NVIDIA H200", "torch": "2.13.0", "date": "2026-11-27", "smoke": False}
+    sections = {
+        "waits": Outcome([Finding.held("AdamW: waits a step", 0, 0, "", quoted=True)]),
+        "curves": Outcome([Finding.held("float32", 2e-5, 1e-5, "", quoted=True)]),
+        "memory": Outcome([Finding(what="single", rounds=(1.0,), quoted=True)], failed="signal 9"),
+        "mfu": Outcome([Finding.without("prod: MFU", LATE)]),
+    }
+    told = list(rows(device, sections))
+    assert [one for one in told if one.startswith("| The host does not wait for the GPU")]
+    assert not [one for one in told if one.startswith(("| A GPU", "| The loop"))]
+    for expected in ("curves: missed: float32", "memory: signal 9", f"mfu: {LATE}"):
+        assert f"none of {expected}" in told
+
+
+def test_shapes_are_those_of_the_recipes_and_of_gpt():
+    found = shapes()
+    assert list(found) == ["prod", "laptop", "mesh", "gpt2", "1b"]
+    assert found["prod"].batch == 8 and found["prod"].compiled and not found["mesh"].compiled
+    assert found["prod"].flops() / found["1b"].flops() == pytest.approx(1.2, rel=0.1)
+
+
+def test_flops_of_a_token_are_those_of_palm():
+    """6 a weight, the tied embedding once, and 12 × layers × dim × t for attention."""
+    block = 4 * 16 * 16 + 3 * 16 * 48 + 2 * 16  # attention; SwiGLU; two norms
+    weights = 257 * 16 + block + 16
+    assert SMOKE.flops() == 6 * weights + 12 * 1 * 16 * 16
+
+
+def test_one_gpu_trains_most_layouts_and_each_has_a_limit():
+    worlds = [case.world for case in LAYOUTS.values()]
+    assert worlds.count(1) >= 10 and max(worlds) == 8
+    assert LIMITS.keys() == NUMBERS.keys() == {case.numbers for case in LAYOUTS.values()}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7", "attention"),
+        ("void pytorch_flash::flash_fwd_kernel<...>", "attention"),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(...)", "attention"),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_add_3", "compiled"),
+        ("nvjet_hsh_192x192_64x3_2x1_v_bz_coopB_NTN", "matrix products"),
+        ("ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_32x3_nn", "matrix products"),
+        ("multi_tensor_apply_kernel<..., FusedAdamMathFunctor<float, 4, ...>>", "optimizer"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies"),
+        ("void at::native::vectorized_elementwise_kernel<4, ...>", "other"),
+    ],
+)
+def test_kernels_are_of_the_kind_that_their_names_say(kernel, kind):
+    assert kind_of(kernel) == kind
