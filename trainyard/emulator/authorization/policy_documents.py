@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 from trainyard.common.errors import EmulatorError
@@ -62,6 +63,22 @@ def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
         MalformedPolicy: it is not a policy document; the message says what is wrong.
     """
     return _read(name, document if isinstance(document, str) else json.dumps(document))
+
+
+def control_policies(file: Path | None) -> tuple[Policy, ...]:
+    """Read service control policies: one, or a JSON list of those of the account's one level.
+
+    Raises:
+        MalformedPolicy: the file cannot be read, or has something else.
+    """
+    if file is None:
+        return ()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MalformedPolicy(f"--scp {file}: cannot be read: {error}") from None
+    several = found if isinstance(found, list) else [found]
+    return tuple(read_policy(f"{file.name}[{n}]", one) for n, one in enumerate(several))
 
 
 @lru_cache(maxsize=256)
