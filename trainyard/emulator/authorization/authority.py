@@ -112,7 +112,7 @@ class Authority:
     def decide(self, caller: Caller, call: Call) -> Decision:
         """Return the decision on one call."""
         held, resource = caller.held, account_policies.of_resource(call.resource, self.objects)
-        request = _request(caller, call)
+        request = request_of(caller, call)
         policies = Policies(
             identity=held.identity if held else (_EVERYTHING,),
             boundary=held.boundary if held else None,
@@ -167,7 +167,8 @@ def _hint(caller: Caller) -> str:
     return ""
 
 
-def _request(caller: Caller, call: Call) -> Request:
+def request_of(caller: Caller, call: Call) -> Request:
+    """Return the call as a request, with what is known of its caller and of now."""
     principal, now = caller.principal, datetime.now(UTC)
     plain = principal.arn.rpartition("/")[2]
     context = values(

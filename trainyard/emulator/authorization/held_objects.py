@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.authorization.authority import Authority, Caller
-from trainyard.emulator.authorization.s3_calls import list_call, object_call
+from trainyard.emulator.authorization.s3_calls import decryption, list_call, object_call
 from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore
 
 
@@ -23,11 +23,11 @@ class HeldObjects(ObjectStore):
         self._authority, self._caller = authority, caller
 
     def path(self, bucket: str, key: str, version: str | None = None) -> Path:
-        self._may("GetObject", bucket, key)
+        self._may_read(bucket, key)
         return super().path(bucket, key, version)
 
     def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
-        self._may("GetObject", bucket, key)
+        self._may_read(bucket, key)
         return super().open(bucket, key, version)
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
@@ -41,6 +41,10 @@ class HeldObjects(ObjectStore):
     def delete(self, bucket: str, key: str, *args: Any, **options: Any) -> Deleted:
         self._may("DeleteObject", bucket, key)
         return super().delete(bucket, key, *args, **options)
+
+    def _may_read(self, bucket: str, key: str) -> None:
+        self._may("GetObject", bucket, key)
+        self._authority.check(self._caller, decryption(self, bucket, key))
 
     def _may(self, action: str, bucket: str, key: str) -> None:
         self._authority.check(self._caller, [object_call(action, bucket, key)])

@@ -19,7 +19,7 @@ def refusal(authority: Authority, keys: Keys, request: Request, signed: Signed) 
     if caller is None:
         return None
     if signed.service == "s3":
-        calls = s3_calls(request)
+        calls = s3_calls(request, authority.objects)
         request.environ[MAY_DELETE] = _deleting(authority, caller)
     else:
         calls = service_calls(signed.service, request)

@@ -11,7 +11,12 @@ from typing import Any
 from trainyard.emulator.api import make_arn
 from trainyard.emulator.authorization.calls import Call, values
 from trainyard.emulator.authorization.s3_calls import object_call
-from trainyard.emulator.authorization.service_calls import log_call, members, sagemaker_calls
+from trainyard.emulator.authorization.service_calls import (
+    key_call,
+    log_call,
+    members,
+    sagemaker_calls,
+)
 from trainyard.language.step_types import step_type
 
 _IMAGE = re.compile(r"(\d{12})\.dkr\.ecr(?:-fips)?\.([\w-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)")
@@ -29,9 +34,9 @@ def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
             yield from _pull(str(image))
     for output in _OUTPUTS:
         for key in members(request.get(output), "KmsKeyId"):
-            yield from (_key(a, key) for a in ("GenerateDataKey", "Encrypt", "Decrypt") if key)
+            yield from (key_call(a, key) for a in ("GenerateDataKey", "Encrypt", "Decrypt") if key)
     for key in members(request, "VolumeKmsKeyId"):
-        yield _key("CreateGrant", key, kms__grantisforawsresource="true")
+        yield key_call("CreateGrant", key, kms__grantisforawsresource="true")
     for network in members(request, "VpcConfig"):
         yield from _network(network)
     if any(members(request, "FileSystemDataSource")):
@@ -45,18 +50,6 @@ def _pull(image: str) -> Iterator[Call]:
         yield Call("ecr:GetAuthorizationToken")
         for action in ("BatchCheckLayerAvailability", "GetDownloadUrlForLayer", "BatchGetImage"):
             yield Call(f"ecr:{action}", repository)
-
-
-def _key(action: str, key: str, **context: str) -> Call:
-    """An action on a key; an alias names any key that has it."""
-    plain = key.rpartition(":")[2]
-    known = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
-    if plain.startswith("alias/"):
-        context["kms__resourcealiases"] = plain
-        arn = f"{key.rpartition(':')[0]}:key/*" if ":" in key else make_arn("kms", "key/*")
-    else:
-        arn = key if ":" in key else make_arn("kms", f"key/{plain}")
-    return Call(f"kms:{action}", arn, values(**context), known)
 
 
 def _network(network: Mapping[str, Any]) -> Iterator[Call]:

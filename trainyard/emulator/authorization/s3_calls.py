@@ -9,8 +9,10 @@ from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization.calls import Call
+from trainyard.emulator.authorization.service_calls import key_call
 from trainyard.emulator.storage.object_headers import ACL
 from trainyard.emulator.storage.object_requests import COPY
+from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.s3_dispatch import target
 from trainyard.emulator.storage.s3_operations import operation_of
 
@@ -51,9 +53,11 @@ _VERSIONED = ("GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging
 _QUERY = {"prefix": "prefix", "delimiter": "delimiter", "max-keys": "max-keys"} | {
     "versionId": "versionid"
 }
+KEY = "x-amz-server-side-encryption-aws-kms-key-id"
+"""Header with the key of an object that KMS encrypts."""
 _HEADERS = (
     *("x-amz-acl", "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-copy-source"),
-    *("x-amz-server-side-encryption-aws-kms-key-id", "x-amz-content-sha256"),
+    *(KEY, "x-amz-content-sha256"),
 )
 _KNOWN = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS))
 
@@ -63,12 +67,19 @@ def object_call(action: str, bucket: str, key: str) -> Call:
     return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known=_KNOWN)
 
 
+def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+    """Iterate over what reading an object that a key of KMS encrypts needs besides."""
+    found = objects.index.current(bucket, key)
+    if name := found.headers.get(KEY) if found else None:
+        yield key_call("Decrypt", name)
+
+
 def list_call(bucket: str, prefix: str) -> Call:
     """Return the call that lists the keys below a prefix."""
     return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN)
 
 
-def s3_calls(request: Request) -> Iterator[Call]:
+def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     """Iterate over the actions that a request to S3 needs; none for one that is no operation."""
     try:
         bucket, key = target(request)
@@ -86,6 +97,10 @@ def s3_calls(request: Request) -> Iterator[Call]:
     if found.name != "DeleteObjects":  # which asks for each of its keys
         yield Call(f"s3:{action}", where, context, _KNOWN)
     yield from _further(found.name, request, where)
+    if found.name == "GetObject":
+        yield from decryption(objects, bucket, key)
+    if name := request.headers.get(KEY) if key else None:
+        yield key_call("GenerateDataKey", name)
 
 
 def _further(operation: str, request: Request, where: str) -> Iterator[Call]:

@@ -118,6 +118,18 @@ def _package(request: Mapping[str, Any]) -> str:
 # other services
 
 
+def key_call(action: str, key: str, **context: str) -> Call:
+    """An action on a key; an alias names any key that has it."""
+    plain = key.rpartition(":")[2]
+    known = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
+    if plain.startswith("alias/"):
+        context["kms__resourcealiases"] = plain
+        arn = f"{key.rpartition(':')[0]}:key/*" if ":" in key else make_arn("kms", "key/*")
+    else:
+        arn = key if ":" in key else make_arn("kms", f"key/{plain}")
+    return Call(f"kms:{action}", arn, values(**context), known)
+
+
 def log_call(action: str, group: str, stream: str = "") -> Call:
     """Return an action on a log group, or on a stream of it."""
     return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))

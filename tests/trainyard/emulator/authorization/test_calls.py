@@ -1,6 +1,9 @@
 """What requests need: the actions and resources that IAM is asked about."""
 
+import contextlib
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +13,9 @@ from werkzeug.test import EnvironBuilder
 from tests.trainyard.permissions import reference
 from trainyard.emulator.authorization.calls import Call
 from trainyard.emulator.authorization.role_calls import job_calls, metric_call, step_calls
-from trainyard.emulator.authorization.s3_calls import s3_calls
+from trainyard.emulator.authorization.s3_calls import _ACTIONS, KEY, s3_calls
 from trainyard.emulator.authorization.service_calls import sagemaker_calls, service_calls
+from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.operation_routes import ROUTES
 
 HERE = "us-east-1:123456789012"
@@ -25,6 +29,12 @@ def named(calls) -> list[tuple[str, str]]:
 def request(method: str, path: str, **more: Any) -> Request:
     environ = EnvironBuilder(path=path, method=method, **more).get_environ()
     return Request(environ | {"RAW_URI": path})
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Iterator[ObjectStore]:
+    with contextlib.closing(ObjectStore(tmp_path / "s3")) as store:
+        yield store
 
 
 S3 = [
@@ -56,18 +66,27 @@ S3 = [
 
 
 @pytest.mark.parametrize(("method", "path", "headers", "needs"), S3)
-def test_s3(method: str, path: str, headers: dict, needs: list):
-    assert named(s3_calls(request(method, path, headers=headers))) == needs
+def test_s3(objects: ObjectStore, method: str, path: str, headers: dict, needs: list):
+    assert named(s3_calls(request(method, path, headers=headers), objects)) == needs
 
 
-def test_a_prefix_is_a_condition_key():
-    [call] = s3_calls(request("GET", "/b?list-type=2&prefix=a/&max-keys=3"))
+def test_an_object_that_kms_encrypts_needs_its_key(objects: ObjectStore):
+    headers = {"x-amz-server-side-encryption": "aws:kms", KEY: "arn:aws:kms:us-east-1:1:key/k"}
+    put = named(s3_calls(request("PUT", "/b/k", headers=headers), objects))
+    assert put[1] == ("kms:GenerateDataKey", "arn:aws:kms:us-east-1:1:key/k")
+    objects.create_bucket("bkt")
+    with objects.blob() as blob:
+        objects.commit("bkt", "k", blob, headers=headers)
+    get = named(s3_calls(request("GET", "/bkt/k"), objects))
+    assert get[1] == ("kms:Decrypt", "arn:aws:kms:us-east-1:1:key/k")
+
+
+def test_a_prefix_is_a_condition_key(objects: ObjectStore):
+    [call] = s3_calls(request("GET", "/b?list-type=2&prefix=a/&max-keys=3"), objects)
     assert call.context == {"s3:prefix": ("a/",), "s3:max-keys": ("3",)}
 
 
 def test_every_operation_of_s3_has_an_action_that_iam_knows():
-    from trainyard.emulator.authorization.s3_calls import _ACTIONS
-
     for operation in ROUTES.keys() - {"DeleteObjects"}:
         assert reference.action(f"s3:{_ACTIONS.get(operation, operation)}"), operation
 
