@@ -3,6 +3,7 @@ r"""Least-privilege policies, derived from a definition; and what a given policy
 python -m pipelines.permissions --recipe recipes/prod.yaml --role job
 python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml
 python -m pipelines.permissions --recipe recipes/prod.yaml --check infra/roles.yaml
+python -m pipelines.permissions --recipe recipes/laptop.yaml --deploy
 python -m pipelines.permissions --definition pipeline.json --name demo --region us-east-1 \
     --pipeline-role arn:aws:iam::111122223333:role/demo --role pipeline
 """
@@ -14,6 +15,7 @@ import typer
 
 import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
 from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.roles_stack import deploy
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import from_file
@@ -47,8 +49,12 @@ def main(
     job_role: JobRoleOption = None,
     as_template: TemplateOption = False,
     check: CheckOption = None,
+    to_deploy: Annotated[
+        bool,
+        typer.Option("--deploy", help="Create or update the stack of all roles, PIPELINE-roles."),
+    ] = False,
 ) -> None:
-    """Derive least-privilege policies from a definition; needs no AWS and no credentials."""
+    """Derive least-privilege policies from a definition; only --deploy needs AWS."""
     needs_recipe(environment, recipe)
     if recipe is not None and definition is None:
         subject = from_recipe(recipe, overrides, environment)
@@ -58,6 +64,9 @@ def main(
         )
     else:
         raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
+    if to_deploy:
+        print(deploy(subject))
+        return
     named = f"{recipe} --env {environment}" if environment else recipe
     answer(subject, HEAD.format(recipe=named), role, job_role, as_template, check)
 

@@ -69,3 +69,22 @@ def test_no_policy_is_derived_from_a_definition_that_is_not_valid(demo):
     file.write_text(file.read_text().replace('"Type": "Processing", ', ""))
     with pytest.raises(DefinitionError, match=r"definition.json: \$.Steps\[0\].*Type.*lists all"):
         main(definition=file, name="d", region="eu-west-1", pipeline_role=demo[-1], role="job")
+
+
+@pytest.mark.long
+def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
+    import boto3
+
+    from trainyard.emulator.client_environment import applied
+
+    root = ["--root", "s3://bkt/demo", "--deploy"]
+    with applied(emulator.env):
+        assert called("pipelines.permissions", *demo, *root).stdout == "stack demo-roles: created\n"
+        assert (
+            called("pipelines.permissions", *demo, *root).stdout == "stack demo-roles: unchanged\n"
+        )
+        role = boto3.client("iam").get_role(RoleName="demo-job")["Role"]
+    trust = json.dumps(role["AssumeRolePolicyDocument"])
+    assert "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/*" in trust
+    caller = emulator.app.aws.authority.session(role["Arn"])
+    assert caller.held.derived

@@ -1,7 +1,7 @@
 """An AWS on this machine whose SageMaker really runs the steps.
 
 trainyard emulator [--port P] [--state DIR] [--python PATH] [--internet] [--keep-gb N]
-                  [--no-capacity TYPE] [--console]
+                  [--no-capacity TYPE] [--iam enforce|warn|off] [--scp FILE] [--console]
 
 Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
 command.
@@ -23,6 +23,8 @@ import typer
 from rich.console import Console
 
 from trainyard.common.gc_freeze import uncollected
+from trainyard.emulator.authorization.authority import Mode
+from trainyard.emulator.authorization.policy_documents import Policy, control_policies
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.pruning import bound
 from trainyard.emulator.runtime.interpreter import OWN
@@ -49,6 +51,18 @@ ScarceOption = Annotated[
         "--no-capacity", metavar="TYPE", help="Instance type whose jobs fail with CapacityError."
     ),
 ]
+IamOption = Annotated[
+    Mode,
+    typer.Option(
+        "--iam",
+        help="Whom IAM's policies hold: derived, the roles of our template; enforce, everyone; "
+        "warn, everyone, but only log; off, nobody.",
+    ),
+]
+ControlOption = Annotated[
+    Path | None,
+    typer.Option("--scp", metavar="FILE", help="A service control policy, or a JSON list of them."),
+]
 ConsoleOption = Annotated[
     bool, typer.Option("--console", help="Show it in the browser: trainyard console beside it.")
 ]
@@ -62,6 +76,8 @@ def main(
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
     no_capacity: ScarceOption = None,
+    iam: IamOption = "derived",
+    scp: ControlOption = None,
     console: ConsoleOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -69,7 +85,8 @@ def main(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with serving(port, state, python, internet, keep_gb, verbose, no_capacity) as endpoint:
+    held = {"iam": iam, "control": control_policies(scp)}
+    with serving(port, state, python, internet, keep_gb, verbose, no_capacity, **held) as endpoint:
         if names := _foreign(endpoint):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
@@ -105,6 +122,8 @@ def serving(
     keep_gb: float,
     verbose: bool,
     no_capacity: Sequence[str] | None = None,
+    iam: Mode = "derived",
+    control: tuple[Policy, ...] = (),
 ) -> Iterator[Endpoint]:
     """Serve the endpoint that the command line asks for; messages go to stderr."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
@@ -128,6 +147,8 @@ def serving(
                     python=python,
                     internet=internet,
                     without_capacity=scarce,
+                    iam=iam,
+                    control=control,
                 )
             )
         yield endpoint

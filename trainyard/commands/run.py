@@ -22,6 +22,8 @@ from botocore.exceptions import WaiterError
 
 from trainyard.aws_clients import client
 from trainyard.commands.emulator import (
+    ControlOption,
+    IamOption,
     InternetOption,
     KeepOption,
     PortOption,
@@ -33,6 +35,7 @@ from trainyard.commands.emulator import (
     serving,
 )
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.authorization.policy_documents import control_policies
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
@@ -59,12 +62,18 @@ def main(
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
     no_capacity: ScarceOption = None,
+    iam: IamOption = "derived",
+    scp: ControlOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
     puts = [parsed(text) for text in put_ or ()]
     with (
-        serving(port, state, python, internet, keep_gb, verbose, no_capacity) as endpoint,
+        serving(
+            *(port, state, python, internet, keep_gb, verbose, no_capacity),
+            iam=iam,
+            control=control_policies(scp),
+        ) as endpoint,
         applied(endpoint.env),
     ):
         for line in put(client("s3"), puts):

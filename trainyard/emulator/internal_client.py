@@ -11,6 +11,7 @@ import botocore.session
 from botocore.config import Config
 
 from trainyard.emulator.access_keys import Keys
+from trainyard.emulator.authorization.authority import Authority
 from trainyard.emulator.regions import region
 
 _NOTHING_OF_THE_USERS = {
@@ -24,10 +25,10 @@ _NOTHING_OF_THE_USERS = {
 class Aws:
     """Clients of this emulator, with its own keys. Usable from any thread, once it serves."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, authority: Authority) -> None:
         self.url = ""
         """URL of the endpoint; empty until it serves."""
-        self.keys = keys
+        self.keys, self.authority = keys, authority
         self.internet = False
         """True if jobs may reach the internet."""
         self.without_capacity: frozenset[str] = frozenset()

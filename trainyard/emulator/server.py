@@ -29,6 +29,9 @@ from trainyard.emulator import damaged_state
 from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.accounts import MakeSageMaker, SageMaker, Worlds
 from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.authorization.authority import Authority, Mode
+from trainyard.emulator.authorization.incoming import refusal
+from trainyard.emulator.authorization.policy_documents import Policy
 from trainyard.emulator.client_environment import environment
 from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
@@ -95,7 +98,7 @@ class App:
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
         self.keys = Keys(state)
-        self.aws = Aws(self.keys)
+        self.aws = Aws(self.keys, Authority(objects))
         self._s3 = S3(self.objects)
         self._moto = Moto()
         self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)
@@ -141,6 +144,8 @@ class App:
             return _unauthorized(request, why)
         request.environ[SIGNED] = signed
         with within(signed.region):
+            if denied := refusal(self.aws.authority, self.keys, request, signed):
+                return _denied(request, signed.service, denied)
             return self._serve(request, signed)
 
     def _serve(self, request: Request, signed: Signed) -> Response:
@@ -217,12 +222,15 @@ def serve(
     python: Path = OWN,
     internet: bool = False,
     without_capacity: Collection[str] = (),
+    iam: Mode = "derived",
+    control: tuple[Policy, ...] = (),
 ) -> Iterator[Endpoint]:
     """Serve on 127.0.0.1 in a thread until the block ends; port 0 means any free port.
 
     ``prepare`` is called with the state directory when it is locked, before anything is read from
     it. ``python`` is the interpreter that replaces container images. ``internet`` lets jobs reach
     the internet. A job on an instance type of ``without_capacity`` fails with AWS's CapacityError.
+    ``iam``: who is held to IAM's policies. ``control``: the account's service control policies.
 
     Only one endpoint at a time is possible in a process: a second one empties moto's part (IAM,
     models) of the first.
@@ -241,6 +249,7 @@ def serve(
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
         app.aws.internet = internet
         app.aws.without_capacity = frozenset(without_capacity)
+        app.aws.authority.mode, app.aws.authority.control = iam, control
         serving = stack.enter_context(contextlib.ExitStack())
         stack.callback(app.worlds.close)  # before the store: stopping jobs may still save
         server = Server(app, port)
@@ -295,6 +304,15 @@ def _unauthorized(request: Request, why: Refused) -> Response:
         return query_error(failure.code, failure.message, failure.status)
     s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
     return s3_xml.error(why.error(0), request.path) if s3 else _error(why.error(2))
+
+
+def _denied(request: Request, service: str, why: ApiError) -> Response:
+    """Return the answer to a call that IAM's policies deny, in the service's own form."""
+    if service == "s3":
+        return s3_xml.error(why, request.path)
+    if "Action" in request.values:
+        return query_error(why.code, why.message, why.status)
+    return _error(ApiError("AccessDeniedException", why.message, why.status))
 
 
 def _refuse(request: Request) -> Response | None:

@@ -16,12 +16,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.authorization.held_objects import held_objects
+from trainyard.emulator.authorization.role_calls import job_calls, logging_calls, metric_call
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
@@ -123,6 +125,7 @@ class Job(ABC):
         self._outcome: Outcome | None = None
         self._tails: dict[str, deque[str]] = {}
         self._epoch = int(time.time())
+        self.logs = self.measures = True  # unless its role may not
 
     # what differs between the kinds
 
@@ -174,6 +177,7 @@ class Job(ABC):
             if self._instance_type() in self.place.aws.without_capacity:
                 self._finish("Failed", NO_CAPACITY)
                 return
+            self._assume()
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
@@ -197,6 +201,19 @@ class Job(ABC):
                 ended(self)
                 self._done.set()
 
+    def _assume(self) -> None:
+        """Hold the job to its role's policies. Raises ``AccessDenied`` for what it may not have."""
+        authority = self.place.aws.authority
+        caller = authority.session(self.role)
+        if caller is None:
+            return
+        authority.check(caller, job_calls(self.work))
+        objects = held_objects(authority, self.role)
+        self.place = replace(self.place, objects=objects)
+        group = f"/aws/sagemaker/{self.KIND}Jobs"
+        self.logs = authority.allows(caller, logging_calls(group, self.name))
+        self.measures = authority.allows(caller, [metric_call(group)])
+
     def _instance_type(self) -> str | None:
         request = self.request
         found = request.get("ResourceConfig") or request.get("TransformResources")
@@ -207,6 +224,11 @@ class Job(ABC):
     def role(self) -> str:
         """ARN of the role that the job assumes."""
         return self.request["RoleArn"]
+
+    @property
+    def work(self) -> dict:
+        """The request that names what the role is needed for."""
+        return self.request
 
     @property
     def isolated(self) -> bool:
@@ -341,6 +363,8 @@ class Job(ABC):
         self._append(host, f"[emulator] {notice}")
 
     def _append(self, host: str, *lines: str) -> None:
+        if not self.logs:
+            return
         group = f"/aws/sagemaker/{self.KIND}Jobs"
         self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
 

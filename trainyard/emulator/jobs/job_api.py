@@ -61,6 +61,7 @@ class Jobs:
                 )
                 raise ApiError("ResourceInUse", message)
             job = KINDS[kind](self._place, request)
+            self._place.aws.authority.assume(job.role, job.arn)
             job.record |= about or {}
             job.start(self._forget)
             self._live[name] = job

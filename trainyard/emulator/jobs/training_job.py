@@ -169,7 +169,7 @@ class TrainingJob(Job):
         super().set_status(status, failure)
 
     def read_line(self, host: str, line: str) -> None:
-        if found := self._metrics.read(line):
+        if (found := self._metrics.read(line)) and self.measures:
             training(self.place.metrics, self.name, found)
         for message in self._metrics.given_up():
             self.say(host, message)

@@ -75,6 +75,10 @@ class TransformJob(Job):
         return self._model.get("ExecutionRoleArn", "")
 
     @property
+    def work(self) -> dict:
+        return {"Model": self._model, "Transform": self.request}
+
+    @property
     def isolated(self) -> bool:
         return bool(self._model.get("EnableNetworkIsolation"))
 
@@ -175,7 +179,8 @@ class TransformJob(Job):
         """Write a line to the data log, which AWS has beside the container's log."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
         group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
-        self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
+        if self.logs:
+            self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
 
 
 def _offered(instance: Instance) -> dict:

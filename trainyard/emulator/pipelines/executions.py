@@ -266,6 +266,7 @@ class Executions:
             **({"ParallelismConfiguration": parallel} if parallel else {}),
             **{key: request[key] for key in _PASSED if key in request},
         }
+        self._work.authority.assume(str(answer["RoleArn"]), str(answer["PipelineExecutionArn"]))
         record = {
             "answer": answer,
             "pipeline": pipeline["PipelineName"],

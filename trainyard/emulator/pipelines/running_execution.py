@@ -19,6 +19,8 @@ from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.held_objects import held_objects
+from trainyard.emulator.authorization.role_calls import step_calls
 from trainyard.emulator.jobs.job import DEFECT, KINDS
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.json_documents import write_json
@@ -27,7 +29,13 @@ from trainyard.emulator.pipelines.checked_definition import Definition, Step, pa
 from trainyard.emulator.pipelines.expression_scope import ExecutionScope
 from trainyard.emulator.pipelines.step_order import Observe, Order, Retries, unobserved, unrolled
 from trainyard.emulator.pipelines.step_runners import Work
-from trainyard.emulator.pipelines.steps.runner import Attempt, StepFailed, StepStopped, StepTimedOut
+from trainyard.emulator.pipelines.steps.runner import (
+    Attempt,
+    StepFailed,
+    StepStopped,
+    StepTimedOut,
+    refused,
+)
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.storage.object_store import ObjectStore
@@ -248,6 +256,7 @@ class Execution:
             self._note(record, {kind.metadata_key: made})
 
         fields = evaluate(step.fields, scope)
+        self._ask_for(step, name, arguments, fields)
         runner.run(
             Attempt(
                 arguments=arguments,
@@ -261,6 +270,20 @@ class Execution:
         outputs = step_cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
+
+    def _ask_for(self, step: Step, name: str, arguments: dict, fields: dict) -> None:
+        """Check that the pipeline's role may do what the step does. Raises StepFailed."""
+        authority = self.work.authority
+        if caller := authority.session(self._role):
+            calls = list(step_calls(step.type, name, arguments, fields))
+            try:
+                authority.check(caller, calls)
+            except ApiError as denied:
+                raise refused(calls[0].action, denied) from None
+
+    @property
+    def _role(self) -> str:
+        return self.record["answer"]["RoleArn"]
 
     def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
         """Run a loop's body for each item, to the end; return every child's record, empty if not
@@ -285,9 +308,8 @@ class Execution:
         return self._stop.is_set() or not any(map(self._order.may_start, children))
 
     def _scope(self, names: dict[str, str]) -> ExecutionScope:
-        return ExecutionScope(
-            self.record, self.definition, self.work.describe, self._objects, names
-        )
+        objects = held_objects(self.work.authority, self._role)
+        return ExecutionScope(self.record, self.definition, self.work.describe, objects, names)
 
     def _unique_name(self, step: Step) -> str:
         """Return ``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trainyard.emulator.authorization.authority import Authority
 from trainyard.emulator.experiments import Experiments
 from trainyard.emulator.pipelines.steps import RUNNERS, Runner, Services
 from trainyard.language.step_types import STEP_TYPES
@@ -21,6 +22,10 @@ class Work:
     @property
     def experiments(self) -> Experiments:
         return self._services.experiments
+
+    @property
+    def authority(self) -> Authority:
+        return self._services.aws.authority
 
     def runner(self, step_type: str) -> Runner:
         return self._runners[step_type]

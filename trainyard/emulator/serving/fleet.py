@@ -7,9 +7,11 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.held_objects import held_objects
 from trainyard.emulator.container_access import granted
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.serving.serving_instance import ANSWER, Instance
@@ -54,7 +56,9 @@ class Variant:
         self._logs, self._group = place.logs, f"/aws/sagemaker/Endpoints/{endpoint}"
         self._stream = f"{self.name}/i-{uuid.uuid4().hex[:17]}"
         isolated = bool(model.get("EnableNetworkIsolation"))
-        grant = granted(place.aws, model.get("ExecutionRoleArn", ""), isolated)
+        role = model.get("ExecutionRoleArn", "")
+        grant = granted(place.aws, role, isolated)
+        place = replace(place, objects=held_objects(place.aws.authority, role))
         self.instance = Instance(place, folder / self.name, self.containers, self._line, grant)
         self.started = time.time()
 

@@ -8,6 +8,7 @@ from werkzeug import Request
 from werkzeug.http import http_date
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.policy_documents import MalformedPolicy, read_policy
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import PREFIX, TYPE
 from trainyard.emulator.storage.object_headers import (
@@ -27,6 +28,8 @@ from trainyard.emulator.storage.s3_xml import Response
 from trainyard.emulator.storage.upload_body import document
 
 _BLOCK = "public-access-block"
+POLICY = "policy"
+"""Name of the bucket setting that holds the bucket's policy."""
 _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 _SWITCHES = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 
@@ -59,6 +62,34 @@ class Settings:
     @operation("DeletePublicAccessBlock")
     def unblock_public_access(self, request: Request, bucket: str, key: str) -> Response:
         self.store.set(bucket, _BLOCK, None)
+        return Response(status=204)
+
+    @operation("GetBucketPolicy")
+    def policy(self, request: Request, bucket: str, key: str) -> Response:
+        kept = self.store.setting(bucket, POLICY)
+        if kept is None:
+            message, fields = "The bucket policy does not exist", {"BucketName": bucket}
+            raise S3Error("NoSuchBucketPolicy", message, 404, fields=fields)
+        return Response(kept, content_type="application/json")
+
+    @operation("PutBucketPolicy", heeds=f"x-amz-confirm-remove-self-bucket-access {PREFIX}*")
+    def put_policy(self, request: Request, bucket: str, key: str) -> Response:
+        """Keep the policy, which binds the roles that are held to IAM (see authorization)."""
+        self.store.need_bucket(bucket)
+        text = document(request).decode(errors="replace")
+        try:
+            statements = read_policy(f"of bucket {bucket}", text).statements
+        except MalformedPolicy as wrong:
+            raise ApiError("MalformedPolicy", str(wrong)) from None
+        for element in ("principal", "resource"):
+            if any(getattr(statement, element) is None for statement in statements):
+                raise ApiError("MalformedPolicy", f"Missing required field {element.capitalize()}")
+        self.store.set(bucket, POLICY, text)
+        return Response(status=204)
+
+    @operation("DeleteBucketPolicy")
+    def delete_policy(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.set(bucket, POLICY, None)
         return Response(status=204)
 
     @operation("GetBucketAcl")

@@ -23,8 +23,10 @@ _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
 _SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
 _MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
+MAY_DELETE = "trainyard.may_delete"
+"""Key of the WSGI environment: called with bucket, key and version (or None) of each object that
+DeleteObjects names; raises ApiError if the caller may not delete it."""
 _UNSET = {  # settings that buckets here never have: operation → S3's error code and message
-    "GetBucketPolicy": ("NoSuchBucketPolicy", "The bucket policy does not exist"),
     "GetBucketLifecycleConfiguration": (
         "NoSuchLifecycleConfiguration",
         "The lifecycle configuration does not exist",
@@ -59,7 +61,6 @@ _EMPTY = {  # settings whose "off" is an empty document
 _REMOVALS = (  # of settings that no bucket has: they always succeed
     "DeleteBucketCors",
     "DeleteBucketWebsite",
-    "DeleteBucketPolicy",
     "DeleteBucketLifecycle",
     "DeleteBucketEncryption",
     "DeleteBucketReplication",
@@ -162,15 +163,17 @@ class Buckets:
             raise ApiError("MalformedXML", message)
         tree = []
         for element in objects:
-            tag, entry = self._delete_one(bucket, element)
+            tag, entry = self._delete_one(request, bucket, element)
             if tag == "Error" or not quiet:
                 tree.append((tag, entry))
         return s3_xml.document("DeleteResult", tree)
 
-    def _delete_one(self, bucket: str, element: Element) -> tuple[str, list]:
+    def _delete_one(self, request: Request, bucket: str, element: Element) -> tuple[str, list]:
         key, version = s3_xml.text(element, "Key"), element.findtext("VersionId")
         named = [("Key", key)] + ([("VersionId", version)] if version else [])
         try:
+            if may_delete := request.environ.get(MAY_DELETE):
+                may_delete(bucket, key, version)
             check = check_of_delete(
                 element.findtext("ETag"),
                 element.findtext("LastModifiedTime"),

@@ -45,7 +45,7 @@ class S3:
     def answer(self, request: Request) -> Response:
         request_id = uuid.uuid4().hex
         try:
-            bucket, key = _target(request)
+            bucket, key = target(request)
             _unhoist(request)
             _check_owner(request)
             response = self._route(request, bucket, key)
@@ -75,7 +75,7 @@ def virtual_bucket(request: Request) -> str:
     return found["bucket"] if found else ""
 
 
-def _target(request: Request) -> tuple[str, str]:
+def target(request: Request) -> tuple[str, str]:
     """Return (bucket, key) from the raw path: WSGI's PATH_INFO loses ``%2F`` and damages UTF-8."""
     raw = request.environ["RAW_URI"].partition("?")[0]
     raw = re.sub(r"^https?://[^/]*", "", raw)

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.authority import Authority
 from trainyard.emulator.pipelines.checked_definition import parse
 from trainyard.emulator.pipelines.running_execution import Execution
 from trainyard.emulator.pipelines.step_runners import Work
@@ -66,9 +68,11 @@ def test_registering_a_runner_is_all_that_a_type_needs(adding: None, tmp_path: P
         "PipelineExecutionArn": "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p/execution/e",
         "PipelineExecutionStatus": "Executing",
         "CreationTime": 0.0,
+        "RoleArn": "arn:aws:iam::123456789012:role/r",
     }
     record = {"answer": answer, "pipeline": "p", "parameters": {"Model": "one"}, "steps": {}}
-    objects, work = ObjectStore(tmp_path / "s3"), Work(services=None)
+    objects = ObjectStore(tmp_path / "s3")
+    work = Work(SimpleNamespace(aws=SimpleNamespace(authority=Authority(objects))))
     execution = Execution(tmp_path, record, work, objects, hit=lambda *_: None)
     execution.start()
     execution.wait()

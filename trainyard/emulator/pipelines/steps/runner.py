@@ -136,5 +136,6 @@ def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
 def refused(operation: str, error: ApiError) -> StepFailed:
     """Return the failure, in AWS's words, of an API call that a step could not make."""
     kind = "InternalServerError" if error.status >= 500 else "ClientError"
-    details = f"Failed to invoke sagemaker:{operation}. Error Details: {error.message}"
+    action = operation if ":" in operation else f"sagemaker:{operation}"
+    details = f"Failed to invoke {action}. Error Details: {error.message}"
     return StepFailed(f"{kind}: {details}")

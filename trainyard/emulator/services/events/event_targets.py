@@ -12,6 +12,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.service_calls import sagemaker_calls
 from trainyard.emulator.internal_client import Aws
 
 log = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ class Deliverer:
         """
         try:
             self._ways[kind(target["Arn"])](target, text)
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, ApiError) as error:
             log.warning("an event did not reach %s: %s", target["Arn"], error)
             if dead := target.get("DeadLetterConfig", {}).get("Arn"):
                 self._dead(dead, text)
@@ -99,8 +101,11 @@ class Deliverer:
     def _pipeline(self, target: Target, text: str) -> None:
         """Start the pipeline with the target's own parameters; the event is not passed to it."""
         given = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
+        name, authority = target["Arn"].rpartition("/")[2], self._aws.authority
+        start = sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
+        authority.check(authority.session(target.get("RoleArn", "")), start)
         self._client("sagemaker").start_pipeline_execution(
-            PipelineName=target["Arn"].rpartition("/")[2],
+            PipelineName=name,
             PipelineParameters=given,
             ClientRequestToken=uuid.uuid4().hex,
         )

@@ -1,0 +1,209 @@
+"""Delete every statement of the derived roles of the shipped recipes in turn: does something fail?
+
+python -m benchmarks.iam [--recipe recipes/laptop.yaml] [--run] [--json FILE]
+
+The roles are made in the emulator's IAM, which holds requests to them. plan and upsert really run,
+with the roles that CI has; with --run the laptop's recipe does, to a registered model, with the
+roles of pipeline and jobs. What else a pipeline asks for is derived from its definition
+(``derived_requests``). Every call must be allowed. Then each statement is deleted in turn, and all
+calls of its role are evaluated again: one must be denied, by its name. Else the statement is not
+needed, and is listed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, report
+from benchmarks.iam.derived_requests import DERIVED_CALLS
+from pipelines.deploy.pipeline_roles import from_recipe
+from trainyard.aws_clients import client
+from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.authorization.account_policies import DERIVED
+from trainyard.emulator.authorization.evaluation import Decision, Policies, Request, evaluate
+from trainyard.emulator.authorization.policy_documents import read_policy
+from trainyard.emulator.client_environment import applied
+from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.services.own_role import TRUST
+from trainyard.permissions.derived_roles import derive
+
+LAPTOP = "recipes/laptop.yaml"
+FEW = (
+    *("train.loop.max_steps=20", "train.loop.validation_interval=10"),
+    *("gate.max_bits_per_byte=20", "gate.below_baseline=null"),
+)
+"""What makes the laptop's run short, and its gate pass."""
+CHANGE = "train.loop.max_steps=30"
+NAMES = {"pipeline": "bench", "job": "bench-job", "plan": "plan", "ci": "ci", "events": "events"}
+"""Role → its name in IAM."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """A recipe's roles, and the calls that they must allow."""
+
+    recipe: str
+    policies: Mapping[str, dict[str, Any]]
+    """Role → policy."""
+
+    ran: int = 0
+    """Calls that were really made."""
+
+    calls: dict[str, list[Request]] = field(default_factory=lambda: defaultdict(list))
+    """Role → requests."""
+
+
+def main(
+    recipe: Annotated[list[str] | None, typer.Option(help="Only this recipe.")] = None,
+    run: Annotated[bool, typer.Option(help="Run the laptop's recipe: minutes.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Ask whether each statement of the derived roles is needed; exit 1 where too few are."""
+    shipped = sorted(str(p.relative_to(CHECKOUT)) for p in CHECKOUT.glob("recipes/*.yaml"))
+    trials = []
+    with tempfile.TemporaryDirectory(prefix="benchmarks-iam-") as folder:
+        for path in recipe or shipped:
+            with serve(Path(folder) / Path(path).stem) as endpoint, applied(endpoint.env):
+                trials.append(tried(endpoint, path, run and path == LAPTOP))
+    raise typer.Exit(report([judged(trials)], json_file, {"run": run}))
+
+
+def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
+    """Make the recipe's roles, run what can be run with them, and derive the rest."""
+    arns = {role: f"arn:aws:iam::{ACCOUNT}:role/{name}" for role, name in NAMES.items()}
+    own = [f"aws.role={arns['pipeline']}", f"aws.job_role={arns['job']}", f"aws.account={ACCOUNT}"]
+    subject = from_recipe(Path(path), own)
+    trial = Trial(path, {role: derive(subject, role) for role in NAMES})
+    decisions: list[Decision] = []
+    endpoint.app.aws.authority.observe = decisions.append
+    _make_roles(trial.policies)
+    client("s3").create_bucket(Bucket=str(subject.root).split("/")[2])
+    if run:
+        _verb(endpoint, "corpus", path, own)
+    chosen = [*own, *FEW] if run else own
+    for further in ((), ("--start",)):
+        _verb(endpoint, "plan", path, chosen, arns["plan"])
+        _verb(endpoint, "upsert", path, chosen, arns["ci"], further)
+    _wait(endpoint, subject.name)
+    for role in ("plan", "ci"):  # both look: at the execution, too
+        _verb(endpoint, "plan", path, [*chosen, CHANGE], arns[role])
+    known = {arn: role for role, arn in arns.items()}
+    for request in (decision.request for decision in decisions):
+        role = known.get(request.principal.role)  # not SageMaker's own, about a role's trust
+        if role and not _is_tolerated(request):
+            trial.calls[role].append(request)
+    trial.ran = len(decisions)
+    for role, derived in DERIVED_CALLS.items():
+        trial.calls[role] += derived(subject, arns[role])
+    return trial
+
+
+def _is_tolerated(request: Request) -> bool:
+    """HeadBucket, which has no prefix: pipeline_objects.ensure_bucket lives with a refusal."""
+    return request.action == "s3:ListBucket" and "s3:prefix" not in request.context
+
+
+def _make_roles(policies: Mapping[str, dict[str, Any]]) -> None:
+    iam, trust = client("iam"), json.dumps(TRUST)
+    for role, policy in policies.items():
+        iam.create_role(RoleName=NAMES[role], AssumeRolePolicyDocument=trust)
+        iam.put_role_policy(
+            RoleName=NAMES[role], PolicyName=DERIVED, PolicyDocument=json.dumps(policy)
+        )
+
+
+def _verb(
+    endpoint: Endpoint,
+    verb: str,
+    path: str,
+    overrides: Sequence[str],
+    role: str = "",
+    further: Sequence[str] = (),
+) -> None:
+    """Run one of our verbs, with a role's keys; a plan's status 2 says that something changes."""
+    keys = _keys(role) if role else {}
+    command = [sys.executable, "-m", f"pipelines.{verb}", "--recipe", path, *further]
+    command += [part for one in overrides for part in ("--set", one)]
+    done = subprocess.run(
+        command,
+        cwd=CHECKOUT,
+        env={**os.environ, **endpoint.env, **keys},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 2):
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def _wait(endpoint: Endpoint, name: str) -> None:
+    """Return when the pipeline's execution has ended, as it will: most recipes' data is not here."""
+    found = client("sagemaker").list_pipeline_executions(PipelineName=name)
+    [execution] = found["PipelineExecutionSummaries"]
+    ended = endpoint.wait(execution["PipelineExecutionArn"])
+    print(f"{name}: {ended['PipelineExecutionStatus']}", file=sys.stderr)
+
+
+def _keys(role: str) -> dict[str, str]:
+    keys = client("sts").assume_role(RoleArn=role, RoleSessionName="bench")["Credentials"]
+    return {
+        "AWS_ACCESS_KEY_ID": keys["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": keys["SessionToken"],
+    }
+
+
+def judged(trials: Sequence[Trial]) -> Section:
+    """Return how many calls are allowed, and how many statements are needed."""
+    columns = ("recipe", "calls", "made", "allowed", "statements", "needed")
+    section = Section("iam", "Derived roles", columns)
+    totals: list[tuple[int, int, int, int]] = []
+    for trial in trials:
+        found = [_of_role(section, trial, role) for role in NAMES]
+        calls, allowed, statements, needed = (sum(column) for column in zip(*found, strict=True))
+        totals.append((calls, allowed, statements, needed))
+        row = (trial.recipe, calls, trial.ran, allowed, statements, needed)
+        section.rows.append(tuple(map(str, row)))
+        section.data[trial.recipe] = dict(zip(columns[1:], row[1:], strict=True))
+    calls, allowed, statements, needed = (sum(column) for column in zip(*totals, strict=True))
+    section.targets = [
+        Target("calls that the derived roles allow", Figure((allowed / calls,)), "≥", 1, "%"),
+        Target("statements that are needed", Figure((needed / statements,)), "≥", 0.95, "%"),
+    ]
+    return section
+
+
+def _of_role(section: Section, trial: Trial, role: str) -> tuple[int, int, int, int]:
+    """Return (calls, those allowed, statements, those without which a call is denied)."""
+    statements, calls = trial.policies[role]["Statement"], trial.calls[role]
+    denied = _denied(statements, calls)
+    section.notes += [f"{trial.recipe}, {role}: {decision.says}" for decision in denied]
+    needed = 0
+    for statement in statements:
+        rest = [one for one in statements if one is not statement]
+        lost = [d for d in _denied(rest, calls) if d.request.action in statement["Action"]]
+        needed += bool(lost)
+        if not lost:
+            section.notes.append(f"{trial.recipe}, {role}: {statement['Sid']} is not needed")
+    return len(calls), len(calls) - len(denied), len(statements), needed
+
+
+def _denied(statements: Sequence[dict[str, Any]], calls: Sequence[Request]) -> list[Decision]:
+    if not statements:
+        return [Decision(call, False) for call in calls]
+    document = {"Version": "2012-10-17", "Statement": list(statements)}
+    policies = Policies(identity=(read_policy("derived", document),))
+    return [d for call in calls if not (d := evaluate(call, policies)).allowed]
+
+
+if __name__ == "__main__":
+    typer.run(main)

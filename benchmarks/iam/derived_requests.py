@@ -1,0 +1,135 @@
+"""The calls that a pipeline makes with its roles, from its definition: for recipes too big to run.
+
+The calls are those on which the emulator holds a role (authorization.role_calls); the places in S3
+are read from the steps' requests here, and not by the derivation of policies that is judged.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from trainyard.emulator.authorization.account_policies import session_of
+from trainyard.emulator.authorization.authority import Caller, request_of
+from trainyard.emulator.authorization.calls import Call
+from trainyard.emulator.authorization.evaluation import Request
+from trainyard.emulator.authorization.role_calls import (
+    job_calls,
+    logging_calls,
+    metric_call,
+    step_calls,
+)
+from trainyard.emulator.authorization.s3_calls import list_call, object_call
+from trainyard.emulator.authorization.service_calls import key_call, members, sagemaker_calls
+from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import property_file
+from trainyard.permissions.pipeline_subject import Subject
+
+EXECUTION = "abcdefghijkl"
+_READS = ("ProcessingInputs", "InputDataConfig", "CheckpointConfig", "TransformInput")
+_WRITES = (
+    *("ProcessingOutputConfig", "OutputDataConfig", "CheckpointConfig", "TransformOutput"),
+    *("TensorBoardOutputConfig", "DataCaptureConfig"),
+)
+_PLACES = ("S3Uri", "S3OutputPath", "DestinationS3Uri")
+
+
+def job_requests(subject: Subject) -> Iterator[Call]:
+    """Iterate over the calls of the jobs' role."""
+    for step in subject.values.steps:
+        job, asked = step_type(step.type).job, _resolved(subject, step.arguments)
+        if job is None:
+            continue
+        yield from job_calls(asked)
+        yield from _moves(asked)
+        yield from logging_calls(job.log_group, f"pipelines-{EXECUTION}-{step.name}/algo-1")
+        yield metric_call(job.log_group)
+
+
+def _moves(asked: Mapping[str, Any]) -> Iterator[Call]:
+    for field in _READS:
+        for place in _PLACES:
+            for uri in members(asked.get(field), place):
+                bucket, key = _split(uri)
+                yield list_call(bucket, key)
+                yield object_call("GetObject", bucket, _below(key))
+    for field in _WRITES:
+        for place in _PLACES:
+            for uri in members(asked.get(field), place):
+                bucket, key = _split(uri)
+                yield object_call("PutObject", bucket, _below(key))
+
+
+def pipeline_requests(subject: Subject) -> Iterator[Call]:
+    """Iterate over the calls of the pipeline's role."""
+    for step in subject.values.steps:
+        if step.type in ("Condition", "Fail"):
+            continue
+        named = {name: step.document.get(name) for name in ("FunctionArn", "SqsQueueUrl")}
+        asked, fields = _resolved(subject, step.arguments), _resolved(subject, named)
+        name = f"pipelines-{EXECUTION}-{step.name}-0123456789"
+        yield from step_calls(step.type, name, asked, fields)
+        if job := step_type(step.type).job:  # when the execution is stopped
+            yield from sagemaker_calls(f"Stop{job.api}", {f"{job.api}Name": name})
+    for found, _ in expressions(subject.document):
+        if body := found.get(JSON_GET):
+            yield object_call("GetObject", *_split(_json_file(subject, body)))
+            yield from _decryption(subject)
+
+
+def _decryption(subject: Subject) -> Iterator[Call]:
+    """S3 decrypts, with its caller's rights, what the jobs' outputs are encrypted with."""
+    for step in subject.values.steps:
+        outputs = [step.arguments.get(f) for f in ("ProcessingOutputConfig", "OutputDataConfig")]
+        for key in {*members(outputs, "KmsKeyId")}:
+            yield key_call("Decrypt", _resolved(subject, key))
+
+
+def _json_file(subject: Subject, body: Mapping[str, Any]) -> str:
+    if "S3Uri" in body:
+        return _resolved(subject, body["S3Uri"])
+    file = parse_get(body["PropertyFile"][GET])
+    folder, name = property_file(subject.values.step(file.name).document, file.path)
+    return f"{_resolved(subject, {GET: f'Steps.{file.name}.{folder}'})}/{name}"
+
+
+def events_requests(subject: Subject) -> Iterator[Call]:
+    """Iterate over the calls of the role that starts the pipeline on a schedule."""
+    yield from sagemaker_calls("StartPipelineExecution", {"PipelineName": subject.name})
+
+
+def _resolved(subject: Subject, value: Any) -> Any:
+    """Return a request in which what a run decides is ``x``."""
+    if isinstance(value, list):
+        return [_resolved(subject, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and next(iter(value)).startswith((GET, "Std:")):
+        return subject.values.text(value, "a request").replace("*", "x")
+    return {name: _resolved(subject, item) for name, item in value.items()}
+
+
+def _split(uri: Any) -> tuple[str, str]:
+    bucket, _, key = str(uri).removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def _below(key: str) -> str:
+    return f"{key.rstrip('/')}/part-0" if key else "part-0"
+
+
+def _asked(calls: Callable[[Subject], Iterator[Call]]) -> Callable[[Subject, str], list[Request]]:
+    """Return the calls as requests of a session of the role with that ARN, each once."""
+
+    def asked(subject: Subject, role: str) -> list[Request]:
+        caller = Caller(session_of(role), None)
+        return [request_of(caller, call) for call in calls(subject)]
+
+    return asked
+
+
+DERIVED_CALLS = {
+    "job": _asked(job_requests),
+    "pipeline": _asked(pipeline_requests),
+    "events": _asked(events_requests),
+}
+"""Role → its calls, as requests of a session of the role with an ARN."""

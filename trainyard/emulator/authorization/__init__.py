@@ -1,0 +1,1 @@
+"""Evaluate IAM's policies, and hold the emulator's requests to them."""

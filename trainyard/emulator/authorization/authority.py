@@ -1,0 +1,190 @@
+"""Who is held to which policies, and what a denied call is answered."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from trainyard.emulator.api import ACCOUNT, ApiError
+from trainyard.emulator.authorization import account_policies
+from trainyard.emulator.authorization.account_policies import Held, session_of
+from trainyard.emulator.authorization.calls import Call, values
+from trainyard.emulator.authorization.evaluation import (
+    Decision,
+    Policies,
+    Principal,
+    Request,
+    evaluate,
+)
+from trainyard.emulator.authorization.policy_documents import Policy, read_policy
+from trainyard.emulator.regions import region
+from trainyard.emulator.services import own_role
+from trainyard.emulator.storage.object_store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["derived", "enforce", "warn", "off"]
+"""Who is held to policies: the roles that our template has made; everyone, and a role that IAM does
+not know may do nothing; everyone, but what is denied is only logged; nobody."""
+_EVERYTHING = read_policy(
+    "of the administrator",
+    {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}},
+)
+_GLOBAL = frozenset(
+    f"aws:{name}"
+    for name in (
+        *("principaltag/", "username", "calledvia", "calledviafirst", "calledvialast"),
+        *("sourcearn", "sourceaccount", "multifactorauthage", "multifactorauthpresent"),
+        *("federatedprovider", "principalisawsservice"),
+    )
+)
+"""Global condition keys of which it is known that a request lacks them, unless it has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes calls, and what that is held to."""
+
+    principal: Principal
+    held: Held | None
+    """What IAM says of it; None for an administrator."""
+
+
+@dataclass(slots=True)
+class Authority:
+    """The answer to every "may it": one for an emulator. ``control``: service control policies.
+
+    ``observe`` is called with each decision.
+    """
+
+    objects: ObjectStore
+    mode: Mode = "derived"
+    control: tuple[Policy, ...] = ()
+    observe: Callable[[Decision], None] | None = None
+    _warned: set[str] = field(default_factory=set)
+
+    def session(self, role: str) -> Caller | None:
+        """Return the service's session of a role, as SageMaker assumes it; None if nothing holds
+        it.
+        """
+        return self._caller(session_of(role), ()) if role else None
+
+    def of_key(self, access_key: str) -> Caller | None:
+        """Return whose key of IAM's or STS's it is; None if nothing holds it."""
+        found = account_policies.caller(access_key) if self.mode != "off" else None
+        return self._caller(*found) if found else None
+
+    def administrator(self) -> Caller | None:
+        """Return the emulator's own user, whom only control and resource policies can hold."""
+        if self.mode == "off" or (self.mode == "derived" and not self.control):
+            return None
+        return Caller(session_of(own_role.ARN), None)
+
+    def _caller(self, principal: Principal, limits: tuple[Policy, ...]) -> Caller | None:
+        if self.mode == "off":
+            return None
+        if principal.role == own_role.ARN:
+            return self.administrator()
+        held = account_policies.held(principal, limits)
+        if held and (held.derived or self.mode != "derived"):
+            return Caller(principal, held)
+        if self.mode == "derived":
+            return Caller(principal, None) if self.control else None
+        return Caller(principal, Held((), None, None, ()))
+
+    def check(self, caller: Caller | None, calls: Iterable[Call]) -> None:
+        """Raise ``AccessDenied``, a 403 in AWS's words, for the first call that is denied."""
+        for call in calls if caller else ():
+            if caller and not (decision := self.decide(caller, call)).allowed:
+                self._deny(decision.says + _hint(caller))
+
+    def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
+        """Return whether all the calls are allowed; log the first that is not."""
+        try:
+            self.check(caller, calls)
+        except ApiError as denied:
+            self._warn(denied.message)
+            return False
+        return True
+
+    def decide(self, caller: Caller, call: Call) -> Decision:
+        """Return the decision on one call."""
+        held, resource = caller.held, account_policies.of_resource(call.resource, self.objects)
+        request = request_of(caller, call)
+        policies = Policies(
+            identity=held.identity if held else (_EVERYTHING,),
+            boundary=held.boundary if held else None,
+            session=held.session if held else (),
+            control=self.control,
+            resource=resource,
+            must_name=resource is not None and call.action.startswith("kms:"),
+        )
+        return self._observed(evaluate(request, policies))
+
+    def assume(self, role: str, source: str) -> None:
+        """Check that a role lets SageMaker assume it for the resource with the ARN ``source``.
+
+        Raises ``ValidationException`` in AWS's words.
+        """
+        caller = self.session(role)
+        if caller is None or caller.held is None or caller.held.trust is None:
+            return
+        context = values(aws__sourcearn=source, aws__sourceaccount=ACCOUNT)
+        service = Principal("sagemaker.amazonaws.com")
+        request = Request(service, "sts:AssumeRole", role, context)
+        trust = Policies(resource=caller.held.trust, must_name=True)
+        if not self._observed(evaluate(request, trust)).allowed:
+            self._deny(
+                f"Could not assume role {role}. Please ensure that the role exists and allows "
+                "principal 'sagemaker.amazonaws.com' to assume the role.",
+                "ValidationException",
+            )
+
+    def _observed(self, decision: Decision) -> Decision:
+        if self.observe:
+            self.observe(decision)
+        return decision
+
+    def _deny(self, message: str, code: str = "AccessDenied") -> None:
+        if self.mode == "warn":
+            self._warn(message)
+            return
+        raise ApiError(code, message, 403 if code == "AccessDenied" else 400)
+
+    def _warn(self, message: str) -> None:
+        """Log a denied call, once."""
+        if message not in self._warned and len(self._warned) < 10_000:
+            self._warned.add(message)
+            log.warning("denied by IAM%s: %s", ", and done" * (self.mode == "warn"), message)
+
+
+def _hint(caller: Caller) -> str:
+    """Say that a role is unknown, for which AWS has no words: its jobs are refused before."""
+    if caller.held and not caller.held.identity and caller.held.trust is None:
+        return ": the role or user does not exist in this IAM; create it, or run without --iam"
+    return ""
+
+
+def request_of(caller: Caller, call: Call) -> Request:
+    """Return the call as a request, with what is known of its caller and of now."""
+    principal, now = caller.principal, datetime.now(UTC)
+    plain = principal.arn.rpartition("/")[2]
+    context = values(
+        aws__principalarn=principal.role or principal.arn,
+        aws__principalaccount=principal.account,
+        aws__principaltype="AssumedRole" if principal.role else "User",
+        aws__username=None if principal.role else plain,
+        aws__requestedregion=region(),
+        aws__securetransport="true",  # it never leaves the machine
+        aws__viaawsservice="false",
+        aws__resourceaccount=ACCOUNT,
+        aws__currenttime=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        aws__epochtime=int(time.time()),
+    )
+    for key, value in caller.held.tags if caller.held else ():
+        context[f"aws:principaltag/{key.lower()}"] = (value,)
+    return Request(
+        principal, call.action, call.resource, context | dict(call.context), _GLOBAL | call.known
+    )

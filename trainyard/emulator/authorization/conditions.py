@@ -1,0 +1,134 @@
+"""Condition operators, as the IAM user guide has them ("Condition operators", "Multivalued context
+keys").
+"""
+
+import ipaddress
+import operator
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from trainyard.emulator.authorization.policy_documents import (
+    Context,
+    MalformedPolicy,
+    expression,
+)
+
+_FORM = re.compile(r"(?:(forallvalues|foranyvalue):)?(\w+?)(ifexists)?", re.IGNORECASE)
+_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+    "equals": operator.eq,
+    "lessthan": operator.lt,
+    "lessthanequals": operator.le,
+    "greaterthan": operator.gt,
+    "greaterthanequals": operator.ge,
+}
+Match = Callable[[str, str, Context, bool], bool]
+"""(value in the request, value in the policy, context, whether variables count) → it matches."""
+
+
+def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variables: bool) -> bool:
+    """Return whether a statement's condition on one key is met.
+
+    Raises:
+        MalformedPolicy: there is no such operator.
+    """
+    written, key, wanted = condition
+    form = _FORM.fullmatch(written)
+    quantor, name, if_exists = form.groups() if form else (None, "", None)
+    values = context.get(key, ())
+    if name.lower() == "null":
+        return any((value.lower() == "true") != (key in context) for value in wanted)
+    match, negated = _operator(name.lower(), written)
+    if not values and (if_exists or not quantor):
+        return bool(if_exists) or negated
+
+    def one(value: str) -> bool:
+        return any(match(value, each, context, variables) for each in wanted) != negated
+
+    if quantor:
+        return (all if quantor.lower() == "forallvalues" else any)(map(one, values))
+    return (all if negated else any)(map(one, values))
+
+
+def _operator(name: str, written: str) -> tuple[Match, bool]:
+    """Return (match, whether the operator asks for the opposite)."""
+    plain = _NEGATED.get(name, name)
+    if plain not in _MATCHES:
+        raise MalformedPolicy(f"there is no condition operator {written}")
+    return _MATCHES[plain], plain != name
+
+
+def _text(wild: bool, fold: bool) -> Match:
+    def match(value: str, wanted: str, context: Context, variables: bool) -> bool:
+        found = expression(wanted, context, variables, wild)
+        flags = re.DOTALL | (re.IGNORECASE if fold else re.NOFLAG)
+        return found is not None and bool(re.fullmatch(found.pattern, value, flags))
+
+    return match
+
+
+def _arn(value: str, wanted: str, context: Context, variables: bool) -> bool:
+    """Compare each of the six parts of an ARN for itself."""
+    parts, patterns = value.split(":", 5), wanted.split(":", 5)
+    if wanted == "*":
+        return True
+    if len(parts) != 6 or len(patterns) != 6:
+        return False
+    pairs = zip(parts, patterns, strict=True)
+    return all(_text(True, False)(part, pattern, context, variables) for part, pattern in pairs)
+
+
+def _bool(value: str, wanted: str, context: Context, variables: bool) -> bool:
+    found = expression(wanted.lower(), context, variables, wild=False)
+    return found is not None and bool(found.fullmatch(value.lower()))
+
+
+def _binary(value: str, wanted: str, context: Context, variables: bool) -> bool:
+    return value == wanted
+
+
+def _address(value: str, wanted: str, context: Context, variables: bool) -> bool:
+    try:
+        return ipaddress.ip_address(value) in ipaddress.ip_network(wanted, strict=False)
+    except ValueError:  # IAM, too, takes what is no address for another one
+        return False
+
+
+def _compared(read: Callable[[str], float], order: Callable[[float, float], bool]) -> Match:
+    def match(value: str, wanted: str, context: Context, variables: bool) -> bool:
+        try:
+            return order(read(value), read(wanted))
+        except ValueError:
+            return False
+
+    return match
+
+
+def _moment(text: str) -> float:
+    """Return a date, or seconds since the epoch, as seconds since the epoch."""
+    if re.fullmatch(r"\d{5,}(\.\d+)?", text):
+        return float(text)
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+_MATCHES: dict[str, Match] = {
+    "stringequals": _text(wild=False, fold=False),
+    "stringequalsignorecase": _text(wild=False, fold=True),
+    "stringlike": _text(wild=True, fold=False),
+    "arnequals": _arn,
+    "arnlike": _arn,
+    "bool": _bool,
+    "binaryequals": _binary,
+    "ipaddress": _address,
+    **{f"numeric{name}": _compared(float, order) for name, order in _ORDER.items()},
+    **{f"date{name}": _compared(_moment, order) for name, order in _ORDER.items()},
+}
+_NEGATED = {"notipaddress": "ipaddress"} | {
+    re.sub("^(string|arn|numeric|date)", r"\1not", name): name
+    for name in _MATCHES
+    if name.endswith(("equals", "like", "ignorecase"))
+    and name.startswith(("string", "arn"))
+    or name in ("numericequals", "dateequals")
+}
+"""Operator that asks for the opposite → the operator."""

@@ -1,0 +1,312 @@
+"""The decision on a request: IAM user guide, "Policy evaluation logic" and its page on requests
+across accounts.
+
+An explicit Deny of any policy decides first. Then service control policies, the resource's policy,
+identity policies, the permissions boundary and session policies must allow, in this order. Within
+an account the resource's policy suffices: for whom, :func:`_granted` says.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from trainyard.emulator.authorization.conditions import holds
+from trainyard.emulator.authorization.policy_documents import (
+    Context,
+    MalformedPolicy,
+    Policy,
+    Statement,
+    expression,
+)
+
+Kind = Literal[
+    "service control policy",
+    "resource-based policy",
+    "identity-based policy",
+    "permissions boundary",
+    "session policy",
+    "role trust policy",
+]
+"""Type of a policy, as AWS's messages call it."""
+Grant = Literal["direct", "role", "account", ""]
+"""To whom a resource's policy gives: to this very session or user, to its role, to the account's
+administrators, or to nobody here."""
+_ACCOUNT = re.compile(r"(?:arn:[\w-]+:iam::)?(\d{12})(?::root)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who makes a request: a user, or a session of a role; or a service in its own name."""
+
+    arn: str
+    """ARN of the user or of the session; a service's name."""
+
+    role: str = ""
+    """ARN of the session's role."""
+
+    @property
+    def account(self) -> str:
+        return self.arn.split(":")[4] if self.arn.startswith("arn:") else ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """ARNs that all mean the principal: its account's, its role's, its own."""
+        found = [f"arn:aws:iam::{self.account}:root"] if self.account else []
+        return tuple(name for name in (*found, self.role, self.arn) if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One action on one resource."""
+
+    principal: Principal
+    action: str
+    resource: str
+    context: Context = field(default_factory=dict)
+    known: frozenset[str] | None = None
+    """Condition keys, in lower case, of which is known whether the request has them, if not all
+    are; a name that ends with ``/`` means every key that begins so."""
+
+    owner: str = ""
+    """Account of the resource, if it is not the principal's."""
+
+    def knows(self, key: str) -> bool:
+        """Return whether it is known what the request has under the condition key."""
+        if self.known is None or key in self.context or key in self.known:
+            return True
+        return f"{key.partition('/')[0]}/" in self.known
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The policies that a request is held to."""
+
+    identity: tuple[Policy, ...] = ()
+    boundary: Policy | None = None
+    session: tuple[Policy, ...] = ()
+    """Those given to AssumeRole, if any."""
+
+    control: tuple[Policy, ...] = ()
+    """Service control policies of the principal's account, if it is in an organization."""
+
+    resource: Policy | None = None
+    must_name: bool = False
+    """Whether the resource's policy must allow, as a key's and a role's own must."""
+
+    def kinds(self) -> Iterator[tuple[Kind, tuple[Policy, ...]]]:
+        yield "service control policy", self.control
+        trust: Kind = "role trust policy" if self._is_trust else "resource-based policy"
+        yield trust, (self.resource,) if self.resource else ()
+        yield "identity-based policy", self.identity
+        yield "permissions boundary", (self.boundary,) if self.boundary else ()
+        yield "session policy", self.session
+
+    @property
+    def _is_trust(self) -> bool:
+        """A trust policy is the policy of a resource without the element Resource."""
+        return self.resource is not None and all(
+            statement.resource is None for statement in self.resource.statements
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a request is allowed, and by which policy it is not."""
+
+    request: Request
+    allowed: bool
+    kind: Kind = "identity-based policy"
+    """Type of the policy that denies, or lacks an Allow."""
+
+    policy: str = ""
+    """Name of the policy with the Deny; of the one that could not be evaluated."""
+
+    sid: str = ""
+    unknown: str = ""
+    """What of the statement cannot be evaluated here: a key or an operator."""
+
+    @property
+    def says(self) -> str:
+        """AWS's sentence about a denied request, and which statement denies.
+
+        IAM user guide, "Troubleshoot access denied error messages".
+        """
+        who, action = self.request.principal.arn, self.request.action
+        quote = '"' if action.startswith("s3:") else ""
+        on = f" on resource: {quote}{self.request.resource}{quote}"
+        return f"User: {who} is not authorized to perform: {action}{on} {self._why}"
+
+    @property
+    def _why(self) -> str:
+        where = f" (statement {self.sid} of {self.policy})" if self.sid else ""
+        article = "an" if self.kind.startswith("i") else "a"
+        article = "the" if self.kind == "role trust policy" else article
+        if self.unknown:
+            return f"because it is not known here: {self.unknown}, in {article} {self.kind}{where}"
+        if self.sid:
+            return f"with an explicit deny in {article} {self.kind}{where}"
+        return f"because no {self.kind} allows the {self.request.action} action"
+
+
+class _NotKnown(Exception):
+    """A statement may or may not match: the request's value of a condition key is not known."""
+
+
+def evaluate(request: Request, policies: Policies) -> Decision:
+    """Decide on a request. Of a statement that cannot be evaluated, the decision names what."""
+    denials = [*_denials(request, policies)]
+    for denied in sorted(denials, key=lambda one: bool(one.unknown)):
+        return denied  # a Deny that is certain comes before one that may apply
+    doubts: dict[Kind, Decision] = {}
+    lacks = _lacking(request, policies, doubts)
+    if lacks is None:
+        return Decision(request, True)
+    return doubts.get(lacks) or Decision(request, False, lacks)
+
+
+def _denials(request: Request, policies: Policies) -> Iterator[Decision]:
+    """Iterate over the Deny statements that apply, or may apply."""
+    for kind, some in policies.kinds():
+        for policy, statement in ((p, s) for p in some for s in p.statements if not s.allows):
+            denied = Decision(request, False, kind, policy.name, statement.sid)
+            try:
+                if _applies(statement, request):
+                    yield denied
+            except (_NotKnown, MalformedPolicy) as error:
+                yield replace(denied, unknown=str(error))
+
+
+def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision]) -> Kind | None:
+    """Return the first type of policy that must allow and does not; note doubtful statements."""
+    by_kind = dict(policies.kinds())
+
+    def allows(kind: Kind) -> bool:
+        return any(_allows(policy, request, kind, doubts) for policy in by_kind[kind])
+
+    if policies.control and not allows("service control policy"):
+        return "service control policy"
+    kind: Kind = "role trust policy" if "role trust policy" in by_kind else "resource-based policy"
+    grant = _granted(request, policies.resource, kind, doubts)
+    across = bool(request.owner) and request.owner != request.principal.account
+    if not grant and (across or policies.must_name):
+        return kind
+    if not across and grant == "direct":
+        return None
+    needed = grant != "role" or across
+    if needed and not allows("identity-based policy"):
+        return "identity-based policy"
+    if policies.boundary and not allows("permissions boundary"):
+        return "permissions boundary"
+    if policies.session and not allows("session policy"):
+        return "session policy"
+    return None
+
+
+def _allows(policy: Policy, request: Request, kind: Kind, doubts: dict[Kind, Decision]) -> bool:
+    return any(
+        statement.allows and _certainly(policy, statement, request, kind, doubts)
+        for statement in policy.statements
+    )
+
+
+def _certainly(
+    policy: Policy | None,
+    statement: Statement,
+    request: Request,
+    kind: Kind,
+    doubts: dict[Kind, Decision],
+) -> bool:
+    """Return whether an Allow applies; one that cannot be evaluated does not, and is noted."""
+    try:
+        return _applies(statement, request)
+    except (_NotKnown, MalformedPolicy) as error:
+        denied = Decision(request, False, kind, policy.name if policy else "", statement.sid)
+        doubts.setdefault(kind, replace(denied, unknown=str(error)))
+        return False
+
+
+def _granted(
+    request: Request, policy: Policy | None, kind: Kind, doubts: dict[Kind, Decision]
+) -> Grant:
+    """Return to whom the resource's policy gives, where it allows the request at all.
+
+    To the session or user itself (or to everyone, or a service): implicit denies elsewhere do not
+    count. To its role: the boundary and session policies still limit it. To its account: identity
+    policies decide.
+    """
+    found: set[Grant] = set()
+    for statement in policy.statements if policy else ():
+        if statement.allows and _certainly(policy, statement, request, kind, doubts):
+            found.add(_grant(statement, request.principal))
+    order: tuple[Grant, ...] = ("direct", "role", "account")
+    return next((grant for grant in order if grant in found), "")
+
+
+def _grant(statement: Statement, principal: Principal) -> Grant:
+    listed, negated = statement.principal or ((), False)
+    if negated:
+        return "direct"
+    whole = {"*", "AWS:*", f"AWS:{principal.arn}", f"Service:{principal.arn}"}
+    if whole.intersection(listed):
+        return "direct"
+    return "role" if f"AWS:{principal.role}" in listed else "account"
+
+
+def _applies(statement: Statement, request: Request) -> bool:
+    """Return whether the statement's every element matches the request.
+
+    Raises:
+        _NotKnown: all else matches, and a condition's key has no known value.
+        MalformedPolicy: all else matches, and there is no such operator.
+    """
+    actions, other = statement.action
+    if _any(actions, request.action.lower(), {}, False, fold=True) == other:
+        return False
+    if statement.resource is not None:
+        resources, other = statement.resource
+        found = _any(resources, request.resource, request.context, statement.variables)
+        if found == other:
+            return False
+    if statement.principal is not None and not _is_principal(statement, request.principal):
+        return False
+    known = [c for c in statement.conditions if request.knows(c[1])]
+    if not all(holds(c, request.context, statement.variables) for c in known):
+        return False
+    for _, key, _ in (c for c in statement.conditions if c not in known):
+        raise _NotKnown(f"the value of the condition key {key}")
+    return True
+
+
+def _any(
+    patterns: Iterable[str], text: str, context: Mapping, variables: bool, fold: bool = False
+) -> bool:
+    for pattern in patterns:
+        found = expression(pattern.lower() if fold else pattern, context, variables)
+        if found and found.fullmatch(text):
+            return True
+    return False
+
+
+def _is_principal(statement: Statement, principal: Principal) -> bool:
+    """Return whether the statement is about the principal.
+
+    NotPrincipal leaves out only whom it lists by every name: account, role and session.
+    """
+    listed, negated = statement.principal or ((), False)
+    if {"*", "AWS:*"}.intersection(listed):
+        return not negated
+    kinds = ("AWS", "Service") if principal.account else ("Service",)
+    mine = [f"{kind}:{name}" for name in principal.names for kind in kinds]
+    given = {_full(name) for name in listed}
+    found = [name for name in mine if name in given]
+    if negated:
+        return len(found) < len(principal.names)
+    return bool(found)
+
+
+def _full(name: str) -> str:
+    """Return an account's number as its ARN: both mean the account."""
+    kind, _, value = name.partition(":")
+    found = _ACCOUNT.fullmatch(value)
+    return f"{kind}:arn:aws:iam::{found[1]}:root" if found else name

@@ -1,0 +1,46 @@
+"""A signed request, held to the policies of whose key signed it."""
+
+from collections.abc import Callable
+
+from werkzeug import Request
+
+from trainyard.emulator.access_keys import Keys
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.authority import Authority, Caller
+from trainyard.emulator.authorization.s3_calls import object_call, s3_calls
+from trainyard.emulator.authorization.service_calls import service_calls
+from trainyard.emulator.request_signatures import Signed
+from trainyard.emulator.storage.buckets import MAY_DELETE
+
+
+def refusal(authority: Authority, keys: Keys, request: Request, signed: Signed) -> ApiError | None:
+    """Return why IAM denies the request; None if it does not."""
+    caller = _caller(authority, keys, signed.key)
+    if caller is None:
+        return None
+    if signed.service == "s3":
+        calls = s3_calls(request, authority.objects)
+        request.environ[MAY_DELETE] = _deleting(authority, caller)
+    else:
+        calls = service_calls(signed.service, request)
+    try:
+        authority.check(caller, calls)
+    except ApiError as denied:
+        return denied
+    return None
+
+
+def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
+    if access_key == keys.own[0]:
+        return authority.administrator()
+    if loan := keys.loan(access_key):
+        return authority.session(loan.role)
+    return authority.of_key(access_key)
+
+
+def _deleting(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:
+    def may_delete(bucket: str, key: str, version: str | None) -> None:
+        verb = "DeleteObjectVersion" if version else "DeleteObject"
+        authority.check(caller, [object_call(verb, bucket, key)])
+
+    return may_delete

@@ -1,0 +1,185 @@
+"""Policy documents, read once: their statements, patterns and policy variables.
+
+Grammar: IAM user guide, "Grammar of the IAM JSON policy language"; variables: "IAM policy elements:
+Variables and tags".
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from trainyard.common.errors import EmulatorError
+
+Context = Mapping[str, tuple[str, ...]]
+"""Condition key, in lower case → its values in a request."""
+Clause = Literal["Action", "Resource", "Principal"]
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_DEFAULT = re.compile(r"\s*([^,]+?)\s*(?:,\s*'([^']*)'\s*)?")
+_WITH_VARIABLES = "2012-10-17"
+_MEMBERS = {
+    *("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource"),
+    *("NotResource", "Condition"),
+}
+
+
+class MalformedPolicy(EmulatorError):
+    """A document that is not a policy, or says what no policy can say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement. ``action`` and so on: (values, whether it is the Not… form); None if absent."""
+
+    sid: str
+    allows: bool
+    action: tuple[tuple[str, ...], bool]
+    resource: tuple[tuple[str, ...], bool] | None
+    principal: tuple[tuple[str, ...], bool] | None
+    """Values as ``AWS:arn…``, ``Service:…``; ``*`` alone is everyone."""
+
+    conditions: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """(operator, key in lower case, values)."""
+
+    variables: bool
+    """Whether its texts may have policy variables: those of version 2012-10-17."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy and its name: the inline policy's, or the managed policy's ARN."""
+
+    name: str
+    statements: tuple[Statement, ...]
+
+
+def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
+    """Read a policy.
+
+    Raises:
+        MalformedPolicy: it is not a policy document; the message says what is wrong.
+    """
+    return _read(name, document if isinstance(document, str) else json.dumps(document))
+
+
+def control_policies(file: Path | None) -> tuple[Policy, ...]:
+    """Read service control policies: one, or a JSON list of those of the account's one level.
+
+    Raises:
+        MalformedPolicy: the file cannot be read, or has something else.
+    """
+    if file is None:
+        return ()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MalformedPolicy(f"--scp {file}: cannot be read: {error}") from None
+    several = found if isinstance(found, list) else [found]
+    return tuple(read_policy(f"{file.name}[{n}]", one) for n, one in enumerate(several))
+
+
+@lru_cache(maxsize=256)
+def _read(name: str, text: str) -> Policy:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise MalformedPolicy(f"policy {name}: is not JSON: {error}") from None
+    given = document.get("Statement") if isinstance(document, dict) else None
+    entries = given if isinstance(given, list) else [given]
+    if not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise MalformedPolicy(f"policy {name}: has no Statement")
+    variables = document.get("Version") == _WITH_VARIABLES
+    return Policy(name, tuple(_statement(name, n, e, variables) for n, e in enumerate(entries, 1)))
+
+
+def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool) -> Statement:
+    sid = entry.get("Sid") or f"number {number}"
+    where = f"policy {policy}, statement {sid}"
+    if entry.get("Effect") not in ("Allow", "Deny"):
+        raise MalformedPolicy(f"{where}: Effect must be Allow or Deny")
+    if unknown := entry.keys() - _MEMBERS:
+        raise MalformedPolicy(f"{where}: there is no element {sorted(unknown)[0]}")
+    action = _clause(entry, "Action", where)
+    if action is None:
+        raise MalformedPolicy(f"{where}: has no Action")
+    return Statement(
+        sid=sid,
+        allows=entry["Effect"] == "Allow",
+        action=action,
+        resource=_clause(entry, "Resource", where),
+        principal=_clause(entry, "Principal", where),
+        conditions=_conditions(entry.get("Condition") or {}, where),
+        variables=variables,
+    )
+
+
+def _clause(entry: dict[str, Any], name: Clause, where: str) -> tuple[tuple[str, ...], bool] | None:
+    given = [(member, n) for n, member in enumerate((name, f"Not{name}")) if member in entry]
+    if len(given) > 1:
+        raise MalformedPolicy(f"{where}: has both {name} and Not{name}")
+    for member, negated in given:
+        value = entry[member]
+        if name == "Principal" and isinstance(value, dict):
+            listed = [f"{kind}:{one}" for kind, ones in value.items() for one in _texts(ones)]
+            return tuple(listed), bool(negated)
+        return _texts(value), bool(negated)
+    return None
+
+
+def _conditions(
+    condition: dict[str, dict[str, Any]], where: str
+) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    if not all(isinstance(keys, dict) for keys in condition.values()):
+        raise MalformedPolicy(f"{where}: Condition must be operator → key → values")
+    return tuple(
+        (operator, key.lower(), _texts(values))
+        for operator, keys in condition.items()
+        for key, values in keys.items()
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    return tuple(str(v).lower() if isinstance(v, bool) else str(v) for v in values)
+
+
+def expression(
+    text: str, context: Context, variables: bool, wild: bool = True
+) -> re.Pattern[str] | None:
+    """Return an expression for the texts that a policy's ``text`` means; None if it names a
+    variable that the request does not have.
+
+    ``wild``: whether ``*`` and ``?`` stand for other characters. Those of a variable's value never
+    do.
+    """
+    parts, end = [], 0
+    for found in _VARIABLE.finditer(text) if variables else ():
+        value = _value(found[1], context)
+        if value is None:
+            return None
+        parts += [_escaped(text[end : found.start()], wild), re.escape(value)]
+        end = found.end()
+    return _compiled("".join([*parts, _escaped(text[end:], wild)]))
+
+
+def _value(name: str, context: Context) -> str | None:
+    """Return the variable's value; a name of ``*``, ``?`` or ``$`` is that character."""
+    if name in ("*", "?", "$"):
+        return name
+    found = _DEFAULT.fullmatch(name)
+    values = context.get(found[1].lower(), ()) if found else ()
+    return values[0] if len(values) == 1 else found[2] if found else None
+
+
+def _escaped(text: str, wild: bool) -> str:
+    if not wild:
+        return re.escape(text)
+    return re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL)

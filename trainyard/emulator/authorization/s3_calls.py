@@ -1,0 +1,118 @@
+"""What a request to S3 needs: Service Authorization Reference, "Amazon S3", and S3's user guide,
+"Required permissions for Amazon S3 API operations".
+"""
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from werkzeug import Request
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.authorization.calls import Call
+from trainyard.emulator.authorization.service_calls import key_call
+from trainyard.emulator.storage.object_headers import ACL
+from trainyard.emulator.storage.object_requests import COPY
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.storage.s3_dispatch import target
+from trainyard.emulator.storage.s3_operations import operation_of
+
+_ACTIONS = {
+    "HeadObject": "GetObject",
+    "CopyObject": "PutObject",
+    "CreateMultipartUpload": "PutObject",
+    "UploadPart": "PutObject",
+    "UploadPartCopy": "PutObject",
+    "CompleteMultipartUpload": "PutObject",
+    "ListParts": "ListMultipartUploadParts",
+    "HeadBucket": "ListBucket",
+    "ListObjects": "ListBucket",
+    "ListObjectsV2": "ListBucket",
+    "ListObjectVersions": "ListBucketVersions",
+    "ListMultipartUploads": "ListBucketMultipartUploads",
+    "ListBuckets": "ListAllMyBuckets",
+    "DeleteBucketTagging": "PutBucketTagging",
+    "DeleteBucketCors": "PutBucketCORS",
+    "DeleteBucketLifecycle": "PutLifecycleConfiguration",
+    "DeleteBucketEncryption": "PutEncryptionConfiguration",
+    "DeleteBucketReplication": "PutReplicationConfiguration",
+    "DeleteBucketOwnershipControls": "PutBucketOwnershipControls",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+    "DeletePublicAccessBlock": "PutBucketPublicAccessBlock",
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetBucketReplication": "GetReplicationConfiguration",
+    "GetBucketCors": "GetBucketCORS",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "GetBucketAccelerateConfiguration": "GetAccelerateConfiguration",
+    "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
+}
+"""Operation → its action, where the names differ."""
+_VERSIONED = ("GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging")
+"""Actions with a sister for a named version: ``GetObjectVersion``, ``GetObjectVersionTagging``."""
+_QUERY = {"prefix": "prefix", "delimiter": "delimiter", "max-keys": "max-keys"} | {
+    "versionId": "versionid"
+}
+KEY = "x-amz-server-side-encryption-aws-kms-key-id"
+"""Header with the key of an object that KMS encrypts."""
+_HEADERS = (
+    *("x-amz-acl", "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-copy-source"),
+    *(KEY, "x-amz-content-sha256"),
+)
+_KNOWN = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS))
+
+
+def object_call(action: str, bucket: str, key: str) -> Call:
+    """Return the call of an action on an object, as a service makes it."""
+    return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known=_KNOWN)
+
+
+def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+    """Iterate over what reading an object that a key of KMS encrypts needs besides."""
+    found = objects.index.current(bucket, key)
+    if name := found.headers.get(KEY) if found else None:
+        yield key_call("Decrypt", name)
+
+
+def list_call(bucket: str, prefix: str) -> Call:
+    """Return the call that lists the keys below a prefix."""
+    return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN)
+
+
+def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
+    """Iterate over the actions that a request to S3 needs; none for one that is no operation."""
+    try:
+        bucket, key = target(request)
+    except ApiError:  # S3 says what is wrong with it
+        return
+    found = operation_of("object" if key else "bucket" if bucket else "service", request)
+    if found is None:
+        return
+    context = {f"s3:{n}": (request.args[q],) for q, n in _QUERY.items() if q in request.args}
+    context |= {f"s3:{n}": (request.headers[n],) for n in _HEADERS if n in request.headers}
+    action = _ACTIONS.get(found.name, found.name)
+    if action in _VERSIONED and "versionId" in request.args:
+        action = action.replace("Object", "ObjectVersion")
+    where = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
+    if found.name != "DeleteObjects":  # which asks for each of its keys
+        yield Call(f"s3:{action}", where, context, _KNOWN)
+    yield from _further(found.name, request, where)
+    if found.name == "GetObject":
+        yield from decryption(objects, bucket, key)
+    if name := request.headers.get(KEY) if key else None:
+        yield key_call("GenerateDataKey", name)
+
+
+def _further(operation: str, request: Request, where: str) -> Iterator[Call]:
+    """Iterate over the further actions of an operation that copies, tags or sets a list."""
+    if source := request.headers.get(COPY):
+        path, _, version = unquote(source).lstrip("/").partition("?versionId=")
+        verb = "GetObjectVersion" if version else "GetObject"
+        yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known=_KNOWN)
+    if operation == "GetObjectAttributes":
+        yield Call("s3:GetObject", where, known=_KNOWN)
+    if request.headers.get("x-amz-tagging") and request.method in ("PUT", "POST"):
+        yield Call("s3:PutObjectTagging", where, known=_KNOWN)
+    if ACL in request.headers and operation in ("PutObject", "CopyObject", "CreateMultipartUpload"):
+        acl = {"s3:x-amz-acl": (request.headers[ACL],)}
+        yield Call("s3:PutObjectAcl", where, acl, _KNOWN)

@@ -1,0 +1,217 @@
+"""What a request to SageMaker, or to another service beside S3, needs: Service Authorization
+Reference, the services' pages.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from werkzeug import Request
+
+from trainyard.emulator.api import ACCOUNT, make_arn
+from trainyard.emulator.authorization.calls import Call, texts, values
+from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.services.refused_operations import operation_of
+
+SAGEMAKER = "sagemaker.amazonaws.com"
+_PASSED = ("RoleArn", "ExecutionRoleArn", "Role")
+_PASSING = re.compile("(Create|Update|Start|Put)")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_KINDS = {"AutoMLJob": "automl-job", "AutoMLJobV2": "automl-job"}
+_MEMBERS = {
+    "sagemaker:ModelApprovalStatus": ("ModelApprovalStatus",),
+    "sagemaker:InstanceTypes": ("InstanceType",),
+    "sagemaker:VolumeKmsKey": ("VolumeKmsKeyId",),
+    "sagemaker:OutputKmsKey": ("KmsKeyId",),
+    "sagemaker:VpcSubnets": ("Subnets",),
+    "sagemaker:VpcSecurityGroupIds": ("SecurityGroupIds",),
+    "sagemaker:NetworkIsolation": ("EnableNetworkIsolation",),
+    "sagemaker:InterContainerTrafficEncryption": ("EnableInterContainerTrafficEncryption",),
+    "sagemaker:MaxRuntimeInSeconds": ("MaxRuntimeInSeconds",),
+}
+"""Condition key → members, at whatever depth, whose values it has."""
+_TAGGING = frozenset({"aws:requesttag/", "aws:tagkeys"})
+_KNOWN = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
+
+
+def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    """Iterate over the actions that an operation of SageMaker needs, PassRole included."""
+    context = {
+        key.lower(): found
+        for key, names in _MEMBERS.items()
+        if (found := tuple(t for name in names for v in members(request, name) for t in texts(v)))
+    } | tag_keys(request.get("Tags"))
+    resource = _sagemaker_resource(operation, request)
+    yield Call(f"sagemaker:{operation}", resource, context, _KNOWN)
+    if operation in ("CreateEndpoint", "UpdateEndpoint"):
+        config = make_arn("sagemaker", f"endpoint-config/{request.get('EndpointConfigName', '')}")
+        yield Call(f"sagemaker:{operation}", config, context, _KNOWN)
+    if request.get("Tags") and operation.startswith("Create"):
+        yield Call("sagemaker:AddTags", resource, tag_keys(request["Tags"]), _KNOWN)
+    if _PASSING.match(operation):
+        yield from passed(request, SAGEMAKER)
+
+
+def passed(request: Mapping[str, Any], service: str) -> Iterator[Call]:
+    """Iterate over PassRole of each role that a request hands to a service."""
+    roles = {role for name in _PASSED for role in members(request, name) if _is_role(role)}
+    for role in sorted(roles):
+        context = values(iam__passedtoservice=service)
+        yield Call("iam:PassRole", role, context, frozenset({"iam:associatedresourcearn"}))
+
+
+def _is_role(value: Any) -> bool:
+    return isinstance(value, str) and ":role/" in value
+
+
+def members(value: Any, name: str) -> Iterator[Any]:
+    """Iterate over the values of a member at whatever depth."""
+    for child in value if isinstance(value, list) else ():
+        yield from members(child, name)
+    for member, child in value.items() if isinstance(value, Mapping) else ():
+        if member == name:
+            yield child
+        yield from members(child, name)
+
+
+def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
+    """Return the condition keys of a request's tags, as a list of Key and Value."""
+    if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
+        return {}
+    found = {f"aws:requesttag/{str(t.get('Key')).lower()}": texts(t.get("Value")) for t in tags}
+    return found | ({"aws:tagkeys": tuple(str(tag.get("Key")) for tag in tags)} if tags else {})
+
+
+def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
+    """Return the ARN that the request names, or makes; ``*`` if it names none."""
+    if arn := request.get("PipelineExecutionArn") or request.get("ResourceArn"):
+        return str(arn)
+    kind = re.sub(r"^[A-Z][a-z]+", "", operation)
+    if kind.startswith("ModelPackage") and not kind.startswith("ModelPackageGroup"):
+        return _package(request)
+    for length in range(len(kind), 2, -1):
+        for name in (f"{kind[:length]}Arn", f"{kind[:length]}Name"):
+            if isinstance(request.get(name), str):
+                return _named(kind[:length], request[name])
+    return "*"
+
+
+def _named(kind: str, name: str) -> str:
+    if name.startswith("arn:"):
+        return name
+    resource = _KINDS.get(kind) or _WORDS.sub("-", kind).lower()
+    return make_arn("sagemaker", f"{resource}/{name}")
+
+
+def _package(request: Mapping[str, Any]) -> str:
+    """Return a model package's ARN; of one that has no version yet, all of its group's."""
+    name = request.get("ModelPackageName") or request.get("ModelPackageArn")
+    if name:
+        return _named("ModelPackage", str(name))
+    group = str(request.get("ModelPackageGroupName") or "")
+    owner = group.split(":")[4] if group.startswith("arn:") else ACCOUNT
+    arn = make_arn("sagemaker", f"model-package/{group.rpartition('/')[2]}/*")
+    return arn.replace(f":{ACCOUNT}:", f":{owner}:") if group else "*"
+
+
+# other services
+
+
+def key_call(action: str, key: str, **context: str) -> Call:
+    """An action on a key; an alias names any key that has it."""
+    plain = key.rpartition(":")[2]
+    known = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
+    if plain.startswith("alias/"):
+        context["kms__resourcealiases"] = plain
+        arn = f"{key.rpartition(':')[0]}:key/*" if ":" in key else make_arn("kms", "key/*")
+    else:
+        arn = key if ":" in key else make_arn("kms", f"key/{plain}")
+    return Call(f"kms:{action}", arn, values(**context), known)
+
+
+def log_call(action: str, group: str, stream: str = "") -> Call:
+    """Return an action on a log group, or on a stream of it."""
+    return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))
+
+
+def _logs(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    group = given.get("logGroupName") or str(given.get("logGroupIdentifier", "*"))
+    streams = operation in ("PutLogEvents", "GetLogEvents", "CreateLogStream", "DeleteLogStream")
+    stream = given.get("logStreamName", "") if streams else ""
+    yield log_call(operation, group.partition("log-group:")[2] or group, stream)
+
+
+def _events(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    name = given.get("Rule") or (given.get("Name") if operation.endswith("Rule") else None)
+    yield Call(f"events:{operation}", make_arn("events", f"rule/{name}") if name else "*")
+    yield from passed(given, "events.amazonaws.com")
+
+
+def _sqs(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    name = str(given.get("QueueUrl") or given.get("QueueName") or "*").rpartition("/")[2]
+    yield Call(f"sqs:{operation}", make_arn("sqs", name))
+
+
+def _kms(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    key = str(given.get("KeyId") or "*")
+    named = key.startswith("arn:") or key == "*"
+    yield Call(f"kms:{operation}", key if named else make_arn("kms", f"key/{key}"))
+
+
+def _iam(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    for kind in ("Role", "User", "Policy", "Group"):
+        if name := given.get(f"{kind}Name") if kind.lower() in operation.lower() else None:
+            yield Call(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT}:{kind.lower()}/{name}")
+            return
+    yield Call(f"iam:{operation}", str(given.get("PolicyArn") or "*"))
+
+
+def _sts(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    if operation != "GetCallerIdentity":  # IAM user guide: it needs no permission
+        yield Call(f"sts:{operation}", str(given.get("RoleArn") or "*"))
+
+
+def _metrics(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    yield Call(f"cloudwatch:{operation}", "*", values(cloudwatch__namespace=given.get("Namespace")))
+
+
+_SERVICES: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Call]]] = {
+    "sagemaker": sagemaker_calls,
+    "logs": _logs,
+    "events": _events,
+    "sqs": _sqs,
+    "kms": _kms,
+    "iam": _iam,
+    "sts": _sts,
+    "monitoring": _metrics,
+}
+_FUNCTION = re.compile(r"/[\d-]+/functions/(?P<name>[^/]+)(?P<rest>/invocations)?")
+_ENDPOINT = re.compile(r"/endpoints/(?P<name>[^/]+)/(?P<verb>invocations|async-invocations)")
+
+
+def service_calls(service: str, request: Request) -> Iterator[Call]:
+    """Iterate over the actions that a request to a service, by its signing name, needs.
+
+    Of a service that is not in the table here, the resource is not known: ``*``.
+    """
+    if service == "lambda" and (found := _FUNCTION.match(request.path)):
+        verb = "InvokeFunction" if found["rest"] else operation_of(service, request)
+        yield Call(f"lambda:{verb}", _function(unquote(found["name"])))
+        return
+    if service == "sagemaker" and (found := _ENDPOINT.match(request.path)):
+        verb = "InvokeEndpointAsync" if found["verb"].startswith("async") else "InvokeEndpoint"
+        yield Call(f"sagemaker:{verb}", make_arn("sagemaker", f"endpoint/{found['name']}"))
+        return
+    operation = operation_of(service, request)
+    named = _SERVICES.get(service)
+    if named is None:
+        yield Call(f"{service}:{operation}")
+        return
+    form = request.form.to_dict()
+    yield from named(operation, form or json_object(request.get_data() or b"{}"))
+
+
+def _function(name: str) -> str:
+    plain = name.rpartition("function:")[2].partition(":")[0]
+    return name if name.startswith("arn:") else make_arn("lambda", f"function:{plain}")
