@@ -5,8 +5,10 @@ The root conftest installs the check: a test in which an answer breaks its shape
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import botocore
 from botocore.model import Shape
 from botocore.parsers import JSONParser, ResponseParser
 from botocore.validate import ParamValidator, ValidationErrors
@@ -22,6 +24,10 @@ ARGUED = {
     'ModelPackageSummary: Missing required parameter in input: "ModelPackageName"',
 }
 """Members that the shape demands and AWS leaves out: a package of a group has no name."""
+LOCK = Path(__file__).parents[1] / "locks/packages.txt"
+IS_LOCKED = f"\nbotocore=={botocore.__version__} " in LOCK.read_text(encoding="utf-8")
+"""False under another botocore. An older one does not know every member that the emulator, like
+AWS, answers, and ignores those; all else is checked under it, too."""
 
 
 class AnswerValidator(ParamValidator):
@@ -41,7 +47,8 @@ def violations(shape: Shape, answer: dict[str, Any]) -> Iterator[str]:
     found = AnswerValidator().validate(_without_nulls(answer), shape)
     if found.has_errors():
         lines = (f"{shape.name}: {line}" for line in found.generate_report().splitlines())
-        yield from (line for line in lines if line not in ARGUED)
+        checked = (line for line in lines if IS_LOCKED or "Unknown parameter in" not in line)
+        yield from (line for line in checked if line not in ARGUED)
 
 
 def _without_nulls(value: Any) -> Any:
