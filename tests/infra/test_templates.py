@@ -30,6 +30,7 @@ INFRA = CHECKOUT / "infra"
 TEMPLATES = sorted(INFRA.glob("*.yaml"))
 ROLES = [role.name for role in roles()]
 WORKFLOW = CHECKOUT / ".github/workflows/pipeline.yml"
+GITLAB = INFRA / "gitlab-ci.yml"
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def prod() -> Subject:
 
 
 def test_cfn_lint_has_nothing_to_say():
-    assert len(TEMPLATES) == 8
+    assert len(TEMPLATES) == 9
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, "-r", "us-east-1", "-t", *map(str, TEMPLATES)],
@@ -60,7 +61,7 @@ def test_cfn_lint_has_nothing_to_say():
 def test_every_role_takes_the_accounts_permissions_boundary():
     """Accounts of a landing zone refuse a role without one."""
     found = [(p, r) for p in TEMPLATES for _, r in resources(p, "AWS::IAM::Role")]
-    assert len(found) == 11
+    assert len(found) == 13
     for path, role in found:
         chosen = role["PermissionsBoundary"]["Fn::If"]
         assert chosen == ["HasBoundary", {"Ref": "PermissionsBoundary"}, {"Ref": "AWS::NoValue"}]
@@ -168,9 +169,9 @@ def test_every_trust_is_bound_to_whom_it_is_for():
         for name, given in resources(path, "AWS::IAM::Role"):
             (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
             (keys,) = statement["Condition"].values()
-            bound = {"aws:SourceArn"} if "Service" in statement["Principal"] else {
-                "token.actions.githubusercontent.com:aud", "token.actions.githubusercontent.com:sub"
-            }  # fmt: skip
+            host = "gitlab.com" if path.stem == "gitlab" else "token.actions.githubusercontent.com"
+            service = "Service" in statement["Principal"]
+            bound = {"aws:SourceArn"} if service else {f"{host}:aud", f"{host}:sub"}
             assert set(keys) == bound, (path.name, name)
 
 
@@ -203,6 +204,21 @@ def test_github_may_upsert_as_the_protected_environment_and_as_nothing_else():
         "plan": "${{ vars.AWS_PLAN_ROLE_ARN }}", "upsert": "${{ vars.AWS_UPSERT_ROLE_ARN }}"
     }  # fmt: skip
     assert [name for name, job in jobs.items() if "environment" in job] == ["upsert"]
+
+
+def test_gitlab_may_upsert_from_the_branch_for_deployments_and_from_no_other():
+    branches = {}
+    for _, given in resources(INFRA / "gitlab.yaml", "AWS::IAM::Role"):
+        (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
+        assert list(statement["Condition"]) == ["StringEquals"]  # no pattern
+        subjects = listed(statement["Condition"]["StringEquals"]["gitlab.com:sub"])
+        (policy,) = managed(given)
+        branches[policy] = [each["Fn::Sub"].rpartition(":")[2] for each in subjects]
+    assert branches == {"PlanPolicy": ["${Branch}", "${DeployBranch}"],
+                        "CiPolicy": ["${DeployBranch}"]}  # fmt: skip
+    jobs = yaml.safe_load(GITLAB.read_text(encoding="utf-8"))
+    assert jobs["upsert"]["rules"] == [{"if": '$CI_COMMIT_BRANCH == "deploy"'}]
+    assert "$AWS_UPSERT_ROLE_ARN" not in str(jobs["plan"]) and "id_tokens" not in jobs["test"]
 
 
 def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_no_more():
@@ -310,8 +326,9 @@ def test_no_build_waits_for_a_run_whose_end_the_rule_tells(prod: Subject):
     assert ends == ["Succeeded", "Failed", "Stopped"]
     assert "RoleArn" not in rule["Targets"][0]  # SNS goes by its own policy
     assert load(INFRA / "events.yaml")["Parameters"]["PipelineName"]["Default"] == prod.name
-    files = [CHECKOUT / "buildspec.yml", *(INFRA / "buildspec").glob("*.yml"), WORKFLOW]
-    assert len(files) == 6
+    builds = (INFRA / "buildspec").glob("*.yml")
+    files = [CHECKOUT / "buildspec.yml", *builds, WORKFLOW, GITLAB]
+    assert len(files) == 7
     for file in files:
         assert "--wait" not in file.read_text(encoding="utf-8"), file
 
@@ -354,17 +371,26 @@ def test_the_workflow_fits_githubs_schema_and_pins_what_it_runs(path: Path):
             assert "${{" not in step.get("run", "")
 
 
+def test_gitlabs_file_fits_its_schema():
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci",
+         "--data-transform", "gitlab-ci", str(GITLAB)],
+        capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_workflow_and_the_build_stages_run_the_same_commands():
     def verbs(*files: Path) -> list[list[str]]:
         """Verbs and options, but for where the plan lies and where its print goes."""
         text = "".join(file.read_text(encoding="utf-8") for file in files)
         lines = re.findall(r"-m (pipelines\..*)", re.sub(r"\s*\\\n\s*", " ", text))
-        cut = r' \|\| status.*| > plan\.txt|"?\S*/plan\.json"?'
+        cut = r' \|\| status.*| > plan\.txt|"?\S*plan\.json"?'
         return [sorted(re.sub(cut, "", line).split()) for line in lines]
 
     stages = [INFRA / "buildspec/plan.yml", INFRA / "buildspec/upsert.yml"]
     assert len(verbs(*stages)) == 4
-    assert verbs(*stages) == verbs(WORKFLOW)
+    assert verbs(*stages) == verbs(WORKFLOW) == verbs(GITLAB)
 
 
 def test_the_readme_lists_the_forced_wildcards_with_their_reasons():
