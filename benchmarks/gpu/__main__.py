@@ -56,20 +56,21 @@ def main(
     smoke: Annotated[bool, typer.Option(help="Tiny shapes, on any machine.")] = False,
     inside: Annotated[str, typer.Option(hidden=True)] = "",
     file: Annotated[Path, typer.Option(hidden=True)] = Path(),
+    until: Annotated[float, typer.Option(hidden=True)] = 0,
 ) -> None:
     """Run the sections one after the other, and report."""
     if inside:
-        run_inside(inside, file, 60 * minutes, smoke=smoke)
+        run_inside(inside, file, until, smoke=smoke)
         return
     if not smoke and not torch.cuda.is_available():
         print("no CUDA device here: nothing is measured (--smoke runs it on a processor)")
         return
     names = chosen(only, SECTIONS)
-    until = time.monotonic() + 60 * minutes - 5
+    end = time.monotonic() + 60 * minutes - 5
     outcomes: dict[str, Outcome] = {}
     for number, name in enumerate(names):
         weights = [SECTIONS[one][1] for one in names[number:]]
-        share = (until - time.monotonic()) * weights[0] / sum(weights)
+        share = (end - time.monotonic()) * weights[0] / sum(weights)
         outcomes[name] = outcome(SECTIONS[name][0], share, smoke=smoke)
         show(name, outcomes[name])
     device = {"date": date.today().isoformat(), "smoke": smoke}
@@ -86,7 +87,8 @@ def outcome(module: str, seconds: float, *, smoke: bool) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
         file, log = Path(folder) / "findings.jsonl", Path(folder) / "log"
         command = [sys.executable, "-m", "benchmarks.gpu", "--inside", module, "--file", str(file)]
-        command += ["--minutes", str(max(seconds, 6) / 60), *(["--smoke"] if smoke else [])]
+        until = began + seconds - min(END, seconds / 2)  # the same clock in all processes
+        command += ["--until", str(until), *(["--smoke"] if smoke else [])]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=CHECKOUT, stdout=output, stderr=output, start_new_session=True
@@ -128,9 +130,8 @@ def read(lines: Iterable[str]) -> Outcome:
     return Outcome(list(found.values()), device)
 
 
-def run_inside(module: str, file: Path, seconds: float, *, smoke: bool) -> None:
+def run_inside(module: str, file: Path, until: float, *, smoke: bool) -> None:
     """Run a section in this process, and write each finding as it comes."""
-    until = time.monotonic() + seconds - min(END, seconds / 2)
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", 0) if cuda else torch.device("cpu")
     (scratch := file.with_name("scratch")).mkdir()

@@ -65,9 +65,12 @@ class Finding:
         return {True: "met", False: "missed", None: ""}[self.met]
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON types, with the median."""
-        median = statistics.median(self.rounds) if self.rounds else None
-        return asdict(self) | {"value": median, "verdict": self.verdict()}
+        """Return it as JSON types, with the median and the spread."""
+        found: dict[str, Any] = {"value": None, "spread": None, "verdict": self.verdict()}
+        if self.rounds:
+            found["value"] = statistics.median(self.rounds)
+            found["spread"] = [min(self.rounds), max(self.rounds)]
+        return asdict(self) | found
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Self:

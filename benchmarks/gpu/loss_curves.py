@@ -32,10 +32,11 @@ LIMITS: dict[str, tuple[float, str]] = {
     "float64": (TOLERANCE["float64"], "900 × the unit roundoff 2^-53 (IEEE 754)"),
     "float32": (
         1e-5,
-        "170 × the unit roundoff 2^-24 (IEEE 754): attention may multiply float32 as three TF32 "
-        "products, which drop 2^-22 (CUTLASS, OpMultiplyAddFastF32); TF32 alone rounds to 2^-11",
+        "170 × the unit roundoff 2^-24 (IEEE 754): attention multiplies float32 as three TF32 "
+        "products, which drop 2^-22 (CUTLASS, OpMultiplyAddFastF32); products in TF32 alone, "
+        "emulated on a processor, are 1e-4 away (2026-11-27)",
     ),
-    "documents": (1e-5, "as float32's"),
+    "documents": (1e-5, "as float32"),
     "bfloat16": (TOLERANCE["bfloat16"], "1.3 × the unit roundoff 2^-8 (8 bits of precision)"),
     "float8": (
         2e-2,
