@@ -222,7 +222,7 @@ class Execution:
                 self._attempt(step, record)
                 return
             except StepFailed as failure:
-                delay = retries.delay(str(failure))
+                delay = retries.delay(str(failure), failure.code)
                 if delay is None:
                     raise
                 if self._stop.wait(delay):
