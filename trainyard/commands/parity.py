@@ -71,7 +71,7 @@ def _chosen(only: list[str] | None) -> list[str]:
 
 def _show(differing: list[Difference], record: dict[str, Any]) -> None:
     if differing:
-        print("case and call\trecorded\temulator")
+        print("case\tcall\tfield\trecorded\temulator")
     for each in differing:
         print(each)
     for name, why in record["not_recorded"].items():
@@ -97,8 +97,8 @@ def _recorded(names: list[str], role: str, at_once: int, yes: bool) -> dict[str,
 
 def _announcement(place: Place, names: list[str]) -> str:
     return (
-        f"{len(names)} cases in {place.region}: {costs(place.region, names)}. Usually a tenth of "
-        "it, in some 20 minutes.\nIt makes pipelines, functions, queues, a rule, a model, a "
+        f"{len(names)} cases in {place.region}: {costs(place.region, names)}. About a fifth of "
+        "it, and 20 minutes, is likely.\nIt makes pipelines, functions, queues, a rule, a model, a "
         f"package and a bucket, all named {place.prefix}…, and removes them, also after Ctrl-C. "
         "Job records and their logs stay, as SageMaker keeps them.\nThe role needs the policies "
         "AmazonSageMakerFullAccess and AmazonSageMakerPipelinesIntegrations."

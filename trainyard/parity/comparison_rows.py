@@ -42,9 +42,8 @@ class Difference:
     here: Any
 
     def __str__(self) -> str:
-        where = f"{self.case}[{self.index}] {self.call} {self.field}".strip()
         shown = (json.dumps(value, sort_keys=True) for value in (self.there, self.here))
-        return "\t".join((where, *shown))
+        return "\t".join((f"{self.case}[{self.index}]", self.call, self.field, *shown))
 
 
 def differences(record: dict[str, Any], own: dict[str, Any]) -> Iterator[Difference]:

@@ -40,6 +40,7 @@ def recorded(
                 missing |= {name: why} if why else {}
                 tell(f"{count} of {len(names)}: {name}, {seconds:.0f} s{why and f': {why}'}")
         except BaseException:
+            tell("interrupted: what runs is stopped, and what was made is removed")
             place.halted.set()
             pool.shutdown(cancel_futures=True)
             raise

@@ -104,15 +104,14 @@ class Run:
         """Call an operation when all is done; the last one first."""
         self._cleanup.append((operation, request))
 
-    def create(self, name: str, text: str, token: str = "c" * 32) -> bool:
+    def create(self, name: str, text: str) -> bool:
         """Call CreatePipeline; return whether it was done. The pipeline is removed at the end."""
         made = self.call(
             "sagemaker.create_pipeline", PipelineName=self.name(name), PipelineDefinition=text,
-            RoleArn=self.place.role, ClientRequestToken=token,
+            RoleArn=self.place.role,
         )  # fmt: skip
         if made:
-            named = {"PipelineName": self.name(name), "ClientRequestToken": "d" * 32}
-            self.later("sagemaker.delete_pipeline", **named)
+            self.later("sagemaker.delete_pipeline", PipelineName=self.name(name))
         return bool(made)
 
     def start(self, name: str, **more: Any) -> str:
@@ -184,7 +183,7 @@ class Run:
     def _stopped(self, arn: str) -> None:
         if not self._end(arn):
             stop = "sagemaker.stop_pipeline_execution"
-            self.quietly(stop, PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
+            self.quietly(stop, PipelineExecutionArn=arn)
         if token := self.tokens.get(arn):
             with suppress(ClientError):  # it was answered: only one that waits needs this
                 fail = "sagemaker.send_pipeline_execution_step_failure"

@@ -42,7 +42,9 @@ def test_a_sent_record_is_compared_without_an_endpoint(tmp_path: Path):
     record["not_recorded"] = {"a_batch_transform": "the account's quota is too low"}
     (tmp_path / "sent.json").write_text(json.dumps(record))
     done = parity("--compare", tmp_path / "sent.json", "--rows", rows)
-    assert done.returncode == 1 and done.stdout.splitlines()[1].startswith("what_start_refuses[2] ")
+    assert done.returncode == 1 and done.stdout.splitlines()[1].startswith(
+        "what_start_refuses[2]\t"
+    )
     assert "not recorded: a_batch_transform: the account's quota" in done.stderr
     assert "ValidationException: other" in rows.read_text()
 

@@ -140,3 +140,25 @@ def test_an_interrupted_command_leaves_nothing(aws: Cloud, sent: signal.Signals)
     assert process.returncode not in (0, 1) and "not removed" not in rest
     assert "Traceback" not in rest and left(aws) == []
     assert [b["Name"] for b in aws.s3.list_buckets()["Buckets"] if "parity" in b["Name"]] == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_an_account_is_asked_first(aws: Cloud, tmp_path: Path, answer: str, code: int):
+    """Addresses for single services stand for AWS itself: only AWS_ENDPOINT_URL is an emulator."""
+    env = {**os.environ, **aws.endpoint.env}
+    url = env.pop("AWS_ENDPOINT_URL")
+    env |= {f"AWS_ENDPOINT_URL_{name}": url for name in ("STS", "S3", "SAGEMAKER")}
+    out = tmp_path / "aws.json"
+    command = [sys.executable, "-m", "trainyard", "parity", "--only", "a_pipeline_described"]
+    done = subprocess.run(
+        [*command, "--role", ROLE, "--out", out], env=env, input=f"{answer}\n",
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "1 cases in us-east-1: no jobs: at most $0.00" in done.stderr
+    assert (
+        "all named sagemaker-parity-" in done.stderr and "AmazonSageMakerFullAccess" in done.stderr
+    )
+    assert done.returncode == code and out.exists() == (code == 0), done
+    assert left(aws) == []
+    refused = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1 and "needs --role ARN" in refused.stderr

@@ -108,11 +108,10 @@ class Execution:
             if self._stop.is_set() or self._ended:
                 return
             self._stop.set()
-            self._set_status("Stopping")
             running = [self.steps[name] for name in self._running]
             for record in running:
                 record["StepStatus"] = "Stopping"
-            self.keep()
+            self._set_status("Stopping")  # observers see the steps' statuses, too
             self.lock.notify_all()
         for record in running:
             self.work.stop(record.get("Metadata", {}))

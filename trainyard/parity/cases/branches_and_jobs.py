@@ -53,8 +53,7 @@ def a_job_that_fails_and_is_retried(run: Run) -> None:
     job = process(run, "Breaks", BREAKS)
     run.create("breaks", definition([job, fail("After", "x") | {"DependsOn": ["Breaks"]}]))
     arn = run.executed("breaks")
-    token = {"ClientRequestToken": "r" * 32}
-    if arn and run.call("sagemaker.retry_pipeline_execution", PipelineExecutionArn=arn, **token):
+    if arn and run.call("sagemaker.retry_pipeline_execution", PipelineExecutionArn=arn):
         run.ended(arn)
 
 

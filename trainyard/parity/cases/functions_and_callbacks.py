@@ -1,9 +1,9 @@
 """Lambda steps, callback steps, and the events of an execution."""
 
-import json
 from typing import Any
 
 from trainyard.parity.case_table import case
+from trainyard.parity.execution_events import listen, note_events
 from trainyard.parity.recording import Run
 from trainyard.parity.small_steps import (
     condition,
@@ -21,8 +21,6 @@ from trainyard.parity.small_steps import (
 
 SUCCESS = "sagemaker.send_pipeline_execution_step_success"
 FAILURE = "sagemaker.send_pipeline_execution_step_failure"
-SETTLED = 60.0
-"""Seconds until a new rule of EventBridge holds, and the last event has come, on AWS."""
 
 
 @case()
@@ -68,8 +66,7 @@ def a_waiting_callback_step_is_stopped(run: Run) -> None:
     asks = {"SqsQueueUrl": queue, "OutputParameters": [], "Arguments": {}}
     run.create("waits", definition([{"Name": "Ask", "Type": "Callback", **asks}]))
     arn, token = _waits(run, queue)
-    stop = "sagemaker.stop_pipeline_execution"
-    run.call(stop, PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
+    run.call("sagemaker.stop_pipeline_execution", PipelineExecutionArn=arn)
     _note_message(run, queue)
     run.call("sagemaker.describe_pipeline_execution", PipelineExecutionArn=arn)
     run.call("sagemaker.list_pipeline_execution_steps", PipelineExecutionArn=arn)
@@ -94,46 +91,8 @@ def _note_message(run: Run, queue: str) -> dict[str, Any]:
 
 @case()
 def the_events_of_an_execution(run: Run) -> None:
-    """They come in any order: they are recorded by their kind, step and status."""
-    queue, function = make_queue(run, "q"), make_function(run, "f")
-    steps = [invoke(function, "Ask", "x"), fail("Stop", "on purpose") | {"DependsOn": ["Ask"]}]
-    run.create("tells", definition(steps))
-    _make_rule(run, queue)
-    run.pause(SETTLED * run.place.poll / 5)
+    steps = [invoke(make_function(run, "f"), "Ask", "x"), fail("Stop", "on purpose")]
+    run.create("tells", definition([steps[0], steps[1] | {"DependsOn": ["Ask"]}]))
+    queue = listen(run, "tells")
     run.executed("tells")
-    found: dict[str, Any] = {}
-
-    def ended() -> bool | None:
-        found.update({event["id"]: event for event in messages(run, queue, 1)})
-        states = [e["detail"].get("currentPipelineExecutionStatus") for e in found.values()]
-        return "Failed" in states or None
-
-    run.until(ended, "the execution's last event")
-    run.pause(SETTLED * run.place.poll / 5)
-    ended()
-    listed = sorted(found.values(), key=_order)
-    shown = [{"Body": {k: v for k, v in e.items() if k != "id"}} for e in listed]
-    run.note("sqs.receive_message", {"QueueUrl": queue}, {"Messages": shown})
-
-
-def _make_rule(run: Run, queue: str) -> None:
-    """Send the pipeline's events to the queue."""
-    rule, arn = run.name("rule"), run.arn("sqs", run.name("q"))
-    pattern = {
-        "source": ["aws.sagemaker"],
-        "detail": {"pipelineArn": [run.arn("sagemaker", f"pipeline/{run.name('tells')}")]},
-    }
-    allowed = {"Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}}
-    statement = allowed | {"Action": "sqs:SendMessage", "Resource": arn}
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    run.quietly("sqs.set_queue_attributes", QueueUrl=queue, Attributes={"Policy": policy})
-    run.quietly("events.put_rule", Name=rule, EventPattern=json.dumps(pattern))
-    run.later("events.delete_rule", Name=rule)
-    run.quietly("events.put_targets", Rule=rule, Targets=[{"Id": "q", "Arn": arn}])
-    run.later("events.remove_targets", Rule=rule, Ids=["q"])
-
-
-def _order(event: dict[str, Any]) -> tuple[str, ...]:
-    detail = event["detail"]
-    status = detail.get("currentStepStatus") or detail.get("currentPipelineExecutionStatus", "")
-    return event["detail-type"], detail.get("stepName", ""), status
+    note_events(run, queue)

@@ -41,10 +41,9 @@ def what_does_not_exist(run: Run) -> None:
     execution = run.arn("sagemaker", f"pipeline/{run.name('no')}/execution/abcdefghijkl")
     named = {"PipelineName": run.name("no")}
     run.call(f"{DESCRIBE}pipeline", **named)
-    run.call("sagemaker.delete_pipeline", **named, ClientRequestToken="t" * 32)
+    run.call("sagemaker.delete_pipeline", **named)
     run.call(f"{DESCRIBE}pipeline_execution", PipelineExecutionArn=execution)
-    token = {"ClientRequestToken": "t" * 32}
-    run.call("sagemaker.stop_pipeline_execution", PipelineExecutionArn=execution, **token)
+    run.call("sagemaker.stop_pipeline_execution", PipelineExecutionArn=execution)
     run.call("sagemaker.send_pipeline_execution_step_success", CallbackToken="abcdefghij")
     run.call(f"{DESCRIBE}training_job", TrainingJobName=run.name("no"))
     run.call(f"{DESCRIBE}processing_job", ProcessingJobName=run.name("no"))
@@ -61,7 +60,7 @@ def a_pipeline_described(run: Run) -> None:
     run.create("shown", definition([fail("A", "a")]))
     run.call(f"{DESCRIBE}pipeline", PipelineName=run.name("shown"))
     run.call("sagemaker.list_pipeline_executions", PipelineName=run.name("shown"))
-    run.create("shown", definition([fail("A", "b")]), token="e" * 32)
+    run.create("shown", definition([fail("A", "b")]))
 
 
 @case()

@@ -111,11 +111,14 @@ def a_batch_transform(run: Run) -> None:
     data, model = put(run, "in/a.csv", b"1\n2.5\n"), {"ModelName": run.name("doubles")}
     container = {
         "Image": run.image(SCIKIT_LEARN),
-        "ModelDataUrl": put(run, "model.tar.gz", _packed({"code/inference.py": HANDLERS})),
+        "ModelDataUrl": put(run, "model.tar.gz", _packed({"model": "none"})),
         "Environment": {
-            "SAGEMAKER_PROGRAM": "inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code"
+            "SAGEMAKER_PROGRAM": "inference.py",
+            "SAGEMAKER_SUBMIT_DIRECTORY": put(
+                run, "code.tar.gz", _packed({"inference.py": HANDLERS})
+            ),
         },
-    }  # fmt: skip
+    }
     owned = {"ExecutionRoleArn": run.place.role}
     run.call("sagemaker.create_model", **model, PrimaryContainer=container, **owned)
     run.later("sagemaker.delete_model", **model)
