@@ -23,7 +23,7 @@ from trainyard.common.errors import ServiceError, nearest
 from trainyard.parity.case_table import CASES, costs
 from trainyard.parity.comparison_rows import Difference, differences, published
 from trainyard.parity.record import EMULATOR, read, recorded, write
-from trainyard.parity.recording import Place
+from trainyard.parity.recording import FAILURES, Place
 
 people = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 _REGISTRIES = {
@@ -92,12 +92,15 @@ def _recorded(names: list[str], role: str, at_once: int, yes: bool) -> dict[str,
         try:
             return recorded(place, names, at_once, people.print)
         finally:
-            _remove_bucket(place)
+            try:
+                _remove_bucket(place)
+            except FAILURES as error:  # the record is worth more than the bucket
+                people.print(f"not removed: bucket {place.bucket}: {error}")
 
 
 def _announcement(place: Place, names: list[str]) -> str:
     return (
-        f"{len(names)} cases in {place.region}: {costs(place.region, names)}. About a fifth of "
+        f"cases: {len(names)}, in {place.region}; {costs(place.region, names)}. About a fifth of "
         "it, and 20 minutes, is likely.\nIt makes pipelines, functions, queues, a rule, a model, a "
         f"package and a bucket, all named {place.prefix}…, and removes them, also after Ctrl-C. "
         "Job records and their logs stay, as SageMaker keeps them.\nThe role needs the policies "

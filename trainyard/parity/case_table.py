@@ -67,6 +67,6 @@ def costs(region: str, names: list[str]) -> str:
         most += count * machine.seconds / 3600 * (price.usd if price else 0)
         elsewhere |= own is None
         longest = f"at most {machine.seconds // 60} minutes each"
-        told.append(f"{count} {kind} jobs on {machine.instance_type}, {longest}")
+        told.append(f"{count} {kind} on {machine.instance_type} ({longest})")
     where = f" at prices of {PRICED}, for want of {region}'s" if elsewhere else ""
-    return f"{'; '.join(told) or 'no jobs'}: at most ${most:.2f}{where}"
+    return f"jobs: {', '.join(told) or 'none'}; at most ${most:.2f}{where}"

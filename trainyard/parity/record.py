@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 import trainyard.parity.cases  # noqa: F401 - fills the table
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 from trainyard.parity.case_table import CASES
-from trainyard.parity.recording import Halted, Place, Run
+from trainyard.parity.recording import FAILURES, Place, Run
 
 FORMAT = 2
 EMULATOR = Path(__file__).with_name("emulator.json")
+UNFORESEEN = (LookupError, TypeError, ValueError)
+"""What a case raises when an answer has another form; the other cases' records are worth money."""
 QUOTA = ("ResourceLimitExceeded", "account-level service limit")
 
 
@@ -40,7 +40,7 @@ def recorded(
                 missing |= {name: why} if why else {}
                 tell(f"{count} of {len(names)}: {name}, {seconds:.0f} s{why and f': {why}'}")
         except BaseException:
-            tell("interrupted: what runs is stopped, and what was made is removed")
+            tell("ends early: what runs is stopped, and what was made is removed")
             place.halted.set()
             pool.shutdown(cancel_futures=True)
             raise
@@ -53,14 +53,14 @@ def _run(place: Place, name: str, tell: Callable[[str], None]) -> tuple[list, st
     begin, why = time.monotonic(), ""
     try:
         CASES[name].run(run)
-    except (ClientError, BotoCoreError, TimeoutError, Halted) as error:
+    except (*FAILURES, *UNFORESEEN) as error:
         why = run.scrub(f"{type(error).__name__}: {error}")
     finally:
         for line in run.clean():
             tell(f"not removed: {line}")
     said = json.dumps(run.recorded)
     if CASES[name].jobs and any(words in said for words in QUOTA):
-        why = why or "the account's quota is too low; see its FailureReason in Service Quotas"
+        why = why or "an instance quota of the account is too low; Service Quotas raises it"
     return run.recorded, why, time.monotonic() - begin
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from botocore.exceptions import ClientError, ParamValidationError
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from trainyard.language.statuses import ENDED
 from trainyard.parity.scrubbing import Scrubber
@@ -19,6 +19,10 @@ _GONE = ("NotFound", "NonExistentQueue", "does not exist", "Could not find")
 
 class Halted(Exception):
     """The recording was interrupted."""
+
+
+FAILURES = (ClientError, BotoCoreError, TimeoutError, Halted)
+"""What a call or a wait may raise."""
 
 
 @dataclass(kw_only=True)
@@ -170,12 +174,12 @@ class Run:
         for arn in sorted(self._running):
             try:
                 self._stopped(arn)
-            except (ClientError, TimeoutError) as why:
+            except FAILURES as why:
                 yield f"{arn}: {why}"
         for operation, request in reversed(self._cleanup):
             try:
                 self.quietly(operation, **request)
-            except ClientError as refused:
+            except FAILURES as refused:
                 if not any(word in str(refused) for word in _GONE):
                     yield f"{operation} {request}: {refused}"
         self._cleanup.clear()

@@ -23,15 +23,15 @@ def test_the_highest_cost_is_that_of_all_jobs_until_they_are_stopped():
     said = costs("us-east-1", list(CASES))
     hours = 12 * 900 / 3600 * 0.05 + (2 * 900 + 1800) / 3600 * 0.115
     assert said == (
-        "12 processing jobs on ml.t3.medium, at most 15 minutes each; 2 training jobs on "
-        "ml.m5.large, at most 15 minutes each; 1 transform jobs on ml.m5.large, at most 30 "
-        f"minutes each: at most ${hours:.2f}"
+        "jobs: 12 processing on ml.t3.medium (at most 15 minutes each), 2 training on ml.m5.large "
+        "(at most 15 minutes each), 1 transform on ml.m5.large (at most 30 minutes each); "
+        f"at most ${hours:.2f}"
     )
     other = costs("eu-west-1", ["a_batch_transform"])
     assert other.endswith("$0.06 at prices of us-east-1, for want of eu-west-1's")
     for machine in MACHINES.values():
         assert load(PRICED).hourly(machine.price, machine.instance_type)
-    assert costs("us-east-1", ["what_does_not_exist"]) == "no jobs: at most $0.00"
+    assert costs("us-east-1", ["what_does_not_exist"]) == "jobs: none; at most $0.00"
 
 
 def test_a_sent_record_is_compared_without_an_endpoint(tmp_path: Path):

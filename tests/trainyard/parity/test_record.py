@@ -14,7 +14,7 @@ import pytest
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import DataError
-from trainyard.parity.case_table import CASES, jobs
+from trainyard.parity.case_table import CASES, Case, jobs
 from trainyard.parity.comparison_rows import differences
 from trainyard.parity.record import EMULATOR, read, recorded, write
 from trainyard.parity.recording import Halted, Place, Run
@@ -114,15 +114,21 @@ def test_an_interrupted_case_stops_its_execution_though_a_callback_step_waits(aw
     assert described["PipelineExecutionStatus"] == "Stopped"
 
 
-def test_a_case_that_may_not_call_is_not_recorded_and_the_others_are(aws: Cloud):
+def test_a_case_that_may_not_call_or_misreads_is_not_recorded_and_the_others_are(
+    aws: Cloud, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(
+        CASES, "misreads", Case(lambda run: run.call("sagemaker.list_models")["No"], {})
+    )
     here, refused = place(aws), place(aws).client("lambda")
     refused._request_signer._credentials = None  # as where the caller lacks the permission
     given = here.client
     here.client = lambda name: refused if name == "lambda" else given(name)
-    names = ["a_functions_outputs_are_read", "a_fail_step_ends_the_execution"]
+    names = ["a_functions_outputs_are_read", "a_fail_step_ends_the_execution", "misreads"]
     record = recorded(here, names, 1, lambda line: None)
-    assert list(record["cases"]) == names[1:] and left(aws) == []
+    assert list(record["cases"]) == names[1:2] and left(aws) == []
     assert "NoCredentials" in record["not_recorded"][names[0]]
+    assert "KeyError" in record["not_recorded"]["misreads"]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -154,7 +160,7 @@ def test_an_account_is_asked_first(aws: Cloud, tmp_path: Path, answer: str, code
         [*command, "--role", ROLE, "--out", out], env=env, input=f"{answer}\n",
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "1 cases in us-east-1: no jobs: at most $0.00" in done.stderr
+    assert "cases: 1, in us-east-1; jobs: none; at most $0.00" in done.stderr
     assert (
         "all named sagemaker-parity-" in done.stderr and "AmazonSageMakerFullAccess" in done.stderr
     )
