@@ -103,7 +103,7 @@ def _announcement(place: Place, names: list[str]) -> str:
         f"cases: {len(names)}, in {place.region}; {costs(place.region, names)}. About a fifth of "
         "it, and 20 minutes, is likely.\nIt makes pipelines, functions, queues, a rule, a model, a "
         f"package and a bucket, all named {place.prefix}…, and removes them, also after Ctrl-C. "
-        "Job records and their logs stay, as SageMaker keeps them.\nThe role needs the policies "
+        "A transform job stays in its list: SageMaker deletes none.\nThe role needs the policies "
         "AmazonSageMakerFullAccess and AmazonSageMakerPipelinesIntegrations."
     )
 

@@ -3,11 +3,13 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from trainyard.language.statuses import ENDED
@@ -44,6 +46,8 @@ class Place:
     patience: float = 1800.0
     """Seconds until an execution that still runs is stopped."""
     halted: threading.Event = field(default_factory=threading.Event)
+    started: Counter[str] = field(default_factory=Counter)
+    """Kind of job → number of jobs that were found and removed."""
 
     def scrubber(self, prefix: str) -> Scrubber:
         own = {self.role: "<role>", self.bucket: "<bucket>", prefix: "<prefix>-"}
@@ -61,6 +65,7 @@ class Run:
         self.scrub = place.scrubber(self._prefix)
         self.tokens: dict[str, str] = {}
         """ARN of an execution → the token of its callback step."""
+        self._started: list[str] = []
         self._running: set[str] = set()
         self._cleanup: list[tuple[str, dict[str, Any]]] = []
         self._cleaning = False
@@ -123,6 +128,7 @@ class Run:
         start = "sagemaker.start_pipeline_execution"
         arn = self.call(start, PipelineName=self.name(name), **more).get("PipelineExecutionArn", "")
         if arn:
+            self._started.append(arn)
             self._running.add(arn)
         return arn
 
@@ -176,6 +182,11 @@ class Run:
                 self._stopped(arn)
             except FAILURES as why:
                 yield f"{arn}: {why}"
+        for arn in self._started:
+            try:
+                self._cleanup += self._jobs_and_logs(arn.rpartition("/")[2])
+            except FAILURES as why:
+                yield f"jobs and logs of {arn}: {why}"
         for operation, request in reversed(self._cleanup):
             try:
                 self.quietly(operation, **request)
@@ -193,6 +204,32 @@ class Run:
                 fail = "sagemaker.send_pipeline_execution_step_failure"
                 self.quietly(fail, CallbackToken=token)
         self.until(lambda: self._end(arn), f"the end of {arn}")
+
+    def _jobs_and_logs(self, execution: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Iterate over the calls that delete what the execution's jobs left, the last one first.
+
+        The names of jobs contain the execution's; SageMaker deletes no transform jobs.
+        """
+        for kind in ("Transform", "Processing", "Training", "HyperParameterTuning"):
+            method = f"{xform_name(kind)}_job"
+            listed = self.quietly(f"sagemaker.list_{method}s", NameContains=execution)
+            for job in listed[f"{kind}JobSummaries"]:
+                self.place.started[kind.lower()] += 1
+                name = job[f"{kind}JobName"]
+                yield from self._log_streams(f"/aws/sagemaker/{kind}Jobs", name)
+                if kind != "Transform":
+                    yield f"sagemaker.delete_{method}", {f"{kind}JobName": name}
+
+    def _log_streams(self, group: str, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        where = {"logGroupName": group}
+        try:
+            found = self.quietly(
+                "logs.describe_log_streams", **where, logStreamNamePrefix=f"{job}/"
+            )
+        except ClientError:  # no job of that kind has written a log yet
+            return
+        for stream in found["logStreams"]:
+            yield "logs.delete_log_stream", where | {"logStreamName": stream["logStreamName"]}
 
     def _shown(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the request with a definition as what it says, if it can be read."""

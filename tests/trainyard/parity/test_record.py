@@ -34,8 +34,11 @@ def place(aws: Cloud) -> Place:
 
 
 def left(aws: Cloud) -> list[str]:
-    """Return the names of everything there that a case may have made, except jobs."""
+    """Return the names of everything there that a case may have made."""
     found = [
+        *aws.sm.list_processing_jobs()["ProcessingJobSummaries"],
+        *aws.sm.list_training_jobs()["TrainingJobSummaries"],
+        *aws.sm.list_hyper_parameter_tuning_jobs()["HyperParameterTuningJobSummaries"],
         *aws.sm.list_pipelines()["PipelineSummaries"],
         *aws.sm.list_models()["Models"],
         *aws.sm.list_model_package_groups()["ModelPackageGroupSummaryList"],
@@ -43,7 +46,14 @@ def left(aws: Cloud) -> list[str]:
         *make_client(aws.endpoint, "events").list_rules()["Rules"],
         *make_client(aws.endpoint, "sqs").list_queues().get("QueueUrls", []),
     ]
-    return [str(each) for each in found if "sagemaker-parity-" in str(each)]
+    streams = [
+        stream
+        for group in aws.logs.describe_log_groups()["logGroups"]
+        for stream in aws.logs.describe_log_streams(logGroupName=group["logGroupName"])[
+            "logStreams"
+        ]
+    ]
+    return [str(each) for each in [*found, *streams]]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +68,13 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def found(aws: Cloud, told: list[str]) -> dict[str, Any]:
-    return recorded(place(aws), CASES, 4, told.append)
+def where(aws: Cloud) -> Place:
+    return place(aws)
+
+
+@pytest.fixture(scope="module")
+def found(where: Place, told: list[str]) -> dict[str, Any]:
+    return recorded(where, CASES, 4, told.append)
 
 
 def test_the_emulator_answers_as_its_kept_record_says(found: dict[str, Any]):
@@ -74,14 +89,10 @@ def test_what_was_made_is_removed(found: dict[str, Any], aws: Cloud, told: list[
     assert len(told) == len(CASES)  # a line of progress for each
 
 
-def test_no_more_jobs_are_started_than_the_price_is_for(found: dict[str, Any], aws: Cloud):
-    started = {
-        "processing": len(aws.sm.list_processing_jobs(MaxResults=100)["ProcessingJobSummaries"]),
-        "training": len(aws.sm.list_training_jobs(MaxResults=100)["TrainingJobSummaries"]),
-        "transform": len(aws.sm.list_transform_jobs(MaxResults=100)["TransformJobSummaries"]),
-    }
+def test_no_more_jobs_are_started_than_the_price_is_for(found: dict[str, Any], where: Place):
     most = jobs(list(CASES))
-    assert started == {**most, "processing": most["processing"] - 2}  # the cache's and the retry's
+    fewer = {"processing": most["processing"] - 2}  # those of a miss and a retry that came not
+    assert where.started == {**most, **fewer, "hyperparametertuning": 1}
 
 
 def test_the_record_holds_nothing_of_its_run(found: dict[str, Any]):
