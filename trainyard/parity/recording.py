@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from trainyard.aws_clients import error_code
 from trainyard.language.statuses import ENDED
 from trainyard.parity.scrubbing import Scrubber
 
@@ -196,9 +197,8 @@ class Run:
         self._cleanup.clear()
 
     def _stopped(self, arn: str) -> None:
-        if not self._end(arn):
-            stop = "sagemaker.stop_pipeline_execution"
-            self.quietly(stop, PipelineExecutionArn=arn)
+        with suppress(ClientError):  # it has ended, or stops already
+            self.quietly("sagemaker.stop_pipeline_execution", PipelineExecutionArn=arn)
         if token := self.tokens.get(arn):
             with suppress(ClientError):  # it was answered: only one that waits needs this
                 fail = "sagemaker.send_pipeline_execution_step_failure"
@@ -226,7 +226,9 @@ class Run:
             found = self.quietly(
                 "logs.describe_log_streams", **where, logStreamNamePrefix=f"{job}/"
             )
-        except ClientError:  # no job of that kind has written a log yet
+        except ClientError as missing:  # no job of that kind has written a log yet
+            if error_code(missing) != "ResourceNotFoundException":
+                raise
             return
         for stream in found["logStreams"]:
             yield "logs.delete_log_stream", where | {"logStreamName": stream["logStreamName"]}

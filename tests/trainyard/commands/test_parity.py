@@ -11,6 +11,7 @@ from trainyard.parity.case_table import CASES, MACHINES, PRICED, costs
 from trainyard.parity.record import EMULATOR, read, write
 from trainyard.plan.prices import load
 
+CHECKOUT = Path(__file__).parents[3]
 pytestmark = pytest.mark.long
 
 
@@ -31,6 +32,8 @@ def test_the_highest_cost_is_that_of_all_jobs_until_they_are_stopped():
     assert other.endswith("$0.06 at prices of us-east-1, for want of eu-west-1's")
     for machine in MACHINES.values():
         assert load(PRICED).hourly(machine.price, machine.instance_type)
+    document = (CHECKOUT / "docs/emulator.md").read_text()
+    assert f"# {len(CASES)} cases: at most ${hours:.2f} in us-east-1" in document
     assert costs("us-east-1", ["what_does_not_exist"]) == "jobs: none; at most $0.00"
 
 

@@ -168,14 +168,14 @@ def test_an_account_is_asked_first(aws: Cloud, tmp_path: Path, answer: str, code
     out = tmp_path / "aws.json"
     command = [sys.executable, "-m", "trainyard", "parity", "--only", "a_pipeline_described"]
     done = subprocess.run(
-        [*command, "--role", ROLE, "--out", out], env=env, input=f"{answer}\n",
-        capture_output=True, text=True, check=False,
+        [*command, "--role", ROLE.replace("/", "/people/jane.doe-"), "--out", out], env=env,
+        input=f"{answer}\n", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "cases: 1, in us-east-1; jobs: none; at most $0.00" in done.stderr
     assert (
         "all named sagemaker-parity-" in done.stderr and "AmazonSageMakerFullAccess" in done.stderr
     )
     assert done.returncode == code and out.exists() == (code == 0), done
-    assert left(aws) == []
+    assert left(aws) == [] and not (out.exists() and "jane" in out.read_text())
     refused = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert refused.returncode == 1 and "needs --role ARN" in refused.stderr
