@@ -1,109 +1,151 @@
-"""Record what an endpoint answers to small pipelines; compare two such files.
+"""Record what an endpoint answers to small pipelines, and show what differs from the emulator.
 
-trainyard parity [--out FILE] [--against FILE] [--role ARN] [--yes]
+trainyard parity [--out FILE] [--rows FILE] [--role ARN] [--only CASE] [--at-once 4] [--yes]
+trainyard parity --compare FILE [--rows FILE]      of a record that somebody has sent; runs nothing
 
-Runs against AWS_ENDPOINT_URL, or the AWS account of the credentials; without an endpoint it first
-shows the highest possible cost, and asks. It takes some twenty minutes on AWS, and removes what it
-created.
+Runs against AWS_ENDPOINT_URL, or the AWS account of the credentials; there it first says what it
+starts, makes and costs at most, and asks. It removes what it made. Exit status 1 when something
+differs from the emulator's own record.
 """
 
-import json
 import os
 import secrets
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from trainyard.aws_clients import client
+from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
-from trainyard.common.errors import ServiceError
-from trainyard.parity.cases import CASES, INSTANCE, JOBS, SECONDS
-from trainyard.parity.recording import Run, differences
-from trainyard.plan.prices import load
+from trainyard.common.errors import ServiceError, nearest
+from trainyard.parity.case_table import CASES, costs
+from trainyard.parity.comparison_rows import Difference, differences, published
+from trainyard.parity.record import EMULATOR, read, recorded, write
+from trainyard.parity.recording import FAILURES, Place
 
-people = Console(stderr=True, highlight=False, soft_wrap=True)
-_IMAGES = {
+people = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+_REGISTRIES = {
     "us-east-1": "683313688378",
     "us-east-2": "257758044811",
     "us-west-2": "246618743249",
     "eu-west-1": "141502667606",
     "eu-central-1": "492215442770",
 }
-"""Region → the registry of AWS's scikit-learn image, of which only bash is used."""
+"""Region → the account of AWS's scikit-learn and XGBoost images."""
 
 
 def main(
     out: Annotated[Path | None, typer.Option(help="File for the answers, as JSON.")] = None,
-    against: Annotated[
-        Path | None, typer.Option(help="File of earlier answers to compare with.")
+    compare: Annotated[
+        Path | None, typer.Option(help="Record to compare with the emulator's; runs nothing.")
     ] = None,
-    role: Annotated[str, typer.Option(help="A role that SageMaker may assume, on AWS.")] = "",
+    rows: Annotated[
+        Path | None, typer.Option(help="File for the differences, as tests/published has them.")
+    ] = None,
+    role: Annotated[
+        str, typer.Option(help="A role that SageMaker and Lambda may assume, on AWS.")
+    ] = "",
+    only: Annotated[list[str] | None, typer.Option(metavar="CASE", help="This case.")] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Cases that run side by side.")] = 4,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it costs money.")] = False,
 ) -> None:
-    """Record what an endpoint answers; exit 1 when it differs from --against."""
-    sts = client("sts")
-    region = sts.meta.region_name
-    local = "AWS_ENDPOINT_URL" in os.environ
-    if not local and not yes:
-        typer.confirm(f"{costs(region)} Go on?", abort=True)
-    run = _run(region, sts.get_caller_identity(), role, local)
-    found = recorded(run)
+    """Record an endpoint's answers, and show what differs from the emulator; then exit 1."""
+    found = read(compare) if compare else _recorded(_chosen(only), role, at_once, yes)
     if out:
-        atomic_file.write(out, json.dumps(found, indent=1, sort_keys=True) + "\n")
-    lines = list(differences(found, json.loads(against.read_text()))) if against else []
-    for line in lines:
-        print(line)
-    people.print(f"{len(found['cases'])} cases" + (f", {len(lines)} differ" if against else ""))
-    raise typer.Exit(1 if lines else 0)
+        write(out, found)
+    differing = list(differences(found, read(EMULATOR)))
+    _show(differing, found)
+    if rows:
+        atomic_file.write(rows, published(found, differing))
+    raise typer.Exit(1 if differing else 0)
 
 
-def costs(region: str) -> str:
-    """Return a sentence about the highest cost of a run on AWS."""
-    price = load(region).hourly("processing", INSTANCE)
-    jobs = f"{JOBS} processing jobs on {INSTANCE}, each at most {SECONDS // 60} minutes"
-    if price is None:
-        return f"It starts {jobs} in {region}, whose prices are not known here."
-    most = JOBS * SECONDS / 3600 * price.usd * 100
-    return f"It starts {jobs} in {region}: at most {most:.1f} US cents."
+def _chosen(only: list[str] | None) -> list[str]:
+    for name in only or ():
+        if name not in CASES:
+            raise ServiceError(f"--only {name}: no such case; {nearest(name, list(CASES))}")
+    return only or list(CASES)
 
 
-def recorded(run: Run) -> dict[str, Any]:
-    """Return every case's record; created resources are removed, even after an error."""
-    cases = {}
-    try:
-        for name, case in CASES.items():
-            people.print(name)
-            run.recorded = []
-            case(run)
-            cases[name] = run.recorded
-    finally:
-        for line in run.clean():
-            people.print(f"not removed: {line}", markup=False)
-    return {"format": 1, "cases": cases}
+def _show(differing: list[Difference], record: dict[str, Any]) -> None:
+    if differing:
+        print("case\tcall\tfield\trecorded\temulator")
+    for each in differing:
+        print(each)
+    for name, why in record["not_recorded"].items():
+        people.print(f"not recorded: {name}: {why}")
+    people.print(f"{len(record['cases'])} cases, {len(differing)} differences")
 
 
-def _run(region: str, who: dict[str, str], role: str, local: bool) -> Run:
-    account = who["Account"]
-    if not local and (not role or region not in _IMAGES):
-        known = ", ".join(_IMAGES)
+def _recorded(names: list[str], role: str, at_once: int, yes: bool) -> dict[str, Any]:
+    with service_errors("parity"):
+        place = _place(role)
+        local = "AWS_ENDPOINT_URL" in os.environ
+        if not local:
+            people.print(_announcement(place, names))
+            if not yes:
+                typer.confirm("Go on?", abort=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it cleans up, as after Ctrl-C
+        _make_bucket(place)
+        try:
+            return recorded(place, names, at_once, people.print)
+        finally:
+            try:
+                _remove_bucket(place)
+            except FAILURES as error:  # the record is worth more than the bucket
+                people.print(f"not removed: bucket {place.bucket}: {error}")
+
+
+def _announcement(place: Place, names: list[str]) -> str:
+    return (
+        f"cases: {len(names)}, in {place.region}; {costs(place.region, names)}. About a fifth of "
+        "it, and 20 minutes, is likely.\nIt makes pipelines, functions, queues, a rule, a model, a "
+        f"package and a bucket, all named {place.prefix}…, and removes them, also after Ctrl-C. "
+        "A transform job stays in its list: SageMaker deletes none.\nThe role needs the policies "
+        "AmazonSageMakerFullAccess and AmazonSageMakerPipelinesIntegrations."
+    )
+
+
+def _place(role: str) -> Place:
+    sts = client("sts")
+    region, who = sts.meta.region_name, sts.get_caller_identity()
+    local = "AWS_ENDPOINT_URL" in os.environ
+    if not local and (not role or region not in _REGISTRIES):
+        known = ", ".join(_REGISTRIES)
         raise ServiceError(f"parity on AWS needs --role ARN and a region of {known}; not {region}")
-    registry = _IMAGES.get(region, _IMAGES["us-east-1"])
-    chance = secrets.token_hex(4)
-    bucket = f"trainyard-parity-{chance}-{account}"
-    s3 = client("s3")
-    where = {} if region == "us-east-1" else {"LocationConstraint": region}
-    made = {"CreateBucketConfiguration": where} if where else {}
-    s3.create_bucket(Bucket=bucket, **made)
-    return Run(
-        sagemaker=client("sagemaker"),
-        s3=s3,
-        prefix=f"parity-{chance}-",
-        bucket=bucket,
-        role=role or f"arn:aws:iam::{account}:role/parity",
-        image=f"{registry}.dkr.ecr.{region}.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3",
-        account=account,
+    owner = _REGISTRIES.get(region, _REGISTRIES["us-east-1"])
+    prefix = f"sagemaker-parity-{secrets.token_hex(4)}-"
+    made = {name: client(name) for name in ("sagemaker", "s3", "sqs", "lambda", "logs", "events")}
+    return Place(
+        client=made.__getitem__,
+        prefix=prefix,
+        bucket=f"{prefix}{who['Account']}",
+        role=role or f"arn:aws:iam::{who['Account']}:role/parity",
+        registry=f"{owner}.dkr.ecr.{region}.amazonaws.com",
+        account=who["Account"],
         region=region,
+        names=_names(role, who["Arn"]),
         poll=0.05 if local else 5.0,
     )
+
+
+def _names(*arns: str) -> tuple[str, ...]:
+    """Return the names at the ends of the ARNs, without words that every record has."""
+    common = EMULATOR.read_text(encoding="utf-8")
+    return tuple(name for arn in arns if (name := arn.rpartition("/")[2]) not in common)
+
+
+def _make_bucket(place: Place) -> None:
+    where = {"LocationConstraint": place.region}
+    made = {} if place.region == "us-east-1" else {"CreateBucketConfiguration": where}
+    place.client("s3").create_bucket(Bucket=place.bucket, **made)
+
+
+def _remove_bucket(place: Place) -> None:
+    s3 = place.client("s3")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=place.bucket):
+        for item in page.get("Contents", []):
+            s3.delete_object(Bucket=place.bucket, Key=item["Key"])
+    s3.delete_bucket(Bucket=place.bucket)

@@ -201,9 +201,13 @@ class SageMaker:
         def plain(request: dict) -> dict:
             return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
 
-        create = self._tagged(plain, key)
-        return {
-            f"Create{kind}Job": create,
+        def delete(request: dict) -> dict:
+            self._tags.forget(jobs.delete(kind, request[name]))
+            return {}
+
+        deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}  # as SageMaker has it
+        return deletes | {
+            f"Create{kind}Job": self._tagged(plain, key),
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
             f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
             f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),

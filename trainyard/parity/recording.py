@@ -1,90 +1,143 @@
-"""A run of the cases against an endpoint: calls, answers, and the resources to remove."""
+"""A run of one case against an endpoint: calls, answers, and the resources to remove."""
 
-import re
+import json
+import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from botocore.exceptions import ClientError, ParamValidationError
+from botocore import xform_name
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from trainyard.aws_clients import error_code
 from trainyard.language.statuses import ENDED
+from trainyard.parity.scrubbing import Scrubber
 
-_STEP = ("StepName", "StepStatus", "FailureReason", "AttemptCount", "Metadata")
+_Seen = TypeVar("_Seen")
+_GONE = ("NotFound", "NonExistentQueue", "does not exist", "Could not find")
 
 
-@dataclass
-class Run:
-    """``clients``: boto3's for ``sagemaker``, ``s3``; ``prefix``: before the name of each
-    created resource.
+class Halted(Exception):
+    """The recording was interrupted."""
+
+
+FAILURES = (ClientError, BotoCoreError, TimeoutError, Halted)
+"""What a call or a wait may raise."""
+
+
+@dataclass(kw_only=True)
+class Place:
+    """Where the cases run. ``client`` returns boto3's client for a service; ``registry`` is AWS's
+    registry of the scikit-learn and XGBoost images.
     """
 
-    sagemaker: Any
-    s3: Any
+    client: Callable[[str], Any]
     prefix: str
     bucket: str
     role: str
-    image: str
+    registry: str
     account: str
     region: str
+    names: tuple[str, ...] = ()
+    """Further names of the account's owner, which a record must not hold."""
     poll: float = 5.0
-    patience: float = 3600.0
-    recorded: list[dict[str, Any]] = field(default_factory=list)
-    _cleanup: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    patience: float = 1800.0
+    """Seconds until an execution that still runs is stopped."""
+    halted: threading.Event = field(default_factory=threading.Event)
+    started: Counter[str] = field(default_factory=Counter)
+    """Kind of job → number of jobs that were found and removed."""
 
-    def __post_init__(self) -> None:
-        own = {self.role: "<role>", self.image: "<image>", self.bucket: "<bucket>"}
-        own |= {self.prefix: "<prefix>-", self.account: "<account>", self.region: "<region>"}
-        self._scrub = Scrubber(own)
+    def scrubber(self, prefix: str) -> Scrubber:
+        own = {self.role: "<role>", self.bucket: "<bucket>", prefix: "<prefix>-"}
+        own |= {self.account: "<account>", self.region: "<region>", self.registry: "<registry>"}
+        return Scrubber(own, dict.fromkeys(self.names, "<name>"))
+
+
+class Run:
+    """The run of one case; what it calls is in ``recorded``. ``number`` makes its names its own."""
+
+    def __init__(self, place: Place, number: int = 0) -> None:
+        self.place = place
+        self._prefix = f"{place.prefix}{number}-"
+        self.recorded: list[dict[str, Any]] = []
+        self.scrub = place.scrubber(self._prefix)
+        self.tokens: dict[str, str] = {}
+        """ARN of an execution → the token of its callback step."""
+        self._started: list[str] = []
+        self._running: set[str] = set()
+        self._cleanup: list[tuple[str, dict[str, Any]]] = []
+        self._cleaning = False
 
     def name(self, name: str) -> str:
-        return f"{self.prefix}{name}"
+        return f"{self._prefix}{name}"
 
-    def arn(self, resource: str) -> str:
-        return f"arn:aws:sagemaker:{self.region}:{self.account}:{resource}"
+    def arn(self, service: str, resource: str) -> str:
+        return f"arn:aws:{service}:{self.place.region}:{self.place.account}:{resource}"
 
-    def call(self, operation: str, **request: Any) -> dict[str, Any] | None:
-        """Call an operation and return the answer; None when it was refused. Either is recorded."""
-        entry: dict[str, Any] = {"call": operation}
+    def image(self, name: str) -> str:
+        return f"{self.place.registry}/{name}"
+
+    def quietly(self, operation: str, **request: Any) -> dict[str, Any]:
+        """Call ``service.operation`` without a record. Raises ClientError."""
+        service, _, method = operation.partition(".")
+        return getattr(self.place.client(service), method)(**request)
+
+    def call(self, operation: str, **request: Any) -> dict[str, Any]:
+        """Call ``service.operation`` and return the answer; empty when it was refused.
+
+        Either is recorded.
+        """
+        entry: dict[str, Any] = {"call": operation, "request": self._shown(request)}
         self.recorded.append(entry)
         try:
-            answer: dict[str, Any] = getattr(self.sagemaker, operation)(**request)
+            answer = self.quietly(operation, **request)
         except ClientError as refused:
             error = refused.response["Error"]
-            entry["error"] = self._scrub({"Code": error["Code"], "Message": error["Message"]})
+            entry["error"] = self.scrub({"Code": error["Code"], "Message": error["Message"]})
             entry["status"] = refused.response["ResponseMetadata"]["HTTPStatusCode"]
-            return None
+            return {}
         except ParamValidationError as wrong:  # the client itself refused the request's shape
-            entry["error"] = {"Code": "ParamValidationError", "Message": self._scrub(str(wrong))}
-            return None
-        entry["answer"] = self._scrub(answer)
+            entry["error"] = {"Code": "ParamValidationError", "Message": self.scrub(str(wrong))}
+            return {}
+        entry["answer"] = self.scrub(answer)
         return answer
+
+    def note(self, operation: str, request: dict[str, Any], answer: dict[str, Any]) -> None:
+        """Record an answer, or the part of it that is the same in each run."""
+        shown = {"request": self._shown(request), "answer": self.scrub(answer)}
+        self.recorded.append({"call": operation, **shown})
 
     def later(self, operation: str, **request: Any) -> None:
         """Call an operation when all is done; the last one first."""
         self._cleanup.append((operation, request))
 
-    def create(self, name: str, text: str, token: str = "c" * 32) -> None:
-        """Call CreatePipeline; the pipeline is removed at the end."""
+    def create(self, name: str, text: str) -> bool:
+        """Call CreatePipeline; return whether it was done. The pipeline is removed at the end."""
         made = self.call(
-            "create_pipeline", PipelineName=self.name(name), PipelineDefinition=text,
-            RoleArn=self.role, ClientRequestToken=token,
+            "sagemaker.create_pipeline", PipelineName=self.name(name), PipelineDefinition=text,
+            RoleArn=self.place.role,
         )  # fmt: skip
         if made:
-            named = {"PipelineName": self.name(name), "ClientRequestToken": "d" * 32}
-            self.later("delete_pipeline", **named)
+            self.later("sagemaker.delete_pipeline", PipelineName=self.name(name))
+        return bool(made)
 
-    def executed(self, name: str, parameters: list[dict] | None = None) -> str | None:
+    def start(self, name: str, **more: Any) -> str:
+        """Return the ARN of a started execution; empty when it was refused."""
+        start = "sagemaker.start_pipeline_execution"
+        arn = self.call(start, PipelineName=self.name(name), **more).get("PipelineExecutionArn", "")
+        if arn:
+            self._started.append(arn)
+            self._running.add(arn)
+        return arn
+
+    def executed(self, name: str, **more: Any) -> str:
         """Return the ARN of an execution that has ended; its description and steps are recorded."""
-        started = self.call(
-            "start_pipeline_execution", PipelineName=self.name(name),
-            PipelineParameters=parameters or [],
-        )  # fmt: skip
-        if not started:
-            return None
-        arn: str = started["PipelineExecutionArn"]
-        self.ended(arn)
+        arn = self.start(name, **more)
+        if arn:
+            self.ended(arn)
         return arn
 
     def ended(self, arn: str) -> None:
@@ -93,84 +146,97 @@ class Run:
         Raises:
             TimeoutError: it still runs after ``patience`` seconds.
         """
-        end = time.monotonic() + self.patience
-        while True:
-            found = self.sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
-            if found["PipelineExecutionStatus"] in ENDED:
-                break
+        request = {"PipelineExecutionArn": arn}
+        found = self.until(lambda: self._end(arn), f"the end of {arn}")
+        self.note("sagemaker.describe_pipeline_execution", request, found)
+        self.recorded[-1]["until"] = "PipelineExecutionStatus"
+        self._running.discard(arn)
+        steps = "sagemaker.list_pipeline_execution_steps"
+        self.call(steps, **request, SortOrder="Ascending")
+
+    def _end(self, arn: str) -> dict[str, Any] | None:
+        describe = "sagemaker.describe_pipeline_execution"
+        found = self.quietly(describe, PipelineExecutionArn=arn)
+        return found if found["PipelineExecutionStatus"] in ENDED else None
+
+    def until(self, seen: Callable[[], _Seen | None], what: str) -> _Seen:
+        """Return the first thing that is seen. Raises TimeoutError or :class:`Halted`."""
+        end = time.monotonic() + self.place.patience
+        while (found := seen()) is None:
             if time.monotonic() > end:
-                raise TimeoutError(f"{arn} still runs after {self.patience:g} s")
-            time.sleep(self.poll)
-        self.recorded.append({"ended": self._scrub(found)})
-        answer = self.sagemaker.list_pipeline_execution_steps(
-            PipelineExecutionArn=arn, SortOrder="Ascending"
-        )
-        found = answer["PipelineExecutionSteps"]
-        steps = [{key: step[key] for key in _STEP if key in step} for step in found]
-        self.recorded.append({"steps": self._scrub(steps)})
+                raise TimeoutError(f"{what} has not come in {self.place.patience:g} s")
+            self.pause(self.place.poll)
+        return found
+
+    def pause(self, seconds: float) -> None:
+        """Sleep. Raises :class:`Halted`."""
+        if self._cleaning:
+            time.sleep(seconds)
+        elif self.place.halted.wait(seconds):
+            raise Halted
 
     def clean(self) -> Iterator[str]:
-        """Remove what was created; yield a line for each thing that could not be removed."""
+        """Stop and remove what was made; yield a line for each thing that could not be removed."""
+        self._cleaning = True
+        for arn in sorted(self._running):
+            try:
+                self._stopped(arn)
+            except FAILURES as why:
+                yield f"{arn}: {why}"
+        for arn in self._started:
+            try:
+                self._cleanup += self._jobs_and_logs(arn.rpartition("/")[2])
+            except FAILURES as why:
+                yield f"jobs and logs of {arn}: {why}"
         for operation, request in reversed(self._cleanup):
             try:
-                getattr(self.sagemaker, operation)(**request)
-            except ClientError as refused:
-                yield f"{operation} {request}: {refused}"
+                self.quietly(operation, **request)
+            except FAILURES as refused:
+                if not any(word in str(refused) for word in _GONE):
+                    yield f"{operation} {request}: {refused}"
         self._cleanup.clear()
-        found = self.s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])
-        for item in found:
-            self.s3.delete_object(Bucket=self.bucket, Key=item["Key"])
-        self.s3.delete_bucket(Bucket=self.bucket)
 
+    def _stopped(self, arn: str) -> None:
+        with suppress(ClientError):  # it has ended, or stops already
+            self.quietly("sagemaker.stop_pipeline_execution", PipelineExecutionArn=arn)
+        if token := self.tokens.get(arn):
+            with suppress(ClientError):  # it was answered: only one that waits needs this
+                fail = "sagemaker.send_pipeline_execution_step_failure"
+                self.quietly(fail, CallbackToken=token)
+        self.until(lambda: self._end(arn), f"the end of {arn}")
 
-_RULES = (
-    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
-    (re.compile(r"\b(pipelines-)[a-z0-9]{12}(-[\w-]+?-)[A-Za-z0-9]{10}\b"), r"\1<execution>\2<id>"),
-    (re.compile(r"(/execution/)[a-z0-9]{12}\b"), r"\1<execution>"),
-    (re.compile(r"\bexecution-\d{13}\b"), "execution-<time>"),
-    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:?\d\d)?"), "<time>"),
-)
-_DROPPED = {"ResponseMetadata", "CreatedBy", "LastModifiedBy"}
+    def _jobs_and_logs(self, execution: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Iterate over the calls that delete what the execution's jobs left, the last one first.
 
+        The names of jobs contain the execution's; SageMaker deletes no transform jobs.
+        """
+        for kind in ("Transform", "Processing", "Training", "HyperParameterTuning"):
+            method = f"{xform_name(kind)}_job"
+            listed = self.quietly(f"sagemaker.list_{method}s", NameContains=execution)
+            for job in listed[f"{kind}JobSummaries"]:
+                self.place.started[kind.lower()] += 1
+                name = job[f"{kind}JobName"]
+                yield from self._log_streams(f"/aws/sagemaker/{kind}Jobs", name)
+                if kind != "Transform":
+                    yield f"sagemaker.delete_{method}", {f"{kind}JobName": name}
 
-class Scrubber:
-    """Replaces the run's own names: account, region, role, bucket, prefix."""
+    def _log_streams(self, group: str, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        where = {"logGroupName": group}
+        try:
+            found = self.quietly(
+                "logs.describe_log_streams", **where, logStreamNamePrefix=f"{job}/"
+            )
+        except ClientError as missing:  # no job of that kind has written a log yet
+            if error_code(missing) != "ResourceNotFoundException":
+                raise
+            return
+        for stream in found["logStreams"]:
+            yield "logs.delete_log_stream", where | {"logStreamName": stream["logStreamName"]}
 
-    def __init__(self, own: dict[str, str]) -> None:
-        """``own``: text in answers → its replacement, e.g. the account's number."""
-        self._own = sorted(own.items(), key=lambda item: -len(item[0]))
-
-    def __call__(self, value: Any) -> Any:
-        """Return the value without them; a time becomes ``<time>``, a dictionary is sorted."""
-        if isinstance(value, dict):
-            kept = {key: self(found) for key, found in value.items() if key not in _DROPPED}
-            return dict(sorted(kept.items()))
-        if isinstance(value, list):
-            return [self(found) for found in value]
-        if isinstance(value, datetime):
-            return "<time>"
-        return self._text(value) if isinstance(value, str) else value
-
-    def _text(self, text: str) -> str:
-        for found, written in self._own:
-            text = text.replace(found, written)
-        for pattern, written in _RULES:
-            text = pattern.sub(written, text)
-        return text
-
-
-def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """Iterate over ``case: place: this, there that``; texts and lists are compared as they are."""
-    for name in sorted({*one["cases"], *other["cases"]}):
-        yield from _compared(name, one["cases"].get(name), other["cases"].get(name))
-
-
-def _compared(place: str, one: Any, other: Any) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted({*one, *other}):
-            yield from _compared(f"{place}.{key}", one.get(key), other.get(key))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _compared(f"{place}[{index}]", left, right)
-    elif one != other:
-        yield f"{place}: {one!r}, there {other!r}"
+    def _shown(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the request with a definition as what it says, if it can be read."""
+        shown = self.scrub(request)
+        try:
+            return shown | {"PipelineDefinition": json.loads(shown["PipelineDefinition"])}
+        except (KeyError, ValueError):
+            return shown

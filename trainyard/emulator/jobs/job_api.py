@@ -1,6 +1,7 @@
-"""Create, describe, list and stop jobs: those of pipeline steps and those started directly."""
+"""Create, describe, list, stop and delete jobs, of pipeline steps and started directly."""
 
 import re
+import shutil
 import threading
 import time
 from collections.abc import Mapping
@@ -104,6 +105,26 @@ class Jobs:
         if job := self._live.get(name):
             job.stop()
         return {}
+
+    def delete(self, kind: str, name: str) -> str:
+        """Delete the record of a job that has ended, and return its ARN. Its results stay, and its
+        name is free again.
+
+        Raises ``ResourceNotFound``, ``ResourceInUse``.
+        """
+        try:
+            record = self.describe(kind, name)
+        except ApiError as missing:
+            raise ApiError("ResourceNotFound", missing.message) from None
+        status = record[f"{kind}JobStatus"]
+        if status in JOB_ENDED and (job := self._live.get(name)):
+            job.wait()
+        with self._lock:
+            if self._ended[kind].pop(name, None) is None:  # it runs, or a full disk has not its end
+                message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
+                raise ApiError("ResourceInUse", message)
+            shutil.rmtree(self._path(name).parent)
+        return record[f"{kind}JobArn"]
 
     def close(self) -> None:
         """Stop every job; wait until none of their processes is left."""

@@ -116,11 +116,10 @@ class Execution:
             if self._stop.is_set() or self._ended:
                 return
             self._stop.set()
-            self._set_status("Stopping")
             running = [self.steps[name] for name in self._running]
             for record in running:
                 record["StepStatus"] = "Stopping"
-            self.keep()
+            self._set_status("Stopping")  # observers see the steps' statuses, too
             self.lock.notify_all()
         for record in running:
             self.work.stop(record.get("Metadata", {}))
@@ -230,7 +229,7 @@ class Execution:
                 self._attempt(step, record)
                 return
             except StepFailed as failure:
-                delay = retries.delay(str(failure))
+                delay = retries.delay(str(failure), failure.code)
                 if delay is None:
                     raise
                 if self._stop.wait(delay):

@@ -132,9 +132,16 @@ class Retries:
     started: float
     used: int = 0
 
-    def delay(self, reason: str) -> float | None:
-        """Return seconds until the next attempt after a failure with ``reason``; None: give up."""
-        causes = {cause.name for cause in CAUSES.values() if reason.startswith(cause.failures)}
+    def delay(self, reason: str, code: str = "") -> float | None:
+        """Return seconds until the next attempt after a failure with ``reason``; None: give up.
+
+        ``code``: the error code of a call that creates a job, such as ResourceLimitExceeded.
+        """
+        causes = {
+            cause.name
+            for cause in CAUSES.values()
+            if reason.startswith(cause.failures) or code in cause.failures
+        }
         for policy in self.policies:
             if causes & set(policy.get("ExceptionType", ())) and self._left(policy):
                 first = policy.get("IntervalSeconds", INTERVAL_SECONDS)

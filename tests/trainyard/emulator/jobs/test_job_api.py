@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, until
+from tests.trainyard.emulator.harness import Cloud, cloud, processing, until, wait_for
 from trainyard.emulator.jobs.job import Job
 from trainyard.emulator.runtime.cluster import Cluster, _host_pid
 from trainyard.emulator.runtime.isolation import Namespaces
@@ -109,3 +110,22 @@ def test_a_node_that_ends_while_its_number_is_looked_up_is_no_failure(monkeypatc
         monkeypatch.setattr(Path, "read_text", gone)
         assert _host_pid(os.getpid(), 1) is None
         child.kill()
+
+
+def test_an_ended_job_is_deleted_and_its_name_and_results_remain(aws: Cloud, tmp_path: Path):
+    arn = run(aws, "gone")["ProcessingJobArn"]
+    aws.sm.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
+    named = {"ProcessingJobName": "gone"}
+    aws.sm.delete_processing_job(**named)
+    with pytest.raises(ClientError, match="Could not find requested job"):
+        aws.sm.describe_processing_job(**named)
+    with pytest.raises(ClientError, match="ResourceNotFound"):
+        aws.sm.delete_processing_job(**named)
+    listed = aws.sm.list_processing_jobs(NameContains="gone")
+    assert listed["ProcessingJobSummaries"] == [] and aws.get("gone/file") == b"wrote\n"
+    request = processing(wait_for(tmp_path / "go"))
+    aws.sm.create_processing_job(**named, **request)
+    with pytest.raises(ClientError, match="ResourceInUse.*InProgress"):
+        aws.sm.delete_processing_job(**named)
+    assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == []
+    (tmp_path / "go").touch()

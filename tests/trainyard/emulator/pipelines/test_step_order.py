@@ -5,6 +5,7 @@ import time
 import pytest
 
 from trainyard.emulator.pipelines.step_order import Retries
+from trainyard.language.retries import CAUSES
 
 INTERNAL = "InternalServerError: disk full"
 
@@ -30,3 +31,15 @@ def test_a_policy_expires() -> None:
     expired = policy("Step.SERVICE_FAULT", ExpireAfterMin=1)
     assert Retries([expired], time.time()).delay(INTERNAL) == 2
     assert Retries([expired], time.time() - 61).delay(INTERNAL) is None
+
+
+def test_a_call_that_was_refused_for_a_quota_is_tried_again_by_its_code() -> None:
+    """SDK, SageMakerJobStepRetryPolicy: "exceptions thrown by synchronously creating the job. For
+    instance the resource limit exception".
+    """
+    reason = "ClientError: Failed to invoke sagemaker:CreateTrainingJob. Error Details: ..."
+    every = policy(*CAUSES)
+    assert Retries([every], time.time()).delay(reason, "ResourceLimitExceeded") == 2
+    assert Retries([every], time.time()).delay(reason, "ValidationException") is None
+    other = policy("SageMaker.CAPACITY_ERROR")
+    assert Retries([other], time.time()).delay(reason, "ResourceLimitExceeded") is None

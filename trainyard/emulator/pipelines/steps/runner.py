@@ -23,6 +23,9 @@ from trainyard.language.step_types import STEP_TYPES
 class StepFailed(Exception):
     """The step failed; the message is its FailureReason."""
 
+    code = ""
+    """The service's error code, if it refused the call that creates the job."""
+
 
 class StepTimedOut(StepFailed):
     """The step exceeded its time limit: its execution fails even while it is being stopped."""
@@ -137,5 +140,6 @@ def refused(operation: str, error: ApiError) -> StepFailed:
     """Return the failure, in AWS's words, of an API call that a step could not make."""
     kind = "InternalServerError" if error.status >= 500 else "ClientError"
     action = operation if ":" in operation else f"sagemaker:{operation}"
-    details = f"Failed to invoke {action}. Error Details: {error.message}"
-    return StepFailed(f"{kind}: {details}")
+    failure = StepFailed(f"{kind}: Failed to invoke {action}. Error Details: {error.message}")
+    failure.code = error.code
+    return failure
