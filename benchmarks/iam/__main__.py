@@ -42,6 +42,14 @@ FEW = (
     *("gate.max_bits_per_byte=20", "gate.below_baseline=null"),
 )
 """What makes the laptop's run short, and its gate pass."""
+STAND_INS = {
+    "recipes/finetune.yaml": (
+        "train.start_from.model_package=null",
+        "train.start_from.model=s3://trainyard-laptop/m/model.tar.gz",
+        f"train.start_from.model_sha256={'a' * 64}",
+    )
+}
+"""What a recipe needs in place of the package of another recipe's run."""
 CHANGE = "train.loop.max_steps=30"
 NAMES = {"pipeline": "bench", "job": "bench-job", "plan": "plan", "ci": "ci", "events": "events"}
 """Role → its name in IAM."""
@@ -81,6 +89,7 @@ def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
     """Make the recipe's roles, run what can be run with them, and derive the rest."""
     arns = {role: f"arn:aws:iam::{ACCOUNT}:role/{name}" for role, name in NAMES.items()}
     own = [f"aws.role={arns['pipeline']}", f"aws.job_role={arns['job']}", f"aws.account={ACCOUNT}"]
+    own += STAND_INS.get(path, ())
     subject = from_recipe(Path(path), own)
     trial = Trial(path, {role: derive(subject, role) for role in NAMES})
     decisions: list[Decision] = []
@@ -94,6 +103,7 @@ def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
         _verb(endpoint, "plan", path, chosen, arns["plan"])
         _verb(endpoint, "upsert", path, chosen, arns["ci"], further)
     _wait(endpoint, subject.name)
+    client("sagemaker").update_pipeline(PipelineName=subject.name, PipelineDescription="by hand")
     for role in ("plan", "ci"):  # both look: at the execution, too
         _verb(endpoint, "plan", path, [*chosen, CHANGE], arns[role])
     known = {arn: role for role, arn in arns.items()}
@@ -146,7 +156,7 @@ def _verb(
 
 
 def _wait(endpoint: Endpoint, name: str) -> None:
-    """Return when the pipeline's execution has ended, as it will: most recipes' data is not here."""
+    """Return when the pipeline's execution has ended, as most will: their data is not here."""
     found = client("sagemaker").list_pipeline_executions(PipelineName=name)
     [execution] = found["PipelineExecutionSummaries"]
     ended = endpoint.wait(execution["PipelineExecutionArn"])
