@@ -4,6 +4,7 @@ By these, roles are held to IAM (trainyard.emulator.authorization), so they beco
 """
 
 import json
+from typing import Any
 
 from trainyard.emulator.api import ACCOUNT
 from trainyard.emulator.regions import region
@@ -22,7 +23,8 @@ def settle(stack: str) -> None:
     resources = cloudformation_backends[ACCOUNT][region()].get_stack(stack).resource_map
     for name, document in resources._resource_json_map.items():
         if document["Type"] == "AWS::IAM::Role":
-            role, said = resources[name], clean_json(document["Properties"], resources)
+            role: Any = resources[name]
+            said = clean_json(document["Properties"], resources)
             role.assume_role_policy_document = json.dumps(said["AssumeRolePolicyDocument"])
             role.permissions_boundary_arn = said.get("PermissionsBoundary") or None
             role.policies = {
