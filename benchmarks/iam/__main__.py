@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import boto3
 import typer
 
 from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, report
@@ -42,9 +43,20 @@ FEW = (
     *("gate.max_bits_per_byte=20", "gate.below_baseline=null"),
 )
 """What makes the laptop's run short, and its gate pass."""
-CHANGE = "train.loop.max_steps=30"
+STAND_INS = {
+    "recipes/finetune.yaml": (
+        "train.start_from.model_package=null",
+        "train.start_from.model=s3://trainyard-laptop/m/model.tar.gz",
+        f"train.start_from.model_sha256={'a' * 64}",
+    )
+}
+"""What a recipe needs in place of the package of another recipe's run."""
+CHANGE = "shard.max_runtime_minutes=77"
 NAMES = {"pipeline": "bench", "job": "bench-job", "plan": "plan", "ci": "ci", "events": "events"}
 """Role → its name in IAM."""
+ARNS = {role: f"arn:aws:iam::{ACCOUNT}:role/{name}" for role, name in NAMES.items()}
+OWN = (f"aws.role={ARNS['pipeline']}", f"aws.job_role={ARNS['job']}", f"aws.account={ACCOUNT}")
+"""What gives a recipe the roles above, in the emulator's account."""
 
 
 @dataclass(slots=True)
@@ -72,6 +84,7 @@ def main(
     trials = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-iam-") as folder:
         for path in recipe or shipped:
+            boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
             with serve(Path(folder) / Path(path).stem) as endpoint, applied(endpoint.env):
                 trials.append(tried(endpoint, path, run and path == LAPTOP))
     raise typer.Exit(report([judged(trials)], json_file, {"run": run}))
@@ -79,8 +92,7 @@ def main(
 
 def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
     """Make the recipe's roles, run what can be run with them, and derive the rest."""
-    arns = {role: f"arn:aws:iam::{ACCOUNT}:role/{name}" for role, name in NAMES.items()}
-    own = [f"aws.role={arns['pipeline']}", f"aws.job_role={arns['job']}", f"aws.account={ACCOUNT}"]
+    own = [*OWN, *STAND_INS.get(path, ())]
     subject = from_recipe(Path(path), own)
     trial = Trial(path, {role: derive(subject, role) for role in NAMES})
     decisions: list[Decision] = []
@@ -91,19 +103,20 @@ def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
         _verb(endpoint, "corpus", path, own)
     chosen = [*own, *FEW] if run else own
     for further in ((), ("--start",)):
-        _verb(endpoint, "plan", path, chosen, arns["plan"])
-        _verb(endpoint, "upsert", path, chosen, arns["ci"], further)
+        _verb(endpoint, "plan", path, chosen, ARNS["plan"])
+        _verb(endpoint, "upsert", path, chosen, ARNS["ci"], further)
     _wait(endpoint, subject.name)
+    client("sagemaker").update_pipeline(PipelineName=subject.name, PipelineDescription="by hand")
     for role in ("plan", "ci"):  # both look: at the execution, too
-        _verb(endpoint, "plan", path, [*chosen, CHANGE], arns[role])
-    known = {arn: role for role, arn in arns.items()}
+        _verb(endpoint, "plan", path, [*chosen, CHANGE], ARNS[role])
+    known = {arn: role for role, arn in ARNS.items()}
     for request in (decision.request for decision in decisions):
         role = known.get(request.principal.role)  # not SageMaker's own, about a role's trust
         if role and not _is_tolerated(request):
             trial.calls[role].append(request)
     trial.ran = len(decisions)
     for role, derived in DERIVED_CALLS.items():
-        trial.calls[role] += derived(subject, arns[role])
+        trial.calls[role] += derived(subject, ARNS[role])
     return trial
 
 
@@ -146,7 +159,7 @@ def _verb(
 
 
 def _wait(endpoint: Endpoint, name: str) -> None:
-    """Return when the pipeline's execution has ended, as it will: most recipes' data is not here."""
+    """Return when the pipeline's execution has ended, as most will: their data is not here."""
     found = client("sagemaker").list_pipeline_executions(PipelineName=name)
     [execution] = found["PipelineExecutionSummaries"]
     ended = endpoint.wait(execution["PipelineExecutionArn"])

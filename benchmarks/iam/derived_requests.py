@@ -97,6 +97,17 @@ def events_requests(subject: Subject) -> Iterator[Call]:
     yield from sagemaker_calls("StartPipelineExecution", {"PipelineName": subject.name})
 
 
+def look_requests(subject: Subject) -> Iterator[Call]:
+    """Iterate over what a plan lists to know of each step whether the cache answers it."""
+    for step in subject.values.steps:
+        if step.document.get("CacheConfig"):
+            asked = _resolved(subject, step.arguments)
+            for field in (*_READS[:2], *_WRITES[:2]):
+                for place in _PLACES:
+                    for uri in members(asked.get(field), place):
+                        yield list_call(*_split(uri))
+
+
 def _resolved(subject: Subject, value: Any) -> Any:
     """Return a request in which what a run decides is ``x``."""
     if isinstance(value, list):
@@ -130,6 +141,8 @@ def _asked(calls: Callable[[Subject], Iterator[Call]]) -> Callable[[Subject, str
 DERIVED_CALLS = {
     "job": _asked(job_requests),
     "pipeline": _asked(pipeline_requests),
+    "plan": _asked(look_requests),
+    "ci": _asked(look_requests),
     "events": _asked(events_requests),
 }
 """Role → its calls, as requests of a session of the role with an ARN."""

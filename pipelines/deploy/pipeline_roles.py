@@ -83,7 +83,7 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     yield from _registry(subject)
     under = _under(subject, *WRITTEN) | _looks(subject)
     yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
-    yield from lists(subject, under | _data(subject))  # is the data as a cached step read it?
+    yield from lists(subject, under | _cached(subject))
     yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
 
 
@@ -134,15 +134,16 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
     )
 
 
-def _data(subject: Subject) -> set[tuple[str, str]]:
-    """Return bucket and key pattern of the jobs' inputs that lie outside of the pipeline's own
-    prefix.
+def _cached(subject: Subject) -> set[tuple[str, str]]:
+    """Return bucket and key pattern of what decides on the step cache: are the jobs' inputs outside
+    of the pipeline's own prefix as a cached step read them, and are its results still there?
     """
     found = Needs()
     for step, request in all_requests(subject):
         COVERED[step.type](Collector(subject, step, found), request.arguments)
     own = f"{subject.root}/"
-    return {(b, key) for b, key in found.reads if not f"s3://{b}/{key}".startswith(own)}
+    data = {(b, key) for b, key in found.reads if not f"s3://{b}/{key}".startswith(own)}
+    return data | found.writes
 
 
 def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:

@@ -19,8 +19,8 @@ from trainyard.emulator.storage.object_store import ObjectStore
 
 DERIVED = "derived"
 """Name of the inline policy of a role that our template makes (permissions.role_template)."""
-_KEY = re.compile(r"arn:[\w-]+:kms:([\w-]+):\d{12}:key/(.+)")
-_REPOSITORY = re.compile(r"arn:[\w-]+:ecr:([\w-]+):\d{12}:repository/(.+)")
+_KEY = re.compile(rf"arn:[\w-]+:kms:([\w-]+):{ACCOUNT}:key/(.+)")
+_REPOSITORY = re.compile(rf"arn:[\w-]+:ecr:([\w-]+):{ACCOUNT}:repository/(.+)")
 _BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
 
 
@@ -52,7 +52,7 @@ def caller(access_key: str) -> tuple[Principal, tuple[Policy, ...]] | None:
     """Return whose key of moto's it is, with its session policies; None for an unknown key."""
     for session in list(_backend("sts", "assumed_roles", "aws") or ()):
         if session.access_key_id == access_key:
-            limits = (read_policy("of the session", session.policy),) if session.policy else ()
+            limits = (read_policy("session policy", session.policy),) if session.policy else ()
             return session_of(session.role_arn, session.session_name), limits
     for user in list((_backend("iam", "users", "aws") or {}).values()):
         if any(key.access_key_id == access_key for key in user.access_keys):
@@ -112,17 +112,17 @@ def of_resource(arn: str, objects: ObjectStore) -> Policy | None:
         return _of_bucket(found[1], objects)
     if found := _KEY.fullmatch(arn):
         key = (_backend("kms", "keys", found[1]) or {}).get(found[2])
-        return read_policy(f"of key {found[2]}", key.policy) if key else None
+        return read_policy(f"key {found[2]}", key.policy) if key else None
     if found := _REPOSITORY.fullmatch(arn):
         repository = (_backend("ecr", "repositories", found[1]) or {}).get(found[2])
         text = repository.policy if repository else None
-        return read_policy(f"of repository {found[2]}", text) if text else None
+        return read_policy(f"repository {found[2]}", text) if text else None
     return None
 
 
 def _of_bucket(bucket: str, objects: ObjectStore) -> Policy | None:
     text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
-    return read_policy(f"of bucket {bucket}", text) if text else None
+    return read_policy(f"bucket {bucket}", text) if text else None
 
 
 def _backend(service: str, member: str, place: str) -> Any:

@@ -18,7 +18,11 @@ from trainyard.emulator.authorization.evaluation import (
     Request,
     evaluate,
 )
-from trainyard.emulator.authorization.policy_documents import Policy, read_policy
+from trainyard.emulator.authorization.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    read_policy,
+)
 from trainyard.emulator.regions import region
 from trainyard.emulator.services import own_role
 from trainyard.emulator.storage.object_store import ObjectStore
@@ -29,7 +33,7 @@ Mode = Literal["derived", "enforce", "warn", "off"]
 """Who is held to policies: the roles that our template has made; everyone, and a role that IAM does
 not know may do nothing; everyone, but what is denied is only logged; nobody."""
 _EVERYTHING = read_policy(
-    "of the administrator",
+    "administrator",
     {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}},
 )
 _GLOBAL = frozenset(
@@ -111,7 +115,11 @@ class Authority:
 
     def decide(self, caller: Caller, call: Call) -> Decision:
         """Return the decision on one call."""
-        held, resource = caller.held, account_policies.of_resource(call.resource, self.objects)
+        held = caller.held
+        try:
+            resource = account_policies.of_resource(call.resource, self.objects)
+        except MalformedPolicy as wrong:  # moto stores whatever it is given
+            raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
         request = request_of(caller, call)
         policies = Policies(
             identity=held.identity if held else (_EVERYTHING,),

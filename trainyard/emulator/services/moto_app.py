@@ -15,7 +15,7 @@ from werkzeug import Request, Response
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.services import managed_policies, own_role
+from trainyard.emulator.services import managed_policies, own_role, stack_roles
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class Moto:
             except ModuleNotFoundError as missing:  # of the many that only some services need
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return unimplemented(request, detail)
+            if status.startswith("200") and stack_roles.applies(request.get_data()):
+                stack_roles.settle(request.form["StackName"])
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return unimplemented(request, f"moto answered {status}.")
         return Response(body, status, headers)

@@ -78,7 +78,7 @@ class Settings:
         self.store.need_bucket(bucket)
         text = document(request).decode(errors="replace")
         try:
-            statements = read_policy(f"of bucket {bucket}", text).statements
+            statements = read_policy(f"bucket {bucket}", text).statements
         except MalformedPolicy as wrong:
             raise ApiError("MalformedPolicy", str(wrong)) from None
         for element in ("principal", "resource"):

@@ -31,6 +31,8 @@ from trainyard.emulator.authorization.evaluation import Decision
 from trainyard.emulator.authorization.policy_documents import control_policies
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
+from trainyard.runs.why.diagnosis import diagnose
+from trainyard.runs.why.step_evidence import of_text
 
 pytestmark = pytest.mark.long
 
@@ -199,6 +201,10 @@ def test_without_a_statement_a_step_fails_by_its_name(
     assert f"{who} to perform: {action} on resource: " in reason
     assert resource in reason
     assert f"because no identity-based policy allows the {action} action" in reason
+    cause = diagnose(of_text(reason))
+    assert cause.name == "aws/permission"
+    assert f"Add to the role's policy ({role}): " in cause.fix
+    assert f'"Action": "{action}"' in cause.fix
 
 
 def test_a_job_without_the_right_to_log_runs_and_has_no_log(account: Account, caplog):

@@ -48,6 +48,12 @@ REASONS = {
     "ClientError: User: arn:aws:sts::123456789012:assumed-role/job/SageMaker is not authorized to "
     "perform: ecr:BatchGetImage on resource: arn:aws:ecr:us-east-1:123456789012:repository/x "
     "because no identity-based policy allows": "aws/permission",
+    "ClientError: User: arn:aws:sts::123456789012:assumed-role/job/SageMaker is not authorized to "
+    "perform: s3:GetObject on resource: arn:aws:s3:::b/k because no permissions boundary allows "
+    "the s3:GetObject action": "aws/permission-limit",
+    "ClientError: User: arn:aws:sts::123456789012:assumed-role/job/SageMaker is not authorized to "
+    "perform: s3:GetObject on resource: arn:aws:s3:::b/k with an explicit deny in a resource-based "
+    "policy (statement NoReader of bucket b)": "aws/explicit-deny",
     'ClientError: Data download failed:No S3 objects found under S3 URL "s3://b/none/" given in '
     "input data source.": "aws/no-data",
     "InternalServerError: We encountered an internal error. Please try again.": "aws/internal",

@@ -1,0 +1,33 @@
+"""Roles of a CloudFormation stack that was updated: moto keeps their old policies and trust.
+
+By these, roles are held to IAM (trainyard.emulator.authorization), so they become the template's.
+"""
+
+import json
+from typing import Any
+
+from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.regions import region
+
+
+def applies(body: bytes) -> bool:
+    """Return whether a request with that body updates a stack."""
+    return b"Action=UpdateStack&" in body
+
+
+def settle(stack: str) -> None:
+    """Give the stack's roles, in this thread's region, what its template says of them now."""
+    from moto.cloudformation.models import cloudformation_backends
+    from moto.cloudformation.parsing import clean_json
+
+    resources = cloudformation_backends[ACCOUNT][region()].get_stack(stack).resource_map
+    for name, document in resources._resource_json_map.items():
+        if document["Type"] == "AWS::IAM::Role":
+            role: Any = resources[name]
+            said = clean_json(document["Properties"], resources)
+            role.assume_role_policy_document = json.dumps(said["AssumeRolePolicyDocument"])
+            role.permissions_boundary_arn = said.get("PermissionsBoundary") or None
+            role.policies = {
+                policy["PolicyName"]: json.dumps(policy["PolicyDocument"])
+                for policy in said.get("Policies", ())
+            }
