@@ -4,6 +4,7 @@ IAM, KMS and ECR are moto's. A service that was never asked has nothing yet, and
 moto's IAM alone takes 0.3 s.
 """
 
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,15 @@ from typing import Any
 from trainyard.emulator.access_keys import SESSION
 from trainyard.emulator.api import ACCOUNT
 from trainyard.emulator.authorization.evaluation import Principal
-from trainyard.emulator.authorization.policy_documents import Policy, read_policy
+from trainyard.emulator.authorization.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    read_policy,
+)
 from trainyard.emulator.storage.bucket_settings import POLICY
 from trainyard.emulator.storage.object_store import ObjectStore
+
+log = logging.getLogger(__name__)
 
 DERIVED = "derived"
 """Name of the inline policy of a role that our template makes (permissions.role_template)."""
@@ -52,7 +59,7 @@ def caller(access_key: str) -> tuple[Principal, tuple[Policy, ...]] | None:
     """Return whose key of moto's it is, with its session policies; None for an unknown key."""
     for session in list(_backend("sts", "assumed_roles", "aws") or ()):
         if session.access_key_id == access_key:
-            limits = (read_policy("session policy", session.policy),) if session.policy else ()
+            limits = (_kept("session policy", session.policy),) if session.policy else ()
             return session_of(session.role_arn, session.session_name), limits
     for user in list((_backend("iam", "users", "aws") or {}).values()):
         if any(key.access_key_id == access_key for key in user.access_keys):
@@ -72,7 +79,7 @@ def held(principal: Principal, session: tuple[Policy, ...] = ()) -> Held | None:
     return Held(
         tuple(_identity(found)),
         _boundary(getattr(found, "permissions_boundary_arn", None)),
-        read_policy(f"trust of {name}", trust) if trust else None,
+        _kept(f"trust of {name}", trust) if trust else None,
         tuple(_tags(found.tags)),
         session,
     )
@@ -82,9 +89,9 @@ def _identity(found: Any) -> Iterator[Policy]:
     groups = list((_backend("iam", "groups", "aws") or {}).values())
     for owner in (found, *(group for group in groups if found in group.users)):
         for name, document in list(owner.policies.items()):
-            yield read_policy(name, document)
+            yield _kept(name, document)
         for arn, policy in list(owner.managed_policies.items()):
-            yield read_policy(arn, _document(policy))
+            yield _kept(arn, _document(policy))
 
 
 def _boundary(arn: str | None) -> Policy | None:
@@ -92,7 +99,7 @@ def _boundary(arn: str | None) -> Policy | None:
     known = _backend("iam", "managed_policies", "aws") or {}
     if not arn:
         return None
-    return read_policy(arn, _document(known[arn])) if arn in known else Policy(arn, ())
+    return _kept(arn, _document(known[arn])) if arn in known else Policy(arn, ())
 
 
 def _document(managed: Any) -> str:
@@ -112,17 +119,28 @@ def of_resource(arn: str, objects: ObjectStore) -> Policy | None:
         return _of_bucket(found[1], objects)
     if found := _KEY.fullmatch(arn):
         key = (_backend("kms", "keys", found[1]) or {}).get(found[2])
-        return read_policy(f"key {found[2]}", key.policy) if key else None
+        return _kept(f"key {found[2]}", key.policy) if key else None
     if found := _REPOSITORY.fullmatch(arn):
         repository = (_backend("ecr", "repositories", found[1]) or {}).get(found[2])
         text = repository.policy if repository else None
-        return read_policy(f"repository {found[2]}", text) if text else None
+        return _kept(f"repository {found[2]}", text) if text else None
     return None
 
 
 def _of_bucket(bucket: str, objects: ObjectStore) -> Policy | None:
     text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
-    return read_policy(f"bucket {bucket}", text) if text else None
+    return _kept(f"bucket {bucket}", text) if text else None
+
+
+def _kept(name: str, document: str | dict[str, Any]) -> Policy:
+    """Return a policy that a service keeps. moto takes documents that AWS refuses: one that is not
+    a policy allows nothing.
+    """
+    try:
+        return read_policy(name, document)
+    except MalformedPolicy as wrong:
+        log.warning("%s; it allows nothing", wrong)
+        return Policy(name, ())
 
 
 def _backend(service: str, member: str, place: str) -> Any:
