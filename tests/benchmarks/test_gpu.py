@@ -52,7 +52,7 @@ def test_a_smoke_run_has_all_sections_and_shows_nothing_of_a_gpu(tmp_path, secti
 
 
 def test_a_section_that_dies_does_not_end_the_others(tmp_path, monkeypatch):
-    dying = "tests.benchmarks.dying_section", 1
+    dying = "tests.benchmarks.dying_section", gpu.SECTIONS["mfu"][1]
     monkeypatch.setattr(gpu, "SECTIONS", {"dying": dying, "mfu": gpu.SECTIONS["mfu"]})
     status, output, found = run(tmp_path, "--smoke")
     sections = found["sections"]
