@@ -1,5 +1,6 @@
 """The roles as CloudFormation: written from the derived policies, read back for a check."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -42,15 +43,19 @@ def template(
             "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
     substitute, names = _Substitution(subject), [each.logical for each in roles()]
+    resources = {
+        each.logical: _tagged(
+            substitute.apply(each.resource(subject, policies[each.name])), subject.tags
+        )
+        for each in roles()
+    }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
         **({"Metadata": {"Gaps": dict(gaps)}} if gaps else {}),
-        "Parameters": substitute.parameters() | BOUNDARY_PARAMETER,
+        "Parameters": substitute.parameters(resources) | BOUNDARY_PARAMETER,
         "Conditions": {HAS_BOUNDARY: {"Fn::Not": [{"Fn::Equals": [{"Ref": BOUNDARY}, ""]}]}},
-        "Resources": substitute.apply(
-            {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
-        ),
+        "Resources": resources,
         "Outputs": {
             f"{name}Arn": {
                 "Value": {"Ref": name}
@@ -61,6 +66,13 @@ def template(
             for name in names
         },
     }
+
+
+def _tagged(resource: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the resource with tags, if it is a role: CloudFormation tags no managed policy."""
+    if tags and resource["Type"] == "AWS::IAM::Role":
+        resource["Properties"]["Tags"] = [{"Key": k, "Value": v} for k, v in sorted(tags.items())]
+    return resource
 
 
 class _Substitution:
@@ -77,15 +89,17 @@ class _Substitution:
             (rf"(?<=:){subject.account}(?=:)", "${AWS::AccountId}"),
         ]
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those that the resources refer to: a key's alias stands in conditions only."""
         described = {
             "ArtifactBucket": "Bucket of code, shards, models and checkpoints (infra/storage.yaml)",
             "KmsKeyArn": "Key of volumes and outputs (infra/storage.yaml)",
         }
+        text = json.dumps(resources)
         return {
             name: {"Type": "String", "Default": value, "Description": described[name]}
             for name, value in self._parameters.items()
-            if value
+            if value and (f"${{{name}}}" in text or f'{{"Ref": "{name}"}}' in text)
         }
 
     def apply(self, value: Any) -> Any:

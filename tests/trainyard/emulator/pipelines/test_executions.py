@@ -87,6 +87,7 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
         "Type": "RegisterModel",
         "Arguments": {
             "ModelPackageGroupName": "group",
+            "Tags": [{"Key": "team", "Value": "x"}],
             "InferenceSpecification": {
                 "Containers": [{"Image": image, "ModelDataUrl": model}],
                 "SupportedContentTypes": ["application/json"],
@@ -116,6 +117,9 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
         ModelPackageName=steps["Register"]["Metadata"]["RegisterModel"]["Arn"]
     )
     assert package["CustomerMetadataProperties"] == {"loss": "0.4"}
+    group = aws.sm.describe_model_package_group(ModelPackageGroupName="group")
+    tags = aws.sm.list_tags(ResourceArn=group["ModelPackageGroupArn"])["Tags"]
+    assert tags == [{"Key": "team", "Value": "x"}]
     artifact = package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
     job = steps["Train"]["Metadata"]["TrainingJob"]["Arn"].rpartition("/")[2]
     assert artifact == f"s3://bkt/models/{job}/output/model.tar.gz"
