@@ -11,6 +11,7 @@ policies, and runs to a registered package with all tags. Generated zones are pa
 of settings, seeded. Ends with 1 where something fails.
 """
 
+import importlib
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ VERBS = ("validate", "plan", "package", "cloudformation", "terraform", "permissi
 
 def outcomes(zone: Zone, folder: Path, run: bool) -> Iterator[Outcome]:
     """Iterate over what the verbs, and a run, make of the zone on an emulator of its own."""
+    importlib.import_module("pipelines.definition")  # changes the environment as it is imported
     boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
     control = control_policies(zone.folder / zone.scp if zone.scp else None)
     with serve(folder / "aws", control=control) as endpoint, applied(endpoint.env):

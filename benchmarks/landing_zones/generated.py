@@ -29,6 +29,7 @@ VPC = {"subnets": ["subnet-0a1b2c3d"], "security_groups": ["sg-0a1b2c3d"]}
 TWO = {"subnets": ["subnet-0a1b2c3d", "subnet-0a1b2c3e"], "security_groups": ["sg-0a1b2c3d"]}
 FSX = {"file_system_id": "fs-0a1b2c3d", "directory_path": "/mount/data"}
 MIXED = [{"uri": "s3://raw-data/a/", "weight": 3}, {"uri": "s3://raw-data/b/", "weight": 1}]
+ONE = ["TrainInstanceType"]
 SCRIPT = {
     "train": {"script": f"{TESTS}/train.py", "launcher": "none", "arguments": {"slope": 1.5},
               "channels": {"training": "s3://raw-data/train/"}},
@@ -93,11 +94,13 @@ AXES: dict[str, dict[str, dict[str, Any]]] = {
     "register": {"manual": {}, "automatic": {"register": {"approval": "automatic"}}},
     "runs": {
         "plain": {},
-        "constant": {"pipeline": {"overridable": []}, "cache": {"enabled": False}},
+        "constant": {"pipeline": {"overridable": ONE}, "cache": {"enabled": False}},
         "retried": {"retry": {"max_attempts": 3}},
     },
 }  # fmt: skip
 """Setting → its values, each a part of a recipe."""
+REFUSED = {(("network", "FSx"), ("work", "script"))}
+"""Pairs that no recipe can have, which validate says."""
 Row = dict[str, str]
 
 
@@ -115,6 +118,7 @@ def pairwise(axes: Mapping[str, Sequence[str]], number: int, seed: int) -> list[
     draw = random.Random(seed)
     both = itertools.combinations(axes.items(), 2)
     missing = {((a, v), (b, w)) for (a, mine), (b, its) in both for v in mine for w in its}
+    missing -= REFUSED
     rows: list[Row] = []
     for _ in range(number):
         row = dict(draw.choice(sorted(missing))) if missing else {}
@@ -128,8 +132,9 @@ def pairwise(axes: Mapping[str, Sequence[str]], number: int, seed: int) -> list[
 
 
 def _adds(missing: set, row: Row, value: tuple[str, str]) -> int:
-    """Return how many missing pairs a value makes with those that a combination has."""
-    return sum((value, one) in missing or (one, value) in missing for one in row.items())
+    """Return how many missing pairs a value makes with those of a combination; -1 if it may not."""
+    made = [pair for one in row.items() for pair in ((value, one), (one, value))]
+    return -1 if REFUSED & set(made) else len(missing & set(made))
 
 
 def generated(folder: Path, number: int, seed: int) -> list[Zone]:
@@ -155,7 +160,9 @@ def _written(folder: Path, row: Row) -> Zone:
     told = {name: value for name, value in row.items() if value != next(iter(AXES[name]))}
     about: dict[str, Any] = {"has": ", ".join(f"{k} {v}" for k, v in told.items())}
     about["environments"] = ["dev", "prod"] if row["environments"] == "two" else []
-    about |= {"one_role": row["roles"] == "one"}
+    about["infra"] = ["--no-roles"] if row["roles"] == "one" else []
+    if partition == "aws-cn":  # whose CloudFormation makes no model package groups
+        about["infra"].append("--no-group")
     if row["group"] == "tools":
         own = GROUP.format(ACCOUNT).replace("$REGION", row["region"])
         about["offline"] = [f"register.model_package_group={own.replace('$PARTITION', partition)}"]

@@ -84,8 +84,8 @@ def tried(zone: Zone, folder: Path) -> Iterator[Outcome]:
 
 
 def rendered(zone: Zone, chosen: Sequence[str], form: str) -> Result:
-    """Return what ``infra`` prints of the zone; its own roles only where there are two."""
-    return called("infra", *chosen, "--as", form, *(["--no-roles"] if zone.one_role else []))
+    """Return what ``infra`` prints of the zone."""
+    return called("infra", *chosen, "--as", form, *zone.infra)
 
 
 def _linted(zone: Zone, chosen: Sequence[str], folder: Path) -> str:

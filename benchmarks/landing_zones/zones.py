@@ -29,8 +29,8 @@ class Zone:
     scp: str | None = None
     """File of its service control policies."""
 
-    one_role: bool = False
-    """Whether jobs and pipeline share a role, for which no template can be derived."""
+    infra: tuple[str, ...] = ()
+    """Options of ``infra``: ``--no-roles``, where jobs and pipeline share one; ``--no-group``."""
 
     runs: bool = True
     """Whether the emulator can run it."""
@@ -41,6 +41,11 @@ class Zone:
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @property
+    def one_role(self) -> bool:
+        """Whether jobs and pipeline share a role, for which no template can be derived."""
+        return "--no-roles" in self.infra
 
     @property
     def recipe(self) -> Path:

@@ -71,6 +71,7 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     )
     train["Arguments"]["InputDataConfig"] = [channel("train", uri_of("Shard"))]
     train["Arguments"]["HyperParameters"] = {"epochs": {"Get": "Parameters.Epochs"}}
+    train["Arguments"]["Tags"] = [{"Key": "team", "Value": "x"}]
     evaluate = process_step(
         "Evaluate",
         "tar -xzf /opt/ml/processing/model/model.tar.gz && grep text w && "
@@ -118,8 +119,8 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     )
     assert package["CustomerMetadataProperties"] == {"loss": "0.4"}
     group = aws.sm.describe_model_package_group(ModelPackageGroupName="group")
-    tags = aws.sm.list_tags(ResourceArn=group["ModelPackageGroupArn"])["Tags"]
-    assert tags == [{"Key": "team", "Value": "x"}]
+    for arn in (group["ModelPackageGroupArn"], steps["Train"]["Metadata"]["TrainingJob"]["Arn"]):
+        assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "team", "Value": "x"}]
     artifact = package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
     job = steps["Train"]["Metadata"]["TrainingJob"]["Arn"].rpartition("/")[2]
     assert artifact == f"s3://bkt/models/{job}/output/model.tar.gz"
