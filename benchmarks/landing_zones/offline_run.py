@@ -6,20 +6,53 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from benchmarks.landing_zones.verbs import called, recipe_of, rendered, said, words
 from benchmarks.landing_zones.zones import Zone
 from pipelines.corpora.stdlib import pack
 from pipelines.deploy.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.config import Recipe
 from trainyard.aws_clients import client
+from trainyard.common.errors import TrainyardError
 
 TEXTS = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
 ROWS = [(f"row-{n}", (n * 37 % 101 - 50) / 20, n * 61 % 97 / 97) for n in range(400)]
+CALLS: dict[str, tuple[Any, ...]] = {
+    "aws_iam_openid_connect_provider": (
+        *("iam", "create_open_id_connect_provider", {"client_id_list": "ClientIDList"}),
+        "OpenIDConnectProviderArn",
+    ),
+    "aws_iam_role": (
+        *("iam", "create_role"),
+        {"name": "RoleName", "assume_role_policy": "AssumeRolePolicyDocument"},
+        *("Role", "Arn"),
+    ),
+    "aws_iam_policy": (
+        *("iam", "create_policy", {"name": "PolicyName", "policy": "PolicyDocument"}),
+        *("Policy", "Arn"),
+    ),
+    "aws_iam_role_policy": (
+        *("iam", "put_role_policy"),
+        {"name": "PolicyName", "role": "RoleName", "policy": "PolicyDocument"},
+    ),
+    "aws_iam_role_policy_attachment": ("iam", "attach_role_policy", {"role": "RoleName"}),
+    "aws_sagemaker_model_package_group": ("sagemaker", "create_model_package_group", {}),
+    "aws_sagemaker_pipeline": ("sagemaker", "create_pipeline", {}),
+}
+"""Kind of resource → service, call, members that are named otherwise, where the ARN stands."""
 REFERENCE = re.compile(r"\$\{(aws_\w+)\.(\w+)\.(\w+)\}")
 
 
 def run(zone: Zone) -> str:
     """Take the zone's first environment to a registered package; return what was in the way."""
+    try:
+        return _ran(zone)
+    except (ClientError, TrainyardError) as error:
+        return str(error)
+
+
+def _ran(zone: Zone) -> str:
     environment = next(iter(zone.environments), None)
     recipe, chosen = recipe_of(zone, environment), words(zone, environment, offline=True)
     _put_data(recipe)
@@ -34,7 +67,7 @@ def run(zone: Zone) -> str:
 def _put_data(recipe: Recipe) -> None:
     """Put small data wherever the recipe has an input or a channel of data."""
     lines = (f"{n},{x},{int(luck < 1 / (1 + math.exp(-1.5 * x)))}\n" for n, x, luck in ROWS)
-    table = {"table.csv": "".join(lines).encode()}
+    table = {"test.csv": "".join(lines).encode()}
     texts = pack(iter(TEXTS))
     data = recipe.data
     uris = ([data.input] if data.input else [one.uri for one in data.inputs]) if data else []
@@ -86,84 +119,45 @@ class Terraform:
     """Create what Terraform's JSON declares, by the calls that its provider makes."""
 
     def __init__(self, region: str) -> None:
-        self._iam, self._sagemaker = client("iam"), client("sagemaker", region)
-        self._arns: dict[tuple[str, str], str] = {}
-        self._names: dict[tuple[str, str], str] = {}
+        self._clients = {"iam": client("iam"), "sagemaker": client("sagemaker", region)}
+        self._known: dict[tuple[str, ...], str] = {}
+        """Kind, name and attribute of a resource → its value."""
 
     def apply(self, files: list[str]) -> None:
-        """Create all resources; the kinds in an order in which each finds what it refers to."""
+        """Create all resources: kinds in the order of CALLS, so that each finds what it names."""
         documents = [json.loads(text)["resource"] for text in files]
-        for kind in (
-            *("aws_iam_openid_connect_provider", "aws_iam_role", "aws_iam_policy"),
-            *("aws_iam_role_policy", "aws_iam_role_policy_attachment"),
-            *("aws_sagemaker_model_package_group", "aws_sagemaker_pipeline"),
-        ):
+        for kind, (service, method, renamed, *path) in CALLS.items():
             for name, given in ((n, g) for d in documents for n, g in d.get(kind, {}).items()):
                 attributes = self._resolved(given)
-                arn = getattr(self, f"_{kind.removeprefix('aws_')}")(attributes)
-                self._arns[kind, name] = arn or ""
-                self._names[kind, name] = attributes.get("name", "")
+                answer = getattr(self._clients[service], method)(**_members(attributes, renamed))
+                self._known[kind, name, "name"] = attributes.get("name", "")
+                for key in path:
+                    answer = answer[key]
+                self._known[kind, name, "arn"] = answer if path else ""
 
     def _resolved(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {self._resolved(key): self._resolved(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [self._resolved(inner) for inner in value]
-        if not isinstance(value, str) or value == "${var.permissions_boundary}":
+        if not isinstance(value, str):
             return value
-        known = {"arn": self._arns, "name": self._names}
-        text = REFERENCE.sub(lambda found: known[found[3]][found[1], found[2]], value)
+        text = REFERENCE.sub(lambda found: self._known[found.groups()], value)
         return text.replace("$${", "${").replace("%%{", "%{")
 
-    def _iam_openid_connect_provider(self, given: Mapping[str, Any]) -> str:
-        return self._iam.create_open_id_connect_provider(
-            Url=given["url"], ClientIDList=given["client_id_list"]
-        )["OpenIDConnectProviderArn"]
 
-    def _iam_role(self, given: Mapping[str, Any]) -> str:
-        return self._iam.create_role(
-            RoleName=given["name"],
-            Path=given["path"],
-            Description=given["description"],
-            AssumeRolePolicyDocument=given["assume_role_policy"],
-            Tags=tags(given),
-        )["Role"]["Arn"]
-
-    def _iam_policy(self, given: Mapping[str, Any]) -> str:
-        return self._iam.create_policy(
-            PolicyName=given["name"], PolicyDocument=given["policy"], Tags=tags(given)
-        )["Policy"]["Arn"]
-
-    def _iam_role_policy(self, given: Mapping[str, Any]) -> None:
-        self._iam.put_role_policy(
-            RoleName=given["role"], PolicyName=given["name"], PolicyDocument=given["policy"]
-        )
-
-    def _iam_role_policy_attachment(self, given: Mapping[str, Any]) -> None:
-        self._iam.attach_role_policy(RoleName=given["role"], PolicyArn=given["policy_arn"])
-
-    def _sagemaker_model_package_group(self, given: Mapping[str, Any]) -> None:
-        self._sagemaker.create_model_package_group(
-            ModelPackageGroupName=given["model_package_group_name"], Tags=tags(given)
-        )
-
-    def _sagemaker_pipeline(self, given: Mapping[str, Any]) -> None:
-        place = given["pipeline_definition_s3_location"]
-        self._sagemaker.create_pipeline(
-            PipelineName=given["pipeline_name"],
-            PipelineDisplayName=given["pipeline_display_name"],
-            PipelineDefinitionS3Location={
-                "Bucket": place["bucket"],
-                "ObjectKey": place["object_key"],
-            },
-            RoleArn=given["role_arn"],
-            Tags=tags(given),
-        )
-
-
-def tags(given: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return Terraform's tags in the form of AWS's API."""
-    return [{"Key": key, "Value": value} for key, value in given["tags"].items()]
+def _members(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return a request of AWS's API: the provider writes its members as Python writes names."""
+    found = {
+        renamed.get(name) or name.title().replace("_", ""): _members(value, {})
+        if isinstance(value, Mapping) and name != "tags"
+        else value
+        for name, value in given.items()
+        if name != "permissions_boundary"  # a variable without a value
+    }
+    if "Tags" in found:
+        found["Tags"] = [{"Key": key, "Value": value} for key, value in found["Tags"].items()]
+    return found
 
 
 def _missing(recipe: Recipe) -> str:
