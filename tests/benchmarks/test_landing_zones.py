@@ -1,5 +1,6 @@
 """Landing zones: every pair of settings is generated, and the verbs take a zone as it stands."""
 
+import dataclasses
 import itertools
 from pathlib import Path
 
@@ -40,3 +41,12 @@ def test_each_invented_zone_runs_to_a_registered_package(name: str, tmp_path: Pa
     found = list(outcomes(ZONES[name], tmp_path, run=True))
     assert {one.verb: one.problem for one in found if one.problem} == {}
     assert found[-1].verb == "run"
+
+
+@pytest.mark.sweep
+def test_the_tag_policy_refuses_what_lacks_its_tag(tmp_path: Path):
+    zone = ZONES["tag_policies"]
+    bare = dataclasses.replace(zone, offline=("aws.tags={owner: x}",))
+    found = {one.verb: one.problem for one in outcomes(bare, tmp_path, run=True) if one.problem}
+    assert found.keys() == {"run"}
+    assert "explicit deny in a service control policy (statement CostCenter" in found["run"]
