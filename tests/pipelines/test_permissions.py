@@ -100,7 +100,7 @@ def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):
     text = Path(demo[1]).read_text().replace("role/demo-job", "role/demo")
     role = "arn:aws:iam::123456789012:role/demo"
     subject = from_definition(
-        text, "d", name="demo", region="eu-west-1", role=role, root="s3://b/d"
+        text, "d", name="demo", region="eu-west-1", role=role, root="s3://bkt/d"
     )
     resources = roles_template(subject)["Resources"]
     assert "JobRole" not in resources
