@@ -66,7 +66,7 @@ def cloudformation(what: Infrastructure) -> str:
     resources = document["Resources"]
     resources["Pipeline"] = _resource("AWS::SageMaker::Pipeline", properties)
     if what.group:
-        named = {"ModelPackageGroupName": what.group}
+        named = {"ModelPackageGroupName": what.group, "Tags": properties["Tags"]}
         resources["Group"] = _resource("AWS::SageMaker::ModelPackageGroup", named)
     return dump(document)
 
@@ -89,13 +89,13 @@ def terraform(what: Infrastructure) -> str:
         "parallelism_configuration": {
             "max_parallel_execution_steps": what.definition.max_parallel_steps
         },
-        "tags": {_literal(k): _literal(v) for k, v in what.definition.tags.items()},
+        "tags": _literals(what.definition.tags),
     }
     resources: dict[str, Any] = _terraform_roles(what) if what.with_roles else {}
     resources["aws_sagemaker_pipeline"] = {"Pipeline": pipeline}
     if what.group:
-        named = {"Group": {"model_package_group_name": what.group}}
-        resources["aws_sagemaker_model_package_group"] = named
+        named = {"model_package_group_name": what.group, "tags": pipeline["tags"]}
+        resources["aws_sagemaker_model_package_group"] = {"Group": named}
     provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
     boundary = {"type": "string", "default": None, "description": "ARN; roles get it if it is set"}
     document = {
@@ -118,12 +118,14 @@ def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
                 "name": given["ManagedPolicyName"],
                 "description": given["Description"],
                 "policy": _literal(json.dumps(given["PolicyDocument"])),
+                "tags": _literals(what.definition.tags),
             }
             continue
         found["aws_iam_role"][each.logical] = {
             "name": given["RoleName"],
             "path": given.get("Path", "/"),
             "description": given["Description"],
+            "tags": _literals(what.definition.tags),
             "assume_role_policy": _literal(json.dumps(given["AssumeRolePolicyDocument"])),
             **(
                 {"permissions_boundary": "${var.permissions_boundary}"} if BOUNDARY in given else {}
@@ -136,6 +138,10 @@ def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
                 "policy": _literal(json.dumps(policy["PolicyDocument"])),
             }
     return found
+
+
+def _literals(tags: Mapping[str, str]) -> dict[str, str]:
+    return {_literal(key): _literal(value) for key, value in tags.items()}
 
 
 def _literal(text: str) -> str:

@@ -35,14 +35,16 @@ def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = 
     from pipelines.definition import from_recipe as compile_recipe
 
     definition = compile_recipe(path, overrides, environment)
-    prefix = load(path, overrides, environment).aws.prefix
+    aws = load(path, overrides, environment).aws
     return Subject(
         name=definition.name,
         region=definition.region,
         role=definition.role,
         document=json.loads(definition.body),
-        root=f"s3://{definition.assets[0].bucket}/{prefix}/{definition.name}",
+        root=f"s3://{definition.assets[0].bucket}/{aws.prefix}/{definition.name}",
         kms_key=definition.kms_key,
+        read_keys=aws.input_keys,
+        tags=definition.tags,
     )
 
 

@@ -78,6 +78,10 @@ class Aws(Section):
     kms_key: str | None = None
     """KMS key (id, ARN or alias) for volumes and outputs; none means the account's default."""
 
+    input_keys: tuple[str, ...] = Field(default=(), exclude_if=lambda keys: not keys)
+    """KMS keys (ids, ARNs or aliases) of data that jobs only read, as of an input's bucket: the
+    derived roles may decrypt with them."""
+
     vpc: Vpc | None = None
     """VPC of every job; none means the service's own network."""
 

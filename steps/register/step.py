@@ -119,6 +119,9 @@ def register_step(
             model_card_status="Draft",
         ),
     )
+    if context.tags and not config.group_region:
+        # They are those of a group that the step creates (pull request 2475 of the SDK).
+        step_args.create_model_package_request["Tags"] = context.aws_tags()
     alone = "" if entry else f"; it holds no inference.py: {image} has to serve it by itself"
     return ModelStep(
         name="Register",

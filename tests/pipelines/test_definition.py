@@ -342,6 +342,17 @@ def test_prod_has_the_real_shape():
     assert "gpu" in train["AlgorithmSpecification"]["TrainingImage"]
 
 
+def test_a_group_that_the_run_creates_gets_the_tags_and_a_shared_one_is_left_alone():
+    def tags(*overrides: str) -> list[dict] | None:
+        body = json.loads(compiled("recipes/laptop.yaml", *overrides).body)
+        return steps(body)["Register"]["Arguments"].get("Tags")
+
+    assert {"Key": "project", "Value": "trainyard"} in (tags() or [])
+    shared = "arn:aws:sagemaker:us-east-1:210987654321:model-package-group/models"
+    assert tags(f"register.model_package_group={shared}") is None
+    assert tags("aws.tags={}") is None
+
+
 def test_lustre_mounts_what_the_shard_step_wrote():
     found = steps(
         json.loads(

@@ -22,10 +22,12 @@ PROVIDER = "cdktf-cdktf-provider-aws==21.22.1"
 """Python bindings of the provider 6.25.0: a module for each resource, whose constructor has its
 attributes."""
 ATTRIBUTES = {
-    "aws_iam_role": {"name", "path", "description", "assume_role_policy", "permissions_boundary"},
+    "aws_iam_role": {
+        "name", "path", "description", "assume_role_policy", "permissions_boundary", "tags",
+    },
     "aws_iam_role_policy": {"name", "role", "policy"},
-    "aws_iam_policy": {"name", "description", "policy"},
-    "aws_sagemaker_model_package_group": {"model_package_group_name"},
+    "aws_iam_policy": {"name", "description", "policy", "tags"},
+    "aws_sagemaker_model_package_group": {"model_package_group_name", "tags"},
     "aws_sagemaker_pipeline": {
         "pipeline_name", "pipeline_display_name", "pipeline_description", "role_arn",
         "pipeline_definition_s3_location", "parallelism_configuration", "tags",
@@ -59,9 +61,10 @@ def test_a_stack_of_it_owns_the_pipeline_and_its_roles(emulator, monkeypatch):
     assert sagemaker.list_pipelines()["PipelineSummaries"] == []
 
 
-def test_cfn_lint_has_nothing_to_say(tmp_path):
+@pytest.mark.parametrize("key", ["null", "alias/ml", "1234abcd-12ab-34cd-56ef-1234567890ab"])
+def test_cfn_lint_has_nothing_to_say(tmp_path, key):
     file = tmp_path / "pipeline.yaml"
-    file.write_text(rendered("cloudformation"))
+    file.write_text(rendered("cloudformation", "--set", f"aws.kms_key={key}"))
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, str(file)], capture_output=True, text=True, check=False
@@ -79,7 +82,12 @@ def test_terraform_gets_the_same_policies_and_no_template_by_mistake():
     roles = {k for k, v in stack.items() if v["Type"] == "AWS::IAM::Role"}
     assert resources["aws_iam_role"].keys() == roles == resources["aws_iam_role_policy"].keys()
     pipeline = resources["aws_sagemaker_pipeline"]["Pipeline"]
-    assert pipeline["tags"]["owner"] == "$${team}"
+    for kind in resources.keys() - {"aws_iam_role_policy"}:  # a part of its role
+        for name, resource in resources[kind].items():
+            assert resource["tags"]["owner"] == "$${team}", name
+    laptop = {"Key": "environment", "Value": "laptop"}
+    tagged = {name for name, one in stack.items() if laptop in one["Properties"].get("Tags", ())}
+    assert tagged == {*roles, "Pipeline", "Group"}
     place = stack["Pipeline"]["Properties"]["PipelineDefinition"]["PipelineDefinitionS3Location"]
     ours = pipeline["pipeline_definition_s3_location"]
     assert ours["object_key"].endswith("/definition.json") and ours["bucket"] == place["Bucket"]

@@ -1,6 +1,9 @@
 """Refresh the table of prices from the AWS Price List API.
 
 trainyard prices --region us-east-1       # needs pricing:GetProducts
+
+A table of your own is the file that the environment variable TRAINYARD_PRICES names; it begins with
+the shipped one.
 """
 
 from pathlib import Path

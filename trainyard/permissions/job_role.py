@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from trainyard.permissions.named_resources import Collector, Needs
+from trainyard.permissions.named_resources import Collector, Needs, key_arn
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.statements import Gap, Statement, minimal
 from trainyard.permissions.step_requests import (
@@ -115,6 +115,8 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     yield from key_statements(
         "DataKeys", found.data_keys, ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
     )
+    others = {key_arn(subject, key) for key in subject.read_keys if found.reads}
+    yield from key_statements("InputKeys", others - found.data_keys, ("kms:Decrypt",))
     # A grant lets the service attach the encrypted volume; by the condition only the service
     # gets it.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}

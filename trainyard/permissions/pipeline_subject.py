@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ class Subject:
 
     kms_key: str | None = None
     """KMS key for the objects that an upsert writes."""
+
+    read_keys: tuple[str, ...] = ()
+    """KMS keys of data that jobs only read, which no definition names."""
+
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of the roles in a template."""
 
     job_role: str | None = None
     """ARN of the role in question, where jobs assume several."""

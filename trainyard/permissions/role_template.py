@@ -1,5 +1,6 @@
 """The roles as CloudFormation: written from the derived policies, read back for a check."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -46,17 +47,18 @@ def template(
             f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
             "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
-    resources = {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
-    if subject.role in known:
-        _join(resources["PipelineRole"]["Properties"], resources.pop("JobRole")["Properties"])
     substitute = _Substitution(subject)
+    made = {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
+    if subject.role in known:
+        _join(made["PipelineRole"]["Properties"], made.pop("JobRole")["Properties"])
+    resources = {k: _tagged(substitute.apply(v), subject.tags) for k, v in made.items()}
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
         **({"Metadata": {"Gaps": dict(gaps)}} if gaps else {}),
-        "Parameters": substitute.parameters() | BOUNDARY_PARAMETER,
+        "Parameters": substitute.parameters(resources) | BOUNDARY_PARAMETER,
         "Conditions": {HAS_BOUNDARY: {"Fn::Not": [{"Fn::Equals": [{"Ref": BOUNDARY}, ""]}]}},
-        "Resources": substitute.apply(resources),
+        "Resources": resources,
         "Outputs": {
             f"{name}Arn": {
                 "Value": {"Ref": name}
@@ -79,6 +81,13 @@ def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
     mine += theirs
 
 
+def _tagged(resource: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the resource with tags, if it is a role: CloudFormation tags no managed policy."""
+    if tags and resource["Type"] == "AWS::IAM::Role":
+        resource["Properties"]["Tags"] = [{"Key": k, "Value": v} for k, v in sorted(tags.items())]
+    return resource
+
+
 class _Substitution:
     """Replaces one account's values by CloudFormation's names."""
 
@@ -93,15 +102,17 @@ class _Substitution:
             (rf"(?<=:){subject.account}(?=:)", "${AWS::AccountId}"),
         ]
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those that the resources refer to: a key's alias stands in conditions only."""
         described = {
             "ArtifactBucket": "Bucket of code, shards, models and checkpoints (infra/storage.yaml)",
             "KmsKeyArn": "Key of volumes and outputs (infra/storage.yaml)",
         }
+        text = json.dumps(resources)
         return {
             name: {"Type": "String", "Default": value, "Description": described[name]}
             for name, value in self._parameters.items()
-            if value
+            if value and (f"${{{name}}}" in text or f'{{"Ref": "{name}"}}' in text)
         }
 
     def apply(self, value: Any) -> Any:

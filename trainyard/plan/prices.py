@@ -5,6 +5,7 @@ and that kind of job, is marked as estimated, and so is every plan that uses it.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 
-TABLE = Path(__file__).with_name("prices.json")
+SHIPPED = Path(__file__).with_name("prices.json")
+TABLE = Path(os.environ.get("TRAINYARD_PRICES") or SHIPPED)
+"""The table that is read: of your own, outside of this folder, where the variable names one."""
+
 ENDPOINT = "us-east-1"  # the Price List API is in few regions; the wanted region is a filter
 Kind = Literal["training", "processing"]
 SPOT_LOW = 0.1
@@ -90,7 +94,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
             f"reading prices of {region}: AWS lists no training or no processing there; is that "
             "a region's code, such as us-east-1? The table was left as it was"
         )
-    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree = json.loads((path if path.exists() else SHIPPED).read_text(encoding="utf-8"))
     sorted_table = {section: dict(sorted(found.items())) for section, found in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
     tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}

@@ -344,6 +344,20 @@ def test_a_group_of_another_account_is_registered_in_and_never_created():
                for gap in missing(subject, "pipeline"))  # fmt: skip
 
 
+def test_jobs_may_decrypt_what_they_read_with_the_keys_of_its_buckets():
+    step = process_step("P", "true", arguments=reads("s3://raw/in"))
+    keys = ("arn:aws:kms:us-east-1:111122223333:key/1", "alias/raw")
+    subject = dataclasses.replace(subject_of([step]), read_keys=keys)
+    policy = {one["Sid"]: one for one in derive(subject, "job")["Statement"]}
+    assert policy["InputKeys"]["Action"] == ["kms:Decrypt"]
+    assert policy["InputKeys"]["Resource"] == [keys[0]]
+    by_alias = policy["InputKeysByAlias"]["Condition"]["ForAnyValue:StringEquals"]
+    assert by_alias == {"kms:ResourceAliases": ["alias/raw"]}
+    assert "DataKeys" not in policy
+    blind = dataclasses.replace(subject_of([process_step("P", "true")]), read_keys=keys)
+    assert "InputKeys" not in {one["Sid"] for one in derive(blind, "job")["Statement"]}
+
+
 def gap_of(steps: list[dict], **more) -> list[str]:
     """What the policies of pipeline and jobs lack; what of them can be derived is derived."""
     mine = subject_of(steps, **more)

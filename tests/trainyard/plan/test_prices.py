@@ -1,6 +1,9 @@
 """The table of prices, and its refresh from a Price List API that is spoken to over HTTP."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -97,8 +100,7 @@ def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict]]:
 
 
 def test_a_refresh_replaces_the_prices_of_a_region_and_no_others(tmp_path: Path, price_list):
-    table = tmp_path / "prices.json"
-    table.write_text(TABLE.read_text())
+    table = tmp_path / "prices.json"  # which begins with the shipped one
     before = json.loads(TABLE.read_text())
     assert refresh("eu-west-1", table) == 5
     assert [each["ServiceCode"] for each in price_list] == ["AmazonSageMaker"] * 2
@@ -111,6 +113,21 @@ def test_a_refresh_replaces_the_prices_of_a_region_and_no_others(tmp_path: Path,
     assert after["regions"]["us-east-1"] == before["regions"]["us-east-1"]
     assert '"ml.m5.xlarge": {"usd": 0.257, "source": "GetProducts"}' in table.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["prices.json"]
+
+
+def test_the_table_may_be_a_file_of_ones_own(tmp_path: Path):
+    program = "from trainyard.plan.prices import TABLE, load; print(load('eu-west-1').date, TABLE)"
+    own = tmp_path / "own.json"
+    tree = json.loads(TABLE.read_text()) | {"regions": {"eu-west-1": {"date": "2026-11-27"}}}
+    own.write_text(json.dumps(tree))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"TRAINYARD_PRICES": str(own)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"2026-11-27 {own}\n"
 
 
 def test_a_region_without_prices_leaves_the_table_as_it_was(tmp_path: Path, price_list):

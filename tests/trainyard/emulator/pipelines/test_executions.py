@@ -71,6 +71,7 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     )
     train["Arguments"]["InputDataConfig"] = [channel("train", uri_of("Shard"))]
     train["Arguments"]["HyperParameters"] = {"epochs": {"Get": "Parameters.Epochs"}}
+    train["Arguments"]["Tags"] = [{"Key": "team", "Value": "x"}]
     evaluate = process_step(
         "Evaluate",
         "tar -xzf /opt/ml/processing/model/model.tar.gz && grep text w && "
@@ -87,6 +88,7 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
         "Type": "RegisterModel",
         "Arguments": {
             "ModelPackageGroupName": "group",
+            "Tags": [{"Key": "team", "Value": "x"}],
             "InferenceSpecification": {
                 "Containers": [{"Image": image, "ModelDataUrl": model}],
                 "SupportedContentTypes": ["application/json"],
@@ -116,6 +118,9 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
         ModelPackageName=steps["Register"]["Metadata"]["RegisterModel"]["Arn"]
     )
     assert package["CustomerMetadataProperties"] == {"loss": "0.4"}
+    group = aws.sm.describe_model_package_group(ModelPackageGroupName="group")
+    for arn in (group["ModelPackageGroupArn"], steps["Train"]["Metadata"]["TrainingJob"]["Arn"]):
+        assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "team", "Value": "x"}]
     artifact = package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
     job = steps["Train"]["Metadata"]["TrainingJob"]["Arn"].rpartition("/")[2]
     assert artifact == f"s3://bkt/models/{job}/output/model.tar.gz"

@@ -35,6 +35,8 @@ class JobRunner(Runner):
         except ApiError as error:
             raise refused(f"Create{kind}Job", error) from None
         attempt.note({"Arn": job.arn})
+        if tags := request.get("Tags"):
+            self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
         see_through(job)
 
     def describe(self, made: dict) -> dict:

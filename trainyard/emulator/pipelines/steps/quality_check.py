@@ -75,6 +75,8 @@ class QualityCheckRunner(Runner):
             raise refused("CreateProcessingJob", error) from None
         made["CheckJobArn"] = job.arn
         attempt.note(dict(made))
+        if tags := request.get("Tags"):
+            self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
         see_through(job)
 
     def _conclude(self, attempt: Attempt, made: dict[str, Any], report: str) -> None:

@@ -19,10 +19,11 @@ class RegisterModelRunner(Runner):
         yield partial(refuse_foreign, arguments.get("ModelPackageGroupName", ""))
 
     def run(self, attempt: Attempt) -> None:
-        request = attempt.arguments
+        request = dict(attempt.arguments)
         try:
             if group := request.get("ModelPackageGroupName"):
-                self._make_group(group.rpartition("/")[2])
+                tags = request.pop("Tags", [])
+                self._make_group(group.rpartition("/")[2], tags)
             else:  # the SDK removes a name from the definition, as it does for jobs
                 request = {"ModelPackageName": attempt.name} | request
             answer = self._services.forward("CreateModelPackage", request)
@@ -33,11 +34,15 @@ class RegisterModelRunner(Runner):
     def describe(self, made: dict) -> dict:
         return self._services.forward("DescribeModelPackage", {"ModelPackageName": made["Arn"]})
 
-    def _make_group(self, name: str) -> None:
+    def _make_group(self, name: str, tags: list[dict]) -> None:
+        """Create the group if it is missing; the step's tags are such a group's, since a package
+        has those of its group.
+        """
         request = {"ModelPackageGroupName": name}
         try:
             self._services.forward("DescribeModelPackageGroup", request)
         except ApiError as error:
             if error.status >= 500:
                 raise
-            self._services.forward("CreateModelPackageGroup", request)
+            tagged = {"Tags": tags} if tags else {}
+            self._services.forward("CreateModelPackageGroup", request | tagged)

@@ -1,0 +1,124 @@
+"""Each verb on a zone, in this process, so that the SDK is imported once for all of them."""
+
+import importlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from cfnlint.api import lint
+from cfnlint.config import ManualArgs
+from typer.testing import CliRunner, Result
+
+from benchmarks.landing_zones.zones import Zone
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.read_recipe import load
+
+GAPS = 2  # exit status of permissions: something cannot be derived, and is named
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one verb on one zone."""
+
+    verb: str
+    environment: str | None
+    seconds: float
+    problem: str
+    """What it said, if it failed; else nothing."""
+
+
+def called(module: str, *words: str) -> Result:
+    """Run a verb, as on the command line."""
+    app = typer.Typer(add_completion=False)
+    app.command()(importlib.import_module(f"pipelines.{module}").main)
+    return CliRunner().invoke(app, list(words))
+
+
+def said(done: Result, allowed: Sequence[int] = (0,)) -> str:
+    """Return what a verb said that failed; nothing of one that did not."""
+    if done.exit_code in allowed:
+        return ""
+    return done.output if isinstance(done.exception, SystemExit) else str(done.exception)
+
+
+def words(zone: Zone, environment: str | None, *, offline: bool) -> list[str]:
+    """Return the options that choose the zone's recipe.
+
+    Args:
+        offline: whether the verb asks the emulator, which has one account.
+    """
+    chosen = ["--env", environment] if environment else []
+    settings = zone.offline if offline else ()
+    return ["--recipe", str(zone.recipe), *chosen, *(w for one in settings for w in ("--set", one))]
+
+
+def recipe_of(zone: Zone, environment: str | None) -> Recipe:
+    """Return the recipe that the emulator sees."""
+    return load(zone.recipe, zone.offline, environment)
+
+
+def tried(zone: Zone, folder: Path) -> Iterator[Outcome]:
+    """Iterate over what each verb makes of each environment of the zone.
+
+    Args:
+        folder: where templates are written to.
+    """
+    for environment in zone.environments or (None,):
+        plain = words(zone, environment, offline=False)
+        asking = words(zone, environment, offline=True)
+        verbs = {
+            "validate": lambda plain=plain: said(called("validate", *plain)),
+            "plan": lambda asking=asking: said(called("plan", *asking), (0, 2)),
+            "package": lambda asking=asking: said(called("package", *asking)),
+            "cloudformation": lambda plain=plain: _linted(zone, plain, folder),
+            "terraform": lambda plain=plain: _read(zone, plain),
+            "permissions": lambda plain=plain: _checked(zone, plain, folder),
+        }
+        for verb, run in verbs.items():
+            began = time.monotonic()
+            problem = run()
+            yield Outcome(verb, environment, time.monotonic() - began, problem)
+
+
+def rendered(zone: Zone, chosen: Sequence[str], form: str) -> Result:
+    """Return what ``infra`` prints of the zone."""
+    return called("infra", *chosen, "--as", form, *zone.infra)
+
+
+def _linted(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
+    done = rendered(zone, chosen, "cloudformation")
+    if problem := said(done):
+        return problem
+    (folder / "pipeline.yaml").write_text(done.stdout, encoding="utf-8")
+    region = load(zone.recipe).aws.region if not zone.environments else None
+    found = lint(done.stdout, config=ManualArgs(regions=[region or "us-east-1"]))
+    return "\n".join(str(match) for match in found)
+
+
+def _read(zone: Zone, chosen: Sequence[str]) -> str:
+    """Look whether Terraform's file has the pipeline, and a tag on all that can have some."""
+    done = rendered(zone, chosen, "terraform")
+    if problem := said(done):
+        return problem
+    resources: Mapping[str, dict[str, dict]] = json.loads(done.stdout)["resource"]
+    bare = [
+        f"{kind}.{name} has no tags"
+        for kind, named in resources.items()
+        for name, attributes in named.items()
+        if kind != "aws_iam_role_policy" and "tags" not in attributes
+    ]
+    there = "aws_sagemaker_pipeline" in resources
+    return "\n".join(bare) if there else "there is no pipeline"
+
+
+def _checked(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
+    """Compare the roles of the rendered template with the derived ones."""
+    if zone.one_role:
+        return said(called("permissions", *chosen, "--role", "job"), (0, GAPS))
+    template = folder / "pipeline.yaml"
+    if not template.exists():
+        return "there is no template"
+    return said(called("permissions", *chosen, "--check", str(template)), (0, GAPS))
