@@ -259,6 +259,14 @@ def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, within, capl
     s3.put_object(Bucket="bkt", Key="a", Body=b"")
 
 
+def test_off_holds_nobody(account: Account, within):
+    account.derived(without=("jobs", "Write"))
+    within("off")
+    execution, _ = account.aws.run("held")
+    assert execution["PipelineExecutionStatus"] == "Succeeded"
+    assert account.decisions == []
+
+
 def test_each_protocol_has_its_own_error(account: Account):
     account.role("held", READ)
     for service, call, code in (
