@@ -84,8 +84,6 @@ def _put_data(recipe: Recipe) -> None:
 
 def _deployed(zone: Zone, chosen: list[str], region: str) -> str:
     """Deploy roles, and the pipeline unless an upsert does; return what was in the way."""
-    if zone.one_role:
-        return ""
     if zone.deploy == "upsert":
         return said(called("permissions", *chosen, "--deploy"))
     done = rendered(zone, chosen, zone.deploy)

@@ -1,6 +1,6 @@
-"""Compare our shards and loader with a raw memory map and other libraries: reading, resuming.
+"""Compare our shards and loader with a raw memory map and others: writing, reading, resuming.
 
-python -m benchmarks.shards [--json FILE] [--only read,resume] [--quick]
+python -m benchmarks.shards [--json FILE] [--only write,read,resume] [--quick]
 
 Each contender runs in a process of its own. Reading: a round opens the data anew and reads batches
 of 32 × 2,049 tokens for a second, from the second batch on. Resuming: every measure is the first
@@ -25,6 +25,28 @@ from benchmarks.shards.bench import QUICK, Bench, ContenderFailed, Process, Size
 from benchmarks.shards.contenders import BATCH, ENTRIES
 
 ORDERS = {"in order": False, "shuffled": True}
+
+
+def write(bench: Bench) -> Section:
+    section = Section("write", "Write, one process, MB a second")
+    section.columns = ("", "MB a second")
+    processes = bench.processes("write")
+    folder = bench.scratch / "written"
+
+    def rate(process: Process) -> float:
+        asked = {"corpus": bench.tokens, "folder": folder, "samples": bench.sizes.samples}
+        return process.ask("write", **asked)["bytes_per_second"]
+
+    found = bench.rounds("write", {name: lambda p=p: rate(p) for name, p in processes.items()})
+    for name, figure in found.items():
+        section.rows.append((processes[name].entry.label, figure.text(1e6, 0)))
+        section.data[name] = figure.data()
+    section.targets.append(Target("write ÷ raw file", found["ours"].over(found["raw"]), "≥", 0.75))
+    if "litdata" in found:
+        ratio = found["ours"].over(found["litdata"])
+        section.targets.append(Target("write ÷ litdata", ratio, "≥", 4.5))
+    section.notes.append("The same samples, into an empty folder, as each contender writes them.")
+    return section
 
 
 def read(bench: Bench) -> Section:
@@ -157,7 +179,11 @@ def _resume_targets(found: list[dict[str, Figure]], processes: dict[str, Process
 
 LIBRARIES = ("torch", "numpy", "litdata", "datasets")
 
-SECTIONS: dict[str, Callable[[Bench], Section]] = {"read": read, "resume": resume}
+SECTIONS: dict[str, Callable[[Bench], Section]] = {
+    "write": write,
+    "read": read,
+    "resume": resume,
+}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -30,9 +30,9 @@ class Worker:
         path = Path(folder)
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-        source = _corpus(corpus)[:samples]
+        source, began = _corpus(corpus)[:samples], time.perf_counter()
         self._contender.write(source, path)
-        return {"samples": samples}
+        return {"bytes_per_second": source.nbytes / (time.perf_counter() - began)}
 
     def check(self, corpus: str, folder: str) -> dict[str, Any]:
         """Whether what comes back is the corpus: in order, and shuffled without a repetition."""

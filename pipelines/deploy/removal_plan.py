@@ -21,7 +21,8 @@ from trainyard.common.errors import PlanError
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
 
-_URI = re.compile(r"s3://[^\s\"'\\,]+")
+_URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
+"""An address in any text; one that is cut too early keeps more than it names."""
 _EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
 JOBS = ("ProcessingJob", "TrainingJob", "TransformJob")
 MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException")

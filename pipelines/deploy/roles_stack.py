@@ -21,16 +21,21 @@ def deploy(subject: Subject) -> str:
         ServiceError: AWS refuses it.
     """
     name = f"{subject.name}-roles"
-    policies = {each.name: derive(subject, each.name) for each in roles()}
-    gaps = {role: found for role in policies if (found := missing(subject, role))}
     asked = {
         "StackName": name,
-        "TemplateBody": dump(template(subject, policies, gaps)),
+        "TemplateBody": dump(roles_template(subject)),
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
     with service_errors(f"stack {name}"):
         done = _put(client("cloudformation", region=subject.region), asked)
     return f"stack {name}: {done}"
+
+
+def roles_template(subject: Subject) -> dict[str, Any]:
+    """Return the template; a role that pipeline and jobs share may do what both need."""
+    policies = {each.name: derive(subject, each.name) for each in roles()}
+    gaps = {role: found for role in policies if (found := missing(subject, role))}
+    return template(subject, policies, gaps, shared=True)
 
 
 def _put(cloudformation: Any, asked: dict[str, Any]) -> str:

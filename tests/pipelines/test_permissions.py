@@ -10,6 +10,7 @@ from pipelines.permissions import main
 from tests.conftest import called
 from tests.trainyard.permissions.test_policy_answer import allow
 from trainyard.common.errors import DefinitionError
+from trainyard.permissions.pipeline_subject import from_definition
 
 
 @pytest.fixture
@@ -91,3 +92,20 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
     assert "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/*" in trust
     caller = emulator.app.aws.authority.session(role["Arn"])
     assert caller.held.derived
+
+
+def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):
+    from pipelines.deploy.roles_stack import roles_template
+
+    text = Path(demo[1]).read_text().replace("role/demo-job", "role/demo")
+    role = "arn:aws:iam::123456789012:role/demo"
+    subject = from_definition(
+        text, "d", name="demo", region="eu-west-1", role=role, root="s3://bkt/d"
+    )
+    resources = roles_template(subject)["Resources"]
+    assert "JobRole" not in resources
+    properties = resources["PipelineRole"]["Properties"]
+    derived, jobs = (json.dumps(policy["PolicyDocument"]) for policy in properties["Policies"])
+    assert "sagemaker:CreateProcessingJob" in derived and "s3:PutObject" in jobs
+    trust = json.dumps(properties["AssumeRolePolicyDocument"])
+    assert "pipeline/demo/*" in trust and "processing-job/*" in trust

@@ -1,6 +1,7 @@
 """Run a command against an AWS of its own, and wait for what it started there.
 
-trainyard run [--state DIR] [--python PATH] [--put s3://BUCKET/KEY=FILE] [--no-wait] -- COMMAND ...
+trainyard run [--state DIR] [--python PATH] [--put s3://BUCKET/KEY=FILE] [--iam enforce|warn|off]
+              [--no-wait] -- COMMAND ...
 
 The command's environment points at the embedded AWS instead of the real one. When it ends with
 status 0, executions and jobs that still run are waited for, and the status becomes 1 when an

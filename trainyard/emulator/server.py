@@ -182,6 +182,8 @@ class App:
                 request = stack_resources.with_body(request, self.objects)
         except ApiError as failure:
             return query_error("ValidationError", f"TemplateURL: {failure.message}")
+        if name := stack_resources.missing_change_set(request):
+            return query_error("ChangeSetNotFound", f"ChangeSet [{name}] does not exist", 404)
         response = self._other("cloudformation", request)
         if response.status_code >= 400 and request.form.get("Action") in CREATES:
             stack_resources.roll_back(request.form.get("StackName", ""))

@@ -26,29 +26,32 @@ BOUNDARY_PARAMETER = {
 
 
 def template(
-    subject: Subject, policies: Mapping[str, dict], gaps: Mapping[str, list[str]] | None = None
+    subject: Subject,
+    policies: Mapping[str, dict],
+    gaps: Mapping[str, list[str]] | None = None,
+    *,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """Return a CloudFormation template with the roles; account and region are where it is deployed.
 
     ``gaps``: role → what its policy lacks and no definition contains; they go into its Metadata.
+    ``shared``: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
         DefinitionError: the pipeline and its jobs share one role, or the jobs have several.
     """
     known = job_roles(subject)
-    if len(known) != 1 or subject.role in known:
+    if len(known) != 1 or (subject.role in known and not shared):
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
             f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
             "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
-    substitute, names = _Substitution(subject), [each.logical for each in roles()]
-    resources = {
-        each.logical: _tagged(
-            substitute.apply(each.resource(subject, policies[each.name])), subject.tags
-        )
-        for each in roles()
-    }
+    substitute = _Substitution(subject)
+    made = {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
+    if subject.role in known:
+        _join(made["PipelineRole"]["Properties"], made.pop("JobRole")["Properties"])
+    resources = {k: _tagged(substitute.apply(v), subject.tags) for k, v in made.items()}
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
@@ -63,9 +66,19 @@ def template(
                 else {"Fn::GetAtt": [name, "Arn"]},
                 "Export": {"Name": {"Fn::Sub": f"${{AWS::StackName}}-{name}Arn"}},
             }
-            for name in names
+            for name in resources
         },
     }
+
+
+def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
+    """Give the pipeline's role the policy of its jobs', too, and their trust."""
+    role["Policies"] += [one | {"PolicyName": "derived-jobs"} for one in jobs["Policies"]]
+    mine, theirs = (
+        each["AssumeRolePolicyDocument"]["Statement"][0]["Condition"]["ArnLike"]["aws:SourceArn"]
+        for each in (role, jobs)
+    )
+    mine += theirs
 
 
 def _tagged(resource: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Entry:
     """The package to install and to import."""
     shuffle: str = "uniform"
     """What the library shuffles by the way that its documentation recommends."""
-    tasks: frozenset[str] = frozenset({"read", "resume"})
+    tasks: frozenset[str] = frozenset({"write", "read", "resume"})
 
     def missing(self) -> str | None:
         """Why it cannot run, or None."""
@@ -71,7 +71,7 @@ class Entry:
 
 ENTRIES = (
     Entry("ours", "Trainyard", "ours"),
-    Entry("raw", "raw memory map", "limit", tasks=frozenset({"read"})),
+    Entry("raw", "raw memory map", "limit", tasks=frozenset({"write", "read"})),
     Entry("litdata", "litdata", "peer", "litdata", "chunks, and in windows of 256"),
     Entry("huggingface", "Hugging Face datasets", "peer", "datasets"),
 )

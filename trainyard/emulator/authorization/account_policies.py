@@ -28,6 +28,7 @@ DERIVED = "derived"
 """Name of the inline policy of a role that our template makes (permissions.role_template)."""
 _KEY = re.compile(rf"arn:[\w-]+:kms:([\w-]+):{ACCOUNT}:key/(.+)")
 _REPOSITORY = re.compile(rf"arn:[\w-]+:ecr:([\w-]+):{ACCOUNT}:repository/(.+)")
+_ROLE = re.compile(rf"arn:[\w-]+:iam::{ACCOUNT}:role/.+")
 _BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
 
 
@@ -114,12 +115,15 @@ def _tags(given: Any) -> Iterator[tuple[str, str]]:
 
 
 def of_resource(arn: str, objects: ObjectStore) -> Policy | None:
-    """Return the policy of a bucket (and of its objects), a KMS key or an ECR repository."""
+    """Return the policy of a bucket (and its objects), a KMS key, an ECR repository or a role."""
     if found := _BUCKET.match(arn):
         return _of_bucket(found[1], objects)
     if found := _KEY.fullmatch(arn):
         key = (_backend("kms", "keys", found[1]) or {}).get(found[2])
         return _kept(f"key {found[2]}", key.policy) if key else None
+    if found := _ROLE.fullmatch(arn):
+        role = held(Principal(arn, arn))
+        return role.trust if role else None
     if found := _REPOSITORY.fullmatch(arn):
         repository = (_backend("ecr", "repositories", found[1]) or {}).get(found[2])
         text = repository.policy if repository else None

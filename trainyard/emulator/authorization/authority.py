@@ -127,7 +127,7 @@ class Authority:
             session=held.session if held else (),
             control=self.control,
             resource=resource,
-            must_name=resource is not None and call.action.startswith("kms:"),
+            must_name=resource is not None and call.action.startswith(("kms:", "sts:")),
         )
         return self._observed(evaluate(request, policies))
 

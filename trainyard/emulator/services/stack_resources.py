@@ -181,6 +181,17 @@ class StackPackageGroup(CloudFormationModel):
         _asked("DeleteModelPackageGroup", request, self.name)
 
 
+def missing_change_set(request: Request) -> str:
+    """Return the name of the change set that a request is about and that does not exist, which moto
+    calls a stack that does not; else an empty text.
+    """
+    name = request.form.get("ChangeSetName", "")
+    sets = cloudformation_backends[ACCOUNT][region()].change_sets
+    known = {name for key, each in sets.items() for name in (key, each.change_set_name)}
+    creates = request.form.get("Action") == "CreateChangeSet"
+    return "" if creates or name in known else name
+
+
 def roll_back(name: str) -> None:
     """Delete a stack of that name whose creation was refused, with all that it had created."""
     backend = cloudformation_backends[ACCOUNT][region()]

@@ -259,6 +259,14 @@ def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, within, capl
     s3.put_object(Bucket="bkt", Key="a", Body=b"")
 
 
+def test_off_holds_nobody(account: Account, within):
+    account.derived(without=("jobs", "Write"))
+    within("off")
+    execution, _ = account.aws.run("held")
+    assert execution["PipelineExecutionStatus"] == "Succeeded"
+    assert account.decisions == []
+
+
 def test_each_protocol_has_its_own_error(account: Account):
     account.role("held", READ)
     for service, call, code in (
@@ -325,6 +333,37 @@ def test_a_user_is_held_to_its_groups(account: Account, within):
     s3.get_object(Bucket="bkt", Key="ann/a")
     with pytest.raises(ClientError, match="User: arn:aws:iam::123456789012:user/ann is not auth"):
         s3.get_object(Bucket="bkt", Key="bob/a")
+
+
+def test_a_role_is_assumed_by_whom_it_trusts(account: Account, within):
+    account.role("trusted", READ)
+    allow = {"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}
+    account.role("taker", allow)
+    arn = "arn:aws:iam::123456789012:role/taker"
+    sts = account.as_role("taker", "sts")
+    asked = {"RoleArn": "arn:aws:iam::123456789012:role/trusted", "RoleSessionName": "me"}
+    with pytest.raises(ClientError, match="because no role trust policy allows the sts:AssumeRole"):
+        sts.assume_role(**asked)
+    trust = {"Effect": "Allow", "Principal": {"AWS": arn}, "Action": "sts:AssumeRole"}
+    account.role("trusted", READ, trust=trust)
+    assert sts.assume_role(**asked)["AssumedRoleUser"]["Arn"].endswith("assumed-role/trusted/me")
+
+
+def test_a_key_is_used_by_whom_its_policy_names(account: Account):
+    kms = make_client(account.aws.endpoint, "kms")
+    mine = {"Sid": "Mine", "Effect": "Allow", "Action": "kms:*", "Resource": "*"}
+    me = mine | {"Principal": {"AWS": "arn:aws:iam::123456789012:role/other"}}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": me})
+    key = kms.create_key(Policy=policy)["KeyMetadata"]["KeyId"]
+    account.role("encrypter", {"Effect": "Allow", "Action": "kms:*", "Resource": "*"})
+    with pytest.raises(
+        ClientError, match="because no resource-based policy allows the kms:Encrypt"
+    ):
+        account.as_role("encrypter", "kms").encrypt(KeyId=key, Plaintext=b"x")
+    delegated = mine | {"Principal": {"AWS": "arn:aws:iam::123456789012:root"}}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": delegated})
+    kms.put_key_policy(KeyId=key, PolicyName="default", Policy=policy)
+    assert account.as_role("encrypter", "kms").encrypt(KeyId=key, Plaintext=b"x")
 
 
 def test_several_keys_are_deleted_each_by_its_own_right(account: Account):

@@ -139,6 +139,12 @@ def test_wildcards_are_those_of_fnmatch(pattern, text):
     assert found and bool(found.fullmatch(text)) == fnmatch.fnmatchcase(text, literal)
 
 
+@pytest.mark.parametrize("values", [("x", "y"), ("y", "x")])
+def test_of_several_values_none_may_match_what_is_excluded(values):
+    allow = ALL | {"Condition": {"StringNotEquals": {"k": "x"}}}
+    assert not allowed(Request(USER, "s3:A", "b", {"k": values}), [allow])
+
+
 # what cannot be evaluated
 
 

@@ -97,6 +97,9 @@ def test_a_change_set_reads_template_and_definition_from_s3(aws):
     stacks.execute_change_set(StackName="c", ChangeSetName="first")
     described = sagemaker.describe_pipeline(PipelineName="changed")
     assert described["PipelineDefinition"] == body("from S3")
+    stacks.delete_change_set(StackName="c", ChangeSetName="first")
+    with pytest.raises(stacks.exceptions.ChangeSetNotFoundException):  # as CDK expects it
+        stacks.describe_change_set(StackName="c", ChangeSetName="first")
     stacks.delete_stack(StackName="c")
 
 
