@@ -16,7 +16,6 @@ from pipelines.recipe.config import Recipe
 from trainyard.aws_clients import client
 from trainyard.common.errors import TrainyardError
 
-TEXTS = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
 ROWS = [(f"row-{n}", (n * 37 % 101 - 50) / 20, n * 61 % 97 / 97) for n in range(400)]
 CALLS: dict[str, tuple[Any, ...]] = {
     "aws_iam_openid_connect_provider": (
@@ -68,10 +67,9 @@ def _put_data(recipe: Recipe) -> None:
     """Put small data wherever the recipe has an input or a channel of data."""
     lines = (f"{n},{x},{int(luck < 1 / (1 + math.exp(-1.5 * x)))}\n" for n, x, luck in ROWS)
     table = {"test.csv": "".join(lines).encode()}
-    texts = pack(iter(TEXTS))
     data = recipe.data
     uris = ([data.input] if data.input else [one.uri for one in data.inputs]) if data else []
-    places = dict.fromkeys(filter(None, uris), texts)
+    places = {uri: _texts(uri) for uri in uris}
     places |= dict.fromkeys(recipe.train.channels.values(), table)
     places |= dict.fromkeys(recipe.evaluate.channels.values(), table)
     region = str(recipe.aws.region)
@@ -80,6 +78,12 @@ def _put_data(recipe: Recipe) -> None:
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         ensure_bucket(s3, bucket, region)
         sync(s3, bucket, prefix.rstrip("/"), files)
+
+
+def _texts(uri: str) -> dict[str, bytes]:
+    """Return files of text, other ones for each input: of equal records one is kept."""
+    text = "def f{n}(x):\n    return x + {n}, '{uri}'\n"
+    return pack((f"{uri}-{n}", text.format(n=n, uri=uri) * 20) for n in range(30))
 
 
 def _deployed(zone: Zone, chosen: list[str], region: str) -> str:
