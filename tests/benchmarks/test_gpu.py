@@ -16,7 +16,7 @@ from benchmarks.gpu.short_training import SMOKE, shapes
 
 pytestmark = pytest.mark.long
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-QUICK = "kernels,waits,memory,mfu"
+QUICK = "waits"
 
 
 def run(tmp_path: Path, *arguments: str) -> tuple[int, str, dict]:
@@ -34,7 +34,12 @@ def test_without_a_gpu_it_says_so(tmp_path):
 
 @WITHOUT
 @pytest.mark.parametrize(
-    "sections", [QUICK, pytest.param("curves", marks=[pytest.mark.sweep, pytest.mark.slow])]
+    "sections",
+    [
+        QUICK,
+        pytest.param("kernels,memory,mfu", marks=pytest.mark.sweep),
+        pytest.param("curves", marks=[pytest.mark.sweep, pytest.mark.slow]),
+    ],
 )
 def test_a_smoke_run_has_all_sections_and_shows_nothing_of_a_gpu(tmp_path, sections):
     status, output, found = run(tmp_path, "--smoke", "--only", sections)

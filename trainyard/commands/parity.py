@@ -1,4 +1,4 @@
-"""Record what an endpoint answers to small pipelines, and show what differs from the emulator.
+"""Compare an endpoint's answers to small pipelines with those of the emulator.
 
 trainyard parity [--out FILE] [--rows FILE] [--role ARN] [--only CASE] [--at-once 4] [--yes]
 trainyard parity --compare FILE [--rows FILE]      of a record that somebody has sent; runs nothing

@@ -12,7 +12,9 @@ STEPS = "sagemaker.list_pipeline_execution_steps"
 @case(processing=1)
 def a_running_job_is_stopped(run: Run) -> None:
     after = fail("After", "x") | {"DependsOn": ["Sleep"]}
-    run.create("sleeps", definition([process(run, "Sleep", "exec sleep 600"), after]))
+    # It takes its time to end, so that both requests come while it does.
+    script = "trap 'sleep 4; exit 0' TERM; sleep 600 & wait"
+    run.create("sleeps", definition([process(run, "Sleep", script), after]))
     queue = listen(run, "sleeps")
     arn = run.start("sleeps")
     if not arn:
