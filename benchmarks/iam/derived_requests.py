@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainyard.emulator.authorization.account_policies import session_of
+from trainyard.emulator.authorization.api_call import Call
 from trainyard.emulator.authorization.authority import Caller, request_of
-from trainyard.emulator.authorization.calls import Call
-from trainyard.emulator.authorization.evaluation import Request
+from trainyard.emulator.authorization.policy_evaluation import Request
 from trainyard.emulator.authorization.role_calls import (
     job_calls,
     logging_calls,

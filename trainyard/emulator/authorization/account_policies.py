@@ -13,12 +13,12 @@ from typing import Any
 
 from trainyard.emulator.access_keys import SESSION
 from trainyard.emulator.api import ACCOUNT
-from trainyard.emulator.authorization.evaluation import Principal
 from trainyard.emulator.authorization.policy_documents import (
     MalformedPolicy,
     Policy,
     read_policy,
 )
+from trainyard.emulator.authorization.policy_evaluation import Principal
 from trainyard.emulator.storage.bucket_settings import POLICY
 from trainyard.emulator.storage.object_store import ObjectStore
 

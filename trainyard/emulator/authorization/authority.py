@@ -10,18 +10,18 @@ from typing import Literal
 from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.authorization import account_policies
 from trainyard.emulator.authorization.account_policies import Held, session_of
-from trainyard.emulator.authorization.calls import Call, values
-from trainyard.emulator.authorization.evaluation import (
+from trainyard.emulator.authorization.api_call import Call, values
+from trainyard.emulator.authorization.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    read_policy,
+)
+from trainyard.emulator.authorization.policy_evaluation import (
     Decision,
     Policies,
     Principal,
     Request,
     evaluate,
-)
-from trainyard.emulator.authorization.policy_documents import (
-    MalformedPolicy,
-    Policy,
-    read_policy,
 )
 from trainyard.emulator.regions import region
 from trainyard.emulator.services import own_role

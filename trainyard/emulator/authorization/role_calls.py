@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainyard.emulator.api import make_arn
-from trainyard.emulator.authorization.calls import Call, values
+from trainyard.emulator.authorization.api_call import Call, values
 from trainyard.emulator.authorization.s3_calls import object_call
 from trainyard.emulator.authorization.service_calls import (
     key_call,

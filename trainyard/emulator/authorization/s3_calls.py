@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.authorization.calls import Call
+from trainyard.emulator.authorization.api_call import Call
 from trainyard.emulator.authorization.service_calls import key_call
 from trainyard.emulator.storage.object_headers import ACL
 from trainyard.emulator.storage.object_requests import COPY

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from werkzeug import Request
 
 from trainyard.emulator.api import ACCOUNT, make_arn
-from trainyard.emulator.authorization.calls import Call, texts, values
+from trainyard.emulator.authorization.api_call import Call, texts, values
 from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.services.refused_operations import operation_of
 

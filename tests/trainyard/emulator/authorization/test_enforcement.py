@@ -27,8 +27,8 @@ from tests.trainyard.emulator.harness import (
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.authorization.authority import Mode
-from trainyard.emulator.authorization.evaluation import Decision
 from trainyard.emulator.authorization.policy_documents import control_policies
+from trainyard.emulator.authorization.policy_evaluation import Decision
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.runs.why.diagnosis import diagnose

@@ -11,7 +11,7 @@ from werkzeug import Request
 from werkzeug.test import EnvironBuilder
 
 from tests.trainyard.permissions import reference
-from trainyard.emulator.authorization.calls import Call
+from trainyard.emulator.authorization.api_call import Call
 from trainyard.emulator.authorization.role_calls import job_calls, metric_call, step_calls
 from trainyard.emulator.authorization.s3_calls import _ACTIONS, KEY, s3_calls
 from trainyard.emulator.authorization.service_calls import sagemaker_calls, service_calls

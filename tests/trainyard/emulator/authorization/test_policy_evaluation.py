@@ -8,12 +8,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.authorization.evaluation import Policies, Principal, Request, evaluate
 from trainyard.emulator.authorization.policy_documents import (
     MalformedPolicy,
     Policy,
     expression,
     read_policy,
+)
+from trainyard.emulator.authorization.policy_evaluation import (
+    Policies,
+    Principal,
+    Request,
+    evaluate,
 )
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("published_examples.yaml").read_text())
