@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pipelines.deploy.infrastructure import Infrastructure, cloudformation, terraform
-from pipelines.deploy.pipeline_roles import from_recipe as subject_of
+from pipelines.deploy.pipeline_roles import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.terminal import run
@@ -42,10 +42,12 @@ def main(
     """Print what CloudFormation or Terraform is to deploy."""
     from pipelines.definition import from_recipe
 
-    name = load(recipe, overrides, environment).register_.model_package_group
+    loaded = load(recipe, overrides, environment)
+    definition = from_recipe(recipe, overrides, environment)
+    name = loaded.register_.model_package_group
     what = Infrastructure(
-        definition=from_recipe(recipe, overrides, environment),
-        subject=subject_of(recipe, overrides, environment),
+        definition=definition,
+        subject=subject(definition, loaded.aws),
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )

@@ -78,10 +78,9 @@ class Registered:
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
 
-    def python(self, *words: str, typed: str = "") -> subprocess.CompletedProcess:
+    def python(self, *words: str) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, "-m", *words],
-            input=typed,
             cwd=self.checkout,
             env=clean_environment() | self.env | {"PYTHONPATH": str(self.checkout)},
             capture_output=True,

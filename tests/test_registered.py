@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -468,13 +469,15 @@ def test_a_package_is_logged_in_mlflow_once(registered, tmp_path, monkeypatch):
 # what remains when the pipeline is torn down
 
 
-def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered):
+def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered, monkeypatch):
     stray = f"s3://{BUCKET}/trainyard/{GROUP}/runs/strayexecute/train/model.tar.gz"
     registered.write(stray, b"of a run that registered nothing")
-    asked = ["pipelines.teardown", "--recipe", "recipes/laptop.yaml", "--remove"]
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    done = registered.python(*asked, *sets, typed=f"{GROUP}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{GROUP}\n"))
+    recipe = str(CHECKOUT / "recipes/laptop.yaml")
+    done = called("pipelines.teardown", "--recipe", recipe, "--remove", *sets)
     assert done.returncode == 0, done.stdout + done.stderr
     with pytest.raises(registered.client("s3").exceptions.NoSuchKey):
         registered.read(stray)
-    test_an_honest_package_verifies_to_the_last_byte_and_to_the_definition(registered)
+    findings = verify(registered.arn, registered.checkout, deep=True)
+    assert {finding.status for finding in findings} == {"ok"}

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.recipe.aws_section import Aws
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.ledger import PARAMETER
 from trainyard.common.errors import DefinitionError
@@ -34,8 +36,12 @@ def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = 
     """
     from pipelines.definition import from_recipe as compile_recipe
 
-    definition = compile_recipe(path, overrides, environment)
     aws = load(path, overrides, environment).aws
+    return subject(compile_recipe(path, overrides, environment), aws)
+
+
+def subject(definition: CompiledPipeline, aws: Aws) -> Subject:
+    """Return the subject of a compiled pipeline's roles; ``aws`` is the section of its recipe."""
     return Subject(
         name=definition.name,
         region=definition.region,

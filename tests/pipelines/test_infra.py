@@ -1,5 +1,6 @@
 """CloudFormation and Terraform's JSON of a recipe: deployed here, and held to the provider."""
 
+import functools
 import io
 import json
 import re
@@ -36,6 +37,7 @@ ATTRIBUTES = {
 """Those that are written; the sweep below finds each in the provider."""
 
 
+@functools.cache  # the same recipe gives the same text
 def rendered(form: str, *more: str) -> str:
     done = called("pipelines.infra", *LAPTOP, "--set", JOBS, "--as", form, *more)
     assert done.returncode == 0, done.stderr
