@@ -81,7 +81,7 @@ def alone(tmp_path_factory):
     return found
 
 
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 @given(chosen=st.sets(st.sampled_from(sorted(PROD)), min_size=2))
 def test_the_definition_differs_only_where_declared(tmp_path_factory, alone, chosen: set[str]):
     chosen |= TOGETHER if chosen & TOGETHER else set()

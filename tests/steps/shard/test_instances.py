@@ -74,9 +74,9 @@ def bad(output: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        # Seven instances in make test: a corpus without equal records, one with copied files.
+        # Seven instances in make test: one corpus.
         (name, count)
-        if count < 7 or (count == 7 and name in ("texts", "images, equal ones stay"))
+        if count < 7 or (count == 7 and name == "texts")
         else pytest.param(name, count, marks=pytest.mark.sweep)
         for name in CASES
         for count in (1, 2, 7, 16)

@@ -156,7 +156,9 @@ def test_a_case_that_may_not_call_or_misreads_is_not_recorded_and_the_others_are
     assert "KeyError" in record["not_recorded"]["misreads"]
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.sweep)]
+)
 def test_an_interrupted_command_leaves_nothing(aws: Cloud, sent: signal.Signals):
     command = [sys.executable, "-m", "trainyard", "parity", "--only", "a_running_job_is_stopped"]
     more = ["--only", "the_same_arguments_hit_until_they_expire", "--only", "a_batch_transform"]
