@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -23,6 +23,7 @@ from trainyard.emulator.authorization.policy_evaluation import (
     Request,
     evaluate,
 )
+from trainyard.emulator.authorization.s3_calls import existing_tags
 from trainyard.emulator.regions import region
 from trainyard.emulator.services import own_role
 from trainyard.emulator.storage.object_store import ObjectStore
@@ -120,7 +121,8 @@ class Authority:
             resource = account_policies.of_resource(call.resource, self.objects)
         except MalformedPolicy as wrong:  # moto stores whatever it is given
             raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
-        request = request_of(caller, call)
+        tags = existing_tags(call, self.objects)
+        request = request_of(caller, replace(call, context={**call.context, **tags}))
         policies = Policies(
             identity=held.identity if held else (_EVERYTHING,),
             boundary=held.boundary if held else None,

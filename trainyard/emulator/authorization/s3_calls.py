@@ -2,6 +2,7 @@
 "Required permissions for Amazon S3 API operations".
 """
 
+import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
@@ -10,7 +11,7 @@ from werkzeug import Request
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization.api_call import Call
 from trainyard.emulator.authorization.service_calls import key_call
-from trainyard.emulator.storage.object_headers import ACL
+from trainyard.emulator.storage.object_headers import ACL, tags_of
 from trainyard.emulator.storage.object_requests import COPY
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.s3_dispatch import target
@@ -59,12 +60,32 @@ _HEADERS = (
     *("x-amz-acl", "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-copy-source"),
     *(KEY, "x-amz-content-sha256"),
 )
-_KNOWN = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS))
+_TAG = "s3:existingobjecttag/"
+_KNOWN = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS)) | {_TAG}
+_OBJECT = re.compile(r"arn:[\w-]+:s3:::([^/]+)/(.+)", re.DOTALL)
+HAS_TAGS = re.compile(
+    r"s3:(GetObject(Version)?(Acl|Attributes|Tagging)?|(Put|Delete)Object(Version)?Tagging"
+    r"|PutObject(Version)?Acl)"
+)
+"""Actions whose condition keys are the tags of the object, as it is before them."""
 
 
 def object_call(action: str, bucket: str, key: str) -> Call:
     """Return the call of an action on an object, as a service makes it."""
     return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known=_KNOWN)
+
+
+def existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
+    """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object that a call is about."""
+    named = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
+    if named is None:
+        return {}
+    version = next(iter(call.context.get("s3:versionid", ())), None)
+    try:
+        found = objects.head(named[1], named[2], version)
+    except ApiError:  # S3 says what is missing, to whoever may know it
+        return {}
+    return {f"{_TAG}{key.lower()}": (value,) for key, value in tags_of(found.headers)}
 
 
 def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:

@@ -13,7 +13,7 @@ from werkzeug.test import EnvironBuilder
 from tests.trainyard.permissions import reference
 from trainyard.emulator.authorization.api_call import Call
 from trainyard.emulator.authorization.role_calls import job_calls, metric_call, step_calls
-from trainyard.emulator.authorization.s3_calls import _ACTIONS, KEY, s3_calls
+from trainyard.emulator.authorization.s3_calls import _ACTIONS, HAS_TAGS, KEY, s3_calls
 from trainyard.emulator.authorization.service_calls import sagemaker_calls, service_calls
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.operation_routes import ROUTES
@@ -272,3 +272,22 @@ def test_every_call_is_an_action_that_iam_knows_on_a_resource_that_it_has():
             or key.startswith(("aws:requesttag/", "aws:tagkeys", "sagemaker:"))
             for key in call.context
         ), call
+
+
+def test_actions_that_see_an_objects_tags_are_the_references():
+    """Of those that the emulator's S3 has."""
+    tagged = "s3:ExistingObjectTag/<key>"
+    verbs = ("Get", "Put", "Delete")
+    kinds = ("", "Acl", "Attributes", "Tagging")
+    names = [f"s3:{v}Object{n}{k}" for v in verbs for n in ("", "Version") for k in kinds]
+    known = [name for name in names if _exists(name)]
+    assert len(known) > 12
+    for name in known:
+        assert (tagged in reference.condition_keys(name)) == bool(HAS_TAGS.fullmatch(name)), name
+
+
+def _exists(name: str) -> bool:
+    try:
+        return bool(reference.action(name))
+    except KeyError:
+        return False

@@ -233,6 +233,26 @@ def test_trust_that_leaves_sagemaker_out(account: Account):
 
 # other roles, by --iam
 
+
+def test_tags_of_an_object_decide_as_in_awss_own_policy(account: Account, within):
+    """AmazonSageMakerFullAccess reads buckets without SageMaker in their name by such a tag."""
+    trust = json.dumps({"Version": "2012-10-17", "Statement": SERVICE})
+    account.iam.create_role(RoleName="full", AssumeRolePolicyDocument=trust)
+    managed = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
+    account.iam.attach_role_policy(RoleName="full", PolicyArn=managed)
+    s3 = account.as_role("full", "s3")
+    within("enforce")
+    for key, tags in (("plain", ""), ("tagged", "SageMaker=TRUE"), ("other", "SageMaker=no")):
+        account.aws.s3.put_object(Bucket="bkt", Key=key, Body=b"x", Tagging=tags)
+    assert s3.get_object(Bucket="bkt", Key="tagged")["Body"].read() == b"x"
+    for key in ("plain", "other", "missing"):
+        with pytest.raises(ClientError, match="because no identity-based policy allows"):
+            s3.get_object(Bucket="bkt", Key=key)
+    with pytest.raises(ClientError, match="because no identity-based policy allows"):
+        s3.put_object(Bucket="bkt", Key="tagged", Body=b"y")
+    account.iam.detach_role_policy(RoleName="full", PolicyArn=managed)
+
+
 READ = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*"}
 
 
