@@ -43,7 +43,7 @@ class Moto:
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return unimplemented(request, detail)
             if status.startswith("200") and stack_roles.applies(request.get_data()):
-                stack_roles.settle(request.form["StackName"])
+                stack_roles.settle(request.form)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return unimplemented(request, f"moto answered {status}.")
         return Response(body, status, headers)

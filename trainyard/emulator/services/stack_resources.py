@@ -100,17 +100,8 @@ class StackPipeline(CloudFormationModel):
             original_resource.delete()
             return new
         _asked("UpdatePipeline", _request(new_resource_name, given), new_resource_name)
-        original_resource.tag(given.get("Tags", []))
+        _tag(original_resource, given.get("Tags", []))
         return original_resource
-
-    def tag(self, tags: list[dict[str, str]]) -> None:
-        """Give the pipeline these tags, and take all others from it."""
-        there = _asked("ListTags", {"ResourceArn": self.arn}, self.name)["Tags"]
-        gone = [tag["Key"] for tag in there if tag["Key"] not in {new["Key"] for new in tags}]
-        if gone:
-            _asked("DeleteTags", {"ResourceArn": self.arn, "TagKeys": gone}, self.name)
-        if tags:
-            _asked("AddTags", {"ResourceArn": self.arn, "Tags": tags}, self.name)
 
     def delete(self, *_: Any) -> None:
         request = {"PipelineName": self.name, "ClientRequestToken": uuid.uuid4().hex}
@@ -137,7 +128,7 @@ def _request(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StackPackageGroup(CloudFormationModel):
-    """``AWS::SageMaker::ModelPackageGroup``; Ref gives its ARN. Every change replaces it."""
+    """``AWS::SageMaker::ModelPackageGroup``; Ref gives its ARN. Only its tags can change."""
 
     KNOWN: ClassVar = frozenset(
         "ModelPackageGroupName ModelPackageGroupDescription ModelPackageGroupPolicy Tags".split()
@@ -176,9 +167,40 @@ class StackPackageGroup(CloudFormationModel):
         made = _asked("CreateModelPackageGroup", given, resource_name)
         return cls(resource_name, made["ModelPackageGroupArn"])
 
+    @classmethod
+    def update_from_cloudformation_json(
+        cls,
+        original_resource: "StackPackageGroup",
+        new_resource_name: str,
+        cloudformation_json: dict,
+        *_: Any,
+        **__: Any,
+    ) -> "StackPackageGroup":
+        group = original_resource
+        given = _properties(new_resource_name, cloudformation_json, cls.KNOWN)
+        there = _asked(
+            "DescribeModelPackageGroup", {"ModelPackageGroupName": group.name}, group.name
+        )
+        for member in cls.KNOWN - {"Tags"}:
+            if given.get(member) != there.get(member):
+                said = f"{member} changes, so CloudFormation replaces the group with its packages"
+                raise ValidationError(message=f"{group.name}: {said}: not done here")
+        _tag(group, given.get("Tags", []))
+        return group
+
     def delete(self, *_: Any) -> None:
         request = {"ModelPackageGroupName": self.name}
         _asked("DeleteModelPackageGroup", request, self.name)
+
+
+def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]) -> None:
+    """Give the resource these tags, and take all others from it."""
+    there = _asked("ListTags", {"ResourceArn": resource.arn}, resource.name)["Tags"]
+    gone = [tag["Key"] for tag in there if tag["Key"] not in {new["Key"] for new in tags}]
+    if gone:
+        _asked("DeleteTags", {"ResourceArn": resource.arn, "TagKeys": gone}, resource.name)
+    if tags:
+        _asked("AddTags", {"ResourceArn": resource.arn, "Tags": tags}, resource.name)
 
 
 def missing_change_set(request: Request) -> str:
@@ -204,7 +226,7 @@ def with_body(request: Request, objects: ObjectStore) -> Request:
     """Return the request with the template that its TemplateURL names, read from this S3.
 
     Raises:
-        ApiError: there is no such object.
+        ApiError: this S3 holds no object at the address.
     """
     form = request.form.to_dict()
     url = urlsplit(form.pop("TemplateURL"))

@@ -4,6 +4,7 @@ By these, roles are held to IAM (trainyard.emulator.authorization), so they beco
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from trainyard.emulator.api import ACCOUNT
@@ -11,16 +12,19 @@ from trainyard.emulator.regions import region
 
 
 def applies(body: bytes) -> bool:
-    """Return whether a request with that body updates a stack."""
-    return b"Action=UpdateStack&" in body
+    """Return whether a request with that body updates a stack, or may do so by a change set."""
+    return b"Action=UpdateStack&" in body or b"Action=ExecuteChangeSet&" in body
 
 
-def settle(stack: str) -> None:
-    """Give the stack's roles, in this thread's region, what its template says of them now."""
+def settle(form: Mapping[str, str]) -> None:
+    """Give the roles of a request's stack, in this thread's region, what its template says now."""
     from moto.cloudformation.models import cloudformation_backends
     from moto.cloudformation.parsing import clean_json
 
-    resources = cloudformation_backends[ACCOUNT][region()].get_stack(stack).resource_map
+    backend = cloudformation_backends[ACCOUNT][region()]
+    # A change set that is named by its ARN needs no stack's name.
+    stack = form.get("StackName") or backend.change_sets[form["ChangeSetName"]].stack_name
+    resources = backend.get_stack(stack).resource_map
     for name, document in resources._resource_json_map.items():
         if document["Type"] == "AWS::IAM::Role":
             role: Any = resources[name]

@@ -103,6 +103,40 @@ def test_a_change_set_reads_template_and_definition_from_s3(aws):
     stacks.delete_stack(StackName="c")
 
 
+def changed(text: str, logical: str, **properties) -> str:
+    document = json.loads(text)
+    document["Resources"][logical]["Properties"] |= properties
+    return json.dumps(document)
+
+
+def test_a_change_set_changes_a_roles_policies_and_trust_and_a_groups_tags(aws):
+    """As ``aws cloudformation deploy`` and CDK update a stack."""
+    stacks, sagemaker = aws
+    iam = boto3.client("iam")
+    first = template({"PipelineDefinitionBody": body("one")}, "again")
+    stacks.create_stack(StackName="a", TemplateBody=first)
+    allow = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+    policy = {"Version": "2012-10-17", "Statement": [allow]}
+    trust = {"Version": "2012-10-17", "Statement": [allow | {"Action": "sts:AssumeRole"}]}
+    second = changed(first, "Role", AssumeRolePolicyDocument=trust,
+                     Policies=[{"PolicyName": "p", "PolicyDocument": policy}])  # fmt: skip
+    second = changed(second, "Group", Tags=[{"Key": "team", "Value": "a"}])
+    asked = {"StackName": "a", "ChangeSetName": "next", "ChangeSetType": "UPDATE"}
+    made = stacks.create_change_set(**asked, TemplateBody=second)
+    stacks.execute_change_set(ChangeSetName=made["Id"])
+    role = {"RoleName": "role-of-again"}
+    assert iam.get_role_policy(**role, PolicyName="p")["PolicyDocument"] == policy
+    assert iam.get_role(**role)["Role"]["AssumeRolePolicyDocument"] == trust
+    group = outputs(stacks, "a")["Group"]
+    assert sagemaker.list_tags(ResourceArn=group)["Tags"] == [{"Key": "team", "Value": "a"}]
+    third = changed(second, "Group", ModelPackageGroupDescription="another")
+    with pytest.raises(ClientError, match="ModelPackageGroupDescription changes, so"):
+        stacks.update_stack(StackName="a", TemplateBody=third)
+    stacks.delete_stack(StackName="a")
+    groups = sagemaker.list_model_package_groups()["ModelPackageGroupSummaryList"]
+    assert "group-of-again" not in {each["ModelPackageGroupName"] for each in groups}
+
+
 def test_what_sagemaker_refuses_ends_the_request_with_its_reason(aws):
     stacks, sagemaker = aws
     wrong = template({"PipelineDefinitionBody": json.dumps({"Version": "2020-12-01"})}, "wrong")
