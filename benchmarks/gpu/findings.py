@@ -24,7 +24,7 @@ class Finding:
     """Measurements, one for each round."""
     unit: str = ""
     text: str = ""
-    """Words in the place of measurements: a kernel's name, or why there is no figure."""
+    """Text shown instead of a number: a kernel's name, or the reason why nothing was measured."""
     limit: str = ""
     """What the median is held to, and why, with the source; empty if it is only told."""
     met: bool | None = None

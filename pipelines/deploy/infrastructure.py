@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.compile.compilation import CompiledPipeline
+from pipelines.deploy.roles_stack import roles_template
 from pipelines.deploy.uploads import DEFINITION, definition_asset
-from trainyard.permissions.derived_roles import derive, missing
+from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import roles
-from trainyard.permissions.role_template import BOUNDARY, dump, template
+from trainyard.permissions.role_template import BOUNDARY, dump
 
 PIPELINE_ROLE = "PipelineRole"
 """Logical name of the pipeline's own role."""
@@ -36,9 +37,6 @@ class Infrastructure:
         asset = definition_asset(self.definition)
         return asset.bucket, f"{asset.key}/{DEFINITION}"
 
-    def policies(self) -> dict[str, dict[str, Any]]:
-        return {each.name: derive(self.subject, each.name) for each in roles()}
-
 
 def cloudformation(what: Infrastructure) -> str:
     """Return a CloudFormation template as YAML."""
@@ -48,8 +46,7 @@ def cloudformation(what: Infrastructure) -> str:
         "Resources": {},
     }
     if what.with_roles:
-        gaps = {each.name: said for each in roles() if (said := missing(what.subject, each.name))}
-        document = template(what.subject, what.policies(), gaps)
+        document = roles_template(what.subject, shared=False)
     own = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
     bucket, key = what.place
     properties = {
@@ -109,9 +106,8 @@ def terraform(what: Infrastructure) -> str:
 def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
     """Return the roles and policies of the CloudFormation template as Terraform's resources."""
     found: dict[str, Any] = {"aws_iam_role": {}, "aws_iam_role_policy": {}, "aws_iam_policy": {}}
-    policies = what.policies()
     for each in roles():
-        resource = each.resource(what.subject, policies[each.name])
+        resource = each.resource(what.subject, derive(what.subject, each.name))
         given = resource["Properties"]
         if resource["Type"] == "AWS::IAM::ManagedPolicy":
             found["aws_iam_policy"][each.logical] = {

@@ -90,7 +90,7 @@ def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Co
 
 
 def _ended(sagemaker: Any, name: str) -> list[str] | None:
-    """Return the ARNs of the pipeline's executions; None when there is no such pipeline."""
+    """Return the ARNs of the pipeline's executions; None when the pipeline does not exist."""
     try:
         pages = sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name)
         found = [run for page in pages for run in page["PipelineExecutionSummaries"]]

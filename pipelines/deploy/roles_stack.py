@@ -31,11 +31,17 @@ def deploy(subject: Subject) -> str:
     return f"stack {name}: {done}"
 
 
-def roles_template(subject: Subject) -> dict[str, Any]:
-    """Return the template; a role that pipeline and jobs share may do what both need."""
+def roles_template(subject: Subject, *, shared: bool = True) -> dict[str, Any]:
+    """Return the template of all roles.
+
+    ``shared``: whether pipeline and jobs may share a role, which may then do what both need.
+
+    Raises:
+        DefinitionError: the template cannot be derived.
+    """
     policies = {each.name: derive(subject, each.name) for each in roles()}
     gaps = {role: found for role in policies if (found := missing(subject, role))}
-    return template(subject, policies, gaps, shared=True)
+    return template(subject, policies, gaps, shared=shared)
 
 
 def _put(cloudformation: Any, asked: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Who is held to which policies, and what a denied call is answered."""
+"""Decide whether a role or user may make a call; a denied call fails in AWS's words."""
 
 import logging
 import time
@@ -50,7 +50,7 @@ _GLOBAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes calls, and what that is held to."""
+    """A role, user or administrator that makes calls, and the policies that limit it."""
 
     principal: Principal
     held: Held | None

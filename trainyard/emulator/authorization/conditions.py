@@ -30,7 +30,7 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     """Return whether a statement's condition on one key is met.
 
     Raises:
-        MalformedPolicy: there is no such operator.
+        MalformedPolicy: IAM has no condition operator of that name.
     """
     written, key, wanted = condition
     form = _FORM.fullmatch(written)
@@ -54,7 +54,7 @@ def _operator(name: str, written: str) -> tuple[Match, bool]:
     """Return (match, whether the operator asks for the opposite)."""
     plain = _NEGATED.get(name, name)
     if plain not in _MATCHES:
-        raise MalformedPolicy(f"there is no condition operator {written}")
+        raise MalformedPolicy(f"there is no condition operator {written} in IAM's policy language")
     return _MATCHES[plain], plain != name
 
 

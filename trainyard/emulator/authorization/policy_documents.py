@@ -101,7 +101,7 @@ def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool)
     if entry.get("Effect") not in ("Allow", "Deny"):
         raise MalformedPolicy(f"{where}: Effect must be Allow or Deny")
     if unknown := entry.keys() - _MEMBERS:
-        raise MalformedPolicy(f"{where}: there is no element {sorted(unknown)[0]}")
+        raise MalformedPolicy(f"{where}: there is no element {sorted(unknown)[0]} in a statement")
     action = _clause(entry, "Action", where)
     if action is None:
         raise MalformedPolicy(f"{where}: has no Action")

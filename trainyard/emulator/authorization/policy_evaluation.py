@@ -257,8 +257,8 @@ def _applies(statement: Statement, request: Request) -> bool:
     """Return whether the statement's every element matches the request.
 
     Raises:
-        _NotKnown: all else matches, and a condition's key has no known value.
-        MalformedPolicy: all else matches, and there is no such operator.
+        _NotKnown: all else matches, and the value of a condition's key is not known.
+        MalformedPolicy: all else matches, and IAM has no operator of a condition's name.
     """
     actions, other = statement.action
     if _any(actions, request.action.lower(), {}, False, fold=True) == other:
