@@ -26,7 +26,7 @@ import boto3
 from benchmarks.sdk_tests.changes import ABALONE, DEFAULT_BUCKETS, FIXTURES, IMAGES, LONG_SLEEPS
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.client_environment import applied
-from trainyard.emulator.regions import region_of, within
+from trainyard.emulator.request_scope import region_of, within
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
 from trainyard.language.statuses import ENDED, JOB_ENDED

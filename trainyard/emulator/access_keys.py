@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainyard.common.atomic_file import Draft
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.request_scope import ACCOUNT, account, foreign
 from trainyard.emulator.services import own_role
 
 FILE = "credentials.json"
@@ -22,7 +22,7 @@ CREDENTIALS_PATH = "/v2/credentials/"
 SESSION = "SageMaker"
 """The name of the session in which SageMaker assumes a job's role."""
 _GIVES = re.compile(r"Action=(AssumeRole\w*|CreateAccessKey)(&|$)")
-_GIVEN = re.compile(r"<(AccessKeyId|SecretAccessKey|SessionToken)>([^<]+)</")
+_GIVEN = re.compile(r"<(AccessKeyId|SecretAccessKey|SessionToken|Arn)>([^<]+)</")
 _ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/(?:[^/]+/)*(?P<name>[\w+=,.@-]+)")
 REFRESHED = 3600  # seconds after which a client asks for a job's credentials again
 
@@ -40,10 +40,13 @@ class Loan:
     """Path of the endpoint where the container asks for its credentials. It is random, so that no
     other process can know it."""
 
+    account: str
+    """Account of the job."""
+
     @property
     def identity(self) -> dict[str, str]:
         """GetCallerIdentity's answer: the job as the session ``SageMaker`` of its role."""
-        return _identity(self.role)
+        return _identity(self.role, self.account)
 
     def document(self) -> dict[str, str]:
         """Return the credentials document that a container gets, in the form of ECS, which AWS's
@@ -70,6 +73,8 @@ class Keys:
         self._secrets = dict([self.own])
         self._tokens: dict[str, str] = {}
         self._loans: dict[str, Loan] = {}
+        self._accounts: dict[str, str] = {}
+        self._administrators: dict[str, Loan] = {}
         self._ended: set[str] = set()
 
     def secret(self, access_key: str) -> str | None:
@@ -79,6 +84,19 @@ class Keys:
     def token(self, access_key: str) -> str:
         """Return the session token of temporary credentials; empty for a permanent key."""
         return self._tokens.get(access_key, "")
+
+    def account(self, access_key: str) -> str:
+        """Return the number of the account that a valid key belongs to."""
+        return self._accounts.get(access_key, ACCOUNT)
+
+    def administrator(self) -> tuple[str, str, str | None]:
+        """Return access key, secret and session token of the current account's administrator."""
+        if account() == ACCOUNT:
+            return *self.own, None
+        if account() not in self._administrators:
+            self._administrators[account()] = self.lend(own_role.arn())
+        loan = self._administrators[account()]
+        return loan.access_key, loan.secret, loan.token
 
     def ended(self, access_key: str) -> bool:
         """Return whether the key belonged to a job that has ended."""
@@ -94,9 +112,11 @@ class Keys:
             secret=secrets.token_urlsafe(30),
             token=secrets.token_urlsafe(256),
             path=f"{CREDENTIALS_PATH}{secrets.token_urlsafe(24)}",
+            account=account(),
         )
         self._secrets[loan.access_key] = loan.secret
         self._tokens[loan.access_key] = loan.token
+        self._accounts[loan.access_key] = loan.account
         self._loans |= {loan.access_key: loan, loan.path: loan}
         return loan
 
@@ -115,35 +135,37 @@ class Keys:
         The user of our own key is a session of a role, as people are in Studio.
         """
         if access_key == self.own[0]:
-            return _identity(own_role.ARN)
+            return _identity(own_role.arn(), ACCOUNT)
         loan = self._loans.get(access_key)
         return loan.identity if loan else None
 
     def note(self, request: bytes, answer: bytes) -> None:
         """Remember the key in moto's ``answer`` to the form ``request``, if it hands one out.
 
-        Keys of GetSessionToken are left out: moto gives every caller AWS's documented example.
+        The key of a role belongs to the role's account if it exists. Keys of GetSessionToken are
+        left out: moto gives every caller AWS's documented example.
         """
         if _GIVES.search(request.decode("latin-1")):
             given = dict(_GIVEN.findall(answer.decode("latin-1")))
             if {"AccessKeyId", "SecretAccessKey"} <= given.keys():
                 self._secrets[given["AccessKeyId"]] = given["SecretAccessKey"]
+                owner = foreign(given.get("Arn", "")) or account()
+                self._accounts[given["AccessKeyId"]] = owner
                 if token := given.get("SessionToken"):
                     self._tokens[given["AccessKeyId"]] = token
 
 
-def _identity(role: str) -> dict[str, str]:
-    """Return the identity of the session ``SageMaker`` of the role with that ARN.
-
-    The account is always ours, whatever the role's ARN says: everything here belongs to it.
+def _identity(role: str, of: str) -> dict[str, str]:
+    """Return the identity of the session ``SageMaker`` of the role with that ARN, in account
+    ``of``, whatever the role's ARN says: a pipeline may name any account's.
     """
     found = _ROLE.fullmatch(role)
     name = found["name"] if found else role.rpartition("/")[2]
     user = f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
     return {
-        "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/{SESSION}",
+        "Arn": f"arn:aws:sts::{of}:assumed-role/{name}/{SESSION}",
         "UserId": f"{user}:{SESSION}",
-        "Account": ACCOUNT,
+        "Account": of,
     }
 
 

@@ -1,14 +1,13 @@
-"""Definitions that every room of the emulator shares: the AWS error answer, the account, ARNs."""
+"""Definitions that every room of the emulator shares: the AWS error answer, ARNs."""
 
-from trainyard.emulator.regions import partition, region
-
-ACCOUNT = "123456789012"
-"""Account number: moto's default, since our ARNs and moto's must agree."""
+from trainyard.emulator.request_scope import account, partition, region
 
 
 def make_arn(service: str, resource: str) -> str:
-    """Return ``arn:aws:<service>:<region>:<account>:<resource>`` for the current region."""
-    return f"arn:{partition()}:{service}:{region()}:{ACCOUNT}:{resource}"
+    """Return ``arn:aws:<service>:<region>:<account>:<resource>`` of the current account and
+    region.
+    """
+    return f"arn:{partition()}:{service}:{region()}:{account()}:{resource}"
 
 
 class ApiError(Exception):
@@ -23,3 +22,20 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.status = status
+
+
+class S3Error(ApiError):
+    """An error of S3 with elements in its document besides the message, or with headers."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int = 400,
+        *,
+        fields: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, message, status)
+        self.fields = fields or {}
+        self.headers = headers or {}

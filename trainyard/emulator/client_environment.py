@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainyard.common import atomic_file
-from trainyard.emulator.regions import REGION
+from trainyard.emulator.request_scope import REGION
 
 STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
 """Studio's own image, by the name that it gives the SDK: a @step without an image runs in it,

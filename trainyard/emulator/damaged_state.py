@@ -15,6 +15,7 @@ from pathlib import Path
 
 from trainyard.common.atomic_file import begin
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.worlds import folders
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +66,13 @@ def full(failure: BaseException) -> bool:
 
 def set_aside(state: Path) -> None:
     """Move aside every unreadable document below ``state``, and what cannot be used without it."""
-    for root in [state, *sorted(state.glob("regions/*"))]:
+    for root in folders(state):
         _set_aside(root)
 
 
 def refuse_pruning(state: Path) -> None:
     """Raise EmulatorError while documents are set aside: what they refer to is unknown."""
-    for folder in [state / FOLDER, *sorted(state.glob(f"regions/*/{FOLDER}"))]:
+    for folder in [root / FOLDER for root in folders(state)]:
         if found := [path for path in folder.rglob("*") if path.is_file()]:
             raise EmulatorError(
                 f"{folder} holds {len(found)} files that could not be read, and what they refer to "

@@ -12,7 +12,7 @@ from botocore.config import Config
 
 from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.authorization.authority import Authority
-from trainyard.emulator.regions import region
+from trainyard.emulator.request_scope import account, region
 
 _NOTHING_OF_THE_USERS = {
     "profile": (None, None, None, None),
@@ -23,7 +23,9 @@ _NOTHING_OF_THE_USERS = {
 
 
 class Aws:
-    """Clients of this emulator, with its own keys. Usable from any thread, once it serves."""
+    """Clients of this emulator, with the administrator's keys. Usable from any thread, once it
+    serves.
+    """
 
     def __init__(self, keys: Keys, authority: Authority) -> None:
         self.url = ""
@@ -36,7 +38,7 @@ class Aws:
         self.staged: Callable[[str, str, Path], None] = lambda job, host, folder: None  # noqa: E731
         """Called with a job's name, a host, and the folder that the job sees there as /opt/ml, when
         its inputs are complete and before it runs."""
-        self._clients: dict[tuple[str, str], Any] = {}
+        self._clients: dict[tuple[str, str, str], Any] = {}
         self._lock = threading.Lock()
 
     def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
@@ -51,18 +53,20 @@ class Aws:
         """Return a boto3-like client: ``client("sqs").send_message(...)``. It lives as long as the
         emulator.
 
-        Its region is the one that this thread works for.
+        Its account and region are those that this thread works for.
         """
-        key = service, region()
+        key = service, region(), account()
         with self._lock:
             if key not in self._clients:
+                access_key, secret, token = self.keys.administrator()
                 session = botocore.session.Session(session_vars=_NOTHING_OF_THE_USERS)
                 self._clients[key] = session.create_client(
                     service,
                     region_name=key[1],
                     endpoint_url=self.url,
-                    aws_access_key_id=self.keys.own[0],
-                    aws_secret_access_key=self.keys.own[1],
+                    aws_access_key_id=access_key,
+                    aws_secret_access_key=secret,
+                    aws_session_token=token,
                     config=Config(proxies={}, ignore_configured_endpoint_urls=True),
                 )
             return self._clients[key]

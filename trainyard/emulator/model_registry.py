@@ -6,8 +6,8 @@
 moto has most of these operations, in memory and with defects that lose data (an update wipes
 what it omits, a duplicate group is accepted, nothing can be deleted), so they are answered here:
 requests are checked against botocore's model of the service, stored as they came, and described
-with the times and versions at which they really were made. Not kept: who made them, resource
-policies, validation profiles (nothing is validated: every package is ``Completed`` at once).
+with the times and versions at which they really were made, and by whom. Not kept: validation
+profiles (nothing is validated: every package is ``Completed`` at once).
 """
 
 import re
@@ -16,9 +16,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.authorization.policy_documents import MalformedPolicy, read_policy
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.regions import region
+from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.request_scope import (
+    EXISTING,
+    account_of,
+    caller,
+    region,
+    region_of,
+)
 from trainyard.emulator.request_shapes import check
 
 _APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
@@ -68,6 +76,9 @@ class Registry:
             "DescribeModelPackageGroup": self._describe_group,
             "ListModelPackageGroups": self._list_groups,
             "DeleteModelPackageGroup": self._delete_group,
+            "PutModelPackageGroupPolicy": self._put_policy,
+            "GetModelPackageGroupPolicy": self._get_policy,
+            "DeleteModelPackageGroupPolicy": self._delete_policy,
             "CreateModelPackage": self._create,
             "DescribeModelPackage": self._describe,
             "BatchDescribeModelPackage": self._batch_describe,
@@ -101,6 +112,7 @@ class Registry:
         self._groups[name] = {
             "ModelPackageGroupArn": _group_arn(name),
             "CreationTime": time.time(),
+            "CreatedBy": _user(),
             "ModelPackageGroupStatus": "Completed",
             **{k: v for k, v in request.items() if k != "Tags"},
             "_tags": tags,
@@ -110,10 +122,10 @@ class Registry:
         return {"ModelPackageGroupArn": _group_arn(name)}
 
     def _describe_group(self, request: dict) -> dict:
-        return {"CreatedBy": {}, **_public(self._group(request["ModelPackageGroupName"]))}
+        return {"CreatedBy": {}} | _public(self._group(request["ModelPackageGroupName"]))
 
     def _list_groups(self, request: dict) -> dict:
-        groups = [_public(g) for g in self._groups.values()]
+        groups = [_public(g, besides="CreatedBy") for g in self._groups.values()]
         return _page(request, groups, "ModelPackageGroupName", "ModelPackageGroupSummaryList")
 
     def _delete_group(self, request: dict) -> dict:
@@ -125,6 +137,36 @@ class Registry:
         del self._groups[name]
         self._path(group).unlink()
         return {}
+
+    def _put_policy(self, request: dict) -> dict:
+        group = self._group(request["ModelPackageGroupName"])
+        try:
+            read_policy("the resource policy", request["ResourcePolicy"])
+        except MalformedPolicy as wrong:
+            raise _invalid(f"Invalid resource policy: {wrong}") from None
+        group["_policy"] = request["ResourcePolicy"]
+        self._save(group)
+        return {"ModelPackageGroupArn": group["ModelPackageGroupArn"]}
+
+    def _get_policy(self, request: dict) -> dict:
+        group = self._group(request["ModelPackageGroupName"])
+        if not group.get("_policy"):
+            raise _invalid(f"Cannot find resource policy for: {group['ModelPackageGroupArn']}")
+        return {"ResourcePolicy": group["_policy"]}
+
+    def _delete_policy(self, request: dict) -> dict:
+        group = self._group(request["ModelPackageGroupName"])
+        group.pop("_policy", None)
+        self._save(group)
+        return {}
+
+    def policy(self, arn: str) -> str | None:
+        """Return the resource policy of a group, by its ARN or that of one of its packages."""
+        name = arn.partition(":model-package")[2].partition("/")[2].partition("/")[0].lower()
+        groups = list(self._groups.values())
+        return next(
+            (g.get("_policy") for g in groups if g["ModelPackageGroupName"].lower() == name), None
+        )
 
     # packages
 
@@ -144,6 +186,7 @@ class Registry:
         )
         package |= {
             "CreationTime": time.time(),
+            "CreatedBy": _user(),
             "ModelPackageStatus": "Completed",
             "ModelPackageStatusDetails": {"ValidationStatuses": []},
             "_tags": request.get("Tags", []),
@@ -215,7 +258,7 @@ class Registry:
         if added := request.get("AdditionalInferenceSpecificationsToAdd"):
             old = package.get("AdditionalInferenceSpecifications", [])
             package["AdditionalInferenceSpecifications"] = old + added
-        package["LastModifiedTime"] = time.time()
+        package |= {"LastModifiedTime": time.time(), "LastModifiedBy": _user()}
         self._save(package)
         if "ModelApprovalStatus" in request:
             self._changed(_public(package))
@@ -285,13 +328,25 @@ class Registry:
             self._packages[package["ModelPackageArn"]] = package
 
 
+def named(operation: str, request: dict) -> str:
+    """Return the ARN of the group or package of a request to the registry, if it has one."""
+    if operation not in _TAGGING and "ModelPackage" not in operation:
+        return ""
+    members = ("ModelPackageGroupName", "ModelPackageName", "ModelPackageArn", "ResourceArn")
+    return next((v for m in members if ":model-package" in (v := str(request.get(m)))), "")
+
+
 def refuse_foreign(group: str) -> None:
-    """Refuse the ARN of a group in another account or region."""
-    if group.startswith("arn:") and not group.startswith(make_arn("sagemaker", "")):
-        raise _invalid(
-            f"{group} is in another account or region: this emulator has account {ACCOUNT} only, "
-            f"and looks for a group in the request's region, {region()}."
-        )
+    """Refuse the ARN of a group in another region, or in an account that does not exist here."""
+    if group.startswith("arn:") and region_of(group) != region():
+        raise _invalid(f"{group} is in another region than the request's, {region()}.")
+    if group.startswith("arn:") and account_of(group) not in EXISTING:
+        raise _invalid(f"{group} is in an account that does not exist here (docs/emulator.md).")
+
+
+def _user() -> dict:
+    """Return who makes the request, as UserContext."""
+    return {"IamIdentity": {"Arn": caller()}} if caller() else {}
 
 
 def _age(item: dict) -> tuple[float, int]:
@@ -310,22 +365,10 @@ def _page(request: dict, items: list[dict], name: str, answer: str) -> dict:
         and item["CreationTime"] > after
         and (before is None or item["CreationTime"] < before)
     ]
-    if request.get("SortBy", "CreationTime") == "Name":
-        chosen.sort(key=lambda item: item[name])
-    if request.get("SortOrder", "Ascending") == "Descending":
-        chosen.reverse()
-    skip, limit = _skip(request), min(request.get("MaxResults", _PAGE), _PAGE)
-    result: dict = {answer: chosen[skip : skip + limit]}
-    if len(chosen) > skip + limit:
-        result["NextToken"] = str(skip + limit)
-    return result
-
-
-def _skip(request: dict) -> int:
-    token = request.get("NextToken", "0")
-    if not token.isdecimal():
-        raise _invalid(f"The NextToken {token!r} is not one that this emulator gave out.")
-    return int(token)
+    keys = {"CreationTime": "CreationTime", "Name": name}
+    found = ordered(chosen, request, keys, "CreationTime", "Ascending")
+    limit = {"MaxResults": min(request.get("MaxResults", _PAGE), _PAGE)}
+    return page(answer, found, request | limit, _PAGE)
 
 
 def _check_approval(request: dict) -> None:
@@ -340,8 +383,8 @@ def _valid_name(name: str) -> str:
     return name
 
 
-def _public(item: dict) -> dict:
-    return {k: v for k, v in item.items() if not k.startswith("_")}
+def _public(item: dict, besides: str = "") -> dict:
+    return {k: v for k, v in item.items() if not k.startswith("_") and k != besides}
 
 
 def _group_arn(name: str) -> str:

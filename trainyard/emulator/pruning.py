@@ -21,6 +21,7 @@ from trainyard.emulator.json_documents import read_json
 from trainyard.emulator.pipelines import step_cache
 from trainyard.emulator.pipelines.checked_definition import parse
 from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.worlds import folders
 
 # An execution and its jobs are one unit: they are kept or deleted together. A job that was not
 # started by an execution is a unit by itself.
@@ -290,7 +291,7 @@ def _objects(
 ) -> dict[tuple[str, str], int]:
     """Return the bytes of each (bucket, key) that only these units wrote, or read.
 
-    ``elsewhere``: objects that other regions refer to.
+    ``elsewhere``: objects that other regions and accounts refer to.
     """
     leaving = {unit.name for unit in going}
     kept = _keys(references.referenced(u for u in references.units if u.name not in leaving))
@@ -309,8 +310,10 @@ def _objects(
 
 
 def _elsewhere(state: Path) -> set[tuple[str, str]]:
-    """Return objects referenced by other regions: they are not pruned, and S3 is shared."""
-    others = [References(path) for path in state.glob("regions/*/")]
+    """Return objects referenced by other regions and accounts: they are not pruned, and S3 is
+    shared.
+    """
+    others = [References(path) for path in folders(state)[1:]]
     return {key for other in others for key in _keys(other.referenced(other.units))}
 
 

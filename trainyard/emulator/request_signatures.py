@@ -29,9 +29,8 @@ from botocore.credentials import Credentials
 from werkzeug import Request
 
 from trainyard.emulator.access_keys import Keys
-from trainyard.emulator.api import ApiError
-from trainyard.emulator.regions import REGION
-from trainyard.emulator.storage.object_store import S3Error
+from trainyard.emulator.api import ApiError, S3Error
+from trainyard.emulator.request_scope import REGION
 from trainyard.emulator.storage.s3_dispatch import virtual_bucket
 
 LONGEST = 604800  # seconds that a presigned URL may be valid (AWS's limit: a week)

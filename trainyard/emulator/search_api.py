@@ -87,7 +87,9 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
         )
     for name in ("CrossAccountFilterOption", "VisibilityConditions"):
         if request.get(name) not in (None, "SameAccount"):
-            raise _invalid(f"{name} is not supported here: the emulator has only one account")
+            raise _invalid(
+                f"{name} is not supported here: only the request's own account is searched"
+            )
     shape: Any = model().shape_for("SearchRecord")
     form = shape.members[kind]
 

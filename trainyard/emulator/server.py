@@ -27,20 +27,29 @@ from werkzeug.datastructures import Headers
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.access_keys import Keys
-from trainyard.emulator.accounts import MakeSageMaker, SageMaker, Worlds
-from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.authorization import account_policies, service_calls
 from trainyard.emulator.authorization.authority import Authority, Mode
 from trainyard.emulator.authorization.incoming import refusal
 from trainyard.emulator.authorization.policy_documents import Policy
 from trainyard.emulator.client_environment import environment
 from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.regions import region, region_of, within
+from trainyard.emulator.request_scope import (
+    ACCOUNT,
+    EXISTING,
+    account,
+    account_of,
+    acting,
+    region,
+    region_of,
+    within,
+)
 from trainyard.emulator.request_signatures import Refused, Signed, check, check_session
 from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
-from trainyard.emulator.services import refused_operations
+from trainyard.emulator.services import own_role, refused_operations
 from trainyard.emulator.services.cloudwatch import prometheus
 from trainyard.emulator.services.log_store import LogStore
 from trainyard.emulator.services.moto_app import (
@@ -54,6 +63,7 @@ from trainyard.emulator.serving.serving_instance import Answer
 from trainyard.emulator.storage import S3, s3_xml
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.upload_body import SIGNED
+from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
@@ -84,7 +94,8 @@ class Endpoint:
         end = time.monotonic() + seconds
         request = {"PipelineExecutionArn": execution}
         while time.monotonic() < end:
-            with within(region_of(execution)):
+            of = account_of(execution)
+            with within(region_of(execution), of if of in EXISTING else None):
                 found = self.app.sagemaker.handle("DescribePipelineExecution", request)
             if found["PipelineExecutionStatus"] in ENDED:
                 return found
@@ -143,10 +154,25 @@ class App:
         except Refused as why:
             return _unauthorized(request, why)
         request.environ[SIGNED] = signed
-        with within(signed.region):
+        of = self.keys.account(signed.key)
+        with within(signed.region, of), acting(self._who(signed.key)):
+            if signed.service == "sts" and of == ACCOUNT:
+                self._open_account(request)
             if denied := refusal(self.aws.authority, self.keys, request, signed):
                 return _denied(request, signed.service, denied)
             return self._serve(request, signed)
+
+    def _open_account(self, request: Request) -> None:
+        """Create the account whose entry role the request assumes, unless it exists."""
+        if number := own_role.opened(request.form.get("RoleArn", "")):
+            self.worlds.open(number)
+
+    def _who(self, access_key: str) -> str:
+        """Return the ARN of the user or session whose key it is."""
+        if known := self.keys.identity(access_key):
+            return known["Arn"]
+        found = account_policies.caller(access_key)
+        return found[0].arn if found else ""
 
     def _serve(self, request: Request, signed: Signed) -> Response:
         service, target = signed.service, request.headers.get("X-Amz-Target", "")
@@ -193,7 +219,7 @@ class App:
         """Answer a request to one of moto's services."""
         if found := refused_operations.refusal(service, request):
             return unimplemented(request, f"It would need {found[1]}.", found[0])
-        response = self._moto.answer(request)
+        response = self._moto.answer(request, service, service_calls.owner(service, request))
         self.keys.note(request.get_data(), response.get_data())
         return response
 
@@ -343,7 +369,7 @@ def _model_error(answer: Answer, endpoint: str) -> Response:
     console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"
     message = (
         f'Received {whose} error ({answer.status}) from primary with message "{said}". See '
-        f"{console}#logEventViewer:group={group} in account {ACCOUNT} for more information."
+        f"{console}#logEventViewer:group={group} in account {account()} for more information."
     )
     body = {
         "OriginalStatusCode": answer.status,

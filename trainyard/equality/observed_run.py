@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.emulator.regions import REGION, within
+from trainyard.emulator.request_scope import REGION, within
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.equality.code_contents import Files, content_digest

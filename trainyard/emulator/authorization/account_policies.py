@@ -1,4 +1,4 @@
-"""The policies of this account, where IAM, S3, KMS, ECR and the state directory keep them.
+"""The policies of each account, where IAM, S3, KMS, ECR and the state directory keep them.
 
 IAM, KMS and ECR are moto's. A service that was never asked has nothing yet, and is not imported:
 moto's IAM alone takes 0.3 s.
@@ -7,18 +7,19 @@ moto's IAM alone takes 0.3 s.
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard.emulator.access_keys import SESSION
-from trainyard.emulator.api import ACCOUNT
 from trainyard.emulator.authorization.policy_documents import (
     MalformedPolicy,
     Policy,
     read_policy,
 )
 from trainyard.emulator.authorization.policy_evaluation import Principal
+from trainyard.emulator.request_scope import EXISTING, account, account_of
+from trainyard.emulator.services import own_role
 from trainyard.emulator.storage.bucket_settings import POLICY
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -26,9 +27,10 @@ log = logging.getLogger(__name__)
 
 DERIVED = "derived"
 """Name of the inline policy of a role that our template makes (permissions.role_template)."""
-_KEY = re.compile(rf"arn:[\w-]+:kms:([\w-]+):{ACCOUNT}:key/(.+)")
-_REPOSITORY = re.compile(rf"arn:[\w-]+:ecr:([\w-]+):{ACCOUNT}:repository/(.+)")
-_ROLE = re.compile(rf"arn:[\w-]+:iam::{ACCOUNT}:role/.+")
+_KEY = re.compile(r"arn:[\w-]+:kms:([\w-]+):\d{12}:key/(.+)")
+_REPOSITORY = re.compile(r"arn:[\w-]+:ecr:([\w-]+):\d{12}:repository/(.+)")
+_ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/.+")
+_GROUP = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:model-package(-group)?/.+")
 _BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
 
 
@@ -51,9 +53,9 @@ class Held:
 
 
 def session_of(role: str, name: str = SESSION) -> Principal:
-    """Return the session ``name`` of the role with that ARN."""
+    """Return the session ``name`` of the role with that ARN, in the current account."""
     plain = role.rpartition("/")[2]
-    return Principal(f"arn:aws:sts::{ACCOUNT}:assumed-role/{plain}/{name}", role)
+    return Principal(f"arn:aws:sts::{account()}:assumed-role/{plain}/{name}", role)
 
 
 def caller(access_key: str) -> tuple[Principal, tuple[Policy, ...]] | None:
@@ -72,7 +74,7 @@ def held(principal: Principal, session: tuple[Policy, ...] = ()) -> Held | None:
     """Return what IAM says of the principal; None for one that it does not know."""
     name = (principal.role or principal.arn).rpartition("/")[2]
     kind = "roles" if principal.role else "users"
-    everyone = list((_backend("iam", kind, "aws") or {}).values())
+    everyone = list((_backend("iam", kind, "aws", principal.account) or {}).values())
     found = next((one for one in everyone if one.name == name), None)
     if found is None:
         return None
@@ -114,20 +116,39 @@ def _tags(given: Any) -> Iterator[tuple[str, str]]:
         yield tag["Key"], tag["Value"]
 
 
-def of_resource(arn: str, objects: ObjectStore) -> Policy | None:
-    """Return the policy of a bucket (and its objects), a KMS key, an ECR repository or a role."""
+def owner_of(arn: str, objects: ObjectStore, own: str) -> str:
+    """Return the account that a resource belongs to: ``own`` if it exists nowhere, or the number in
+    its ARN is no account's here.
+    """
+    if found := _BUCKET.match(arn):
+        return objects.owner(found[1]) if objects.has_bucket(found[1]) else own
+    return found if (found := account_of(arn)) in EXISTING else own
+
+
+def of_resource(
+    arn: str, owner: str, objects: ObjectStore, group_policy: Callable[[str], str | None]
+) -> Policy | None:
+    """Return the policy of a bucket (and its objects), a KMS key, an ECR repository, a role, or a
+    model package group (and its packages).
+
+    ``owner``: its account. ``group_policy`` returns the policy of the group in an ARN.
+    """
     if found := _BUCKET.match(arn):
         return _of_bucket(found[1], objects)
     if found := _KEY.fullmatch(arn):
-        key = (_backend("kms", "keys", found[1]) or {}).get(found[2])
+        key = (_backend("kms", "keys", found[1], owner) or {}).get(found[2])
         return _kept(f"key {found[2]}", key.policy) if key else None
-    if found := _ROLE.fullmatch(arn):
-        role = held(Principal(arn, arn))
+    if _ROLE.fullmatch(arn):
+        if own_role.opened(arn):
+            return read_policy(f"trust of {own_role.ENTRY}", own_role.ENTRY_TRUST)
+        role = held(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
         return role.trust if role else None
     if found := _REPOSITORY.fullmatch(arn):
-        repository = (_backend("ecr", "repositories", found[1]) or {}).get(found[2])
+        repository = (_backend("ecr", "repositories", found[1], owner) or {}).get(found[2])
         text = repository.policy if repository else None
         return _kept(f"repository {found[2]}", text) if text else None
+    if _GROUP.fullmatch(arn) and (text := group_policy(arn)):
+        return _kept("the model package group", text)
     return None
 
 
@@ -147,11 +168,12 @@ def _kept(name: str, document: str | dict[str, Any]) -> Policy:
         return Policy(name, ())
 
 
-def _backend(service: str, member: str, place: str) -> Any:
-    """Return a member of a moto backend; None if the service was never used.
+def _backend(service: str, member: str, place: str, of: str = "") -> Any:
+    """Return a member of a moto backend of the account ``of``, or of the current one; None if the
+    service was never used.
 
     ``place``: a region, or a partition for services without regions.
     """
     module = sys.modules.get(f"moto.{service}.models")
     backends = getattr(module, f"{service}_backends", None)
-    return getattr(backends[ACCOUNT][place], member) if backends else None
+    return getattr(backends[of or account()][place], member) if backends else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from trainyard.emulator.api import ACCOUNT, ApiError
+from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization import account_policies
 from trainyard.emulator.authorization.account_policies import Held, session_of
 from trainyard.emulator.authorization.api_call import Call, values
@@ -24,7 +24,7 @@ from trainyard.emulator.authorization.policy_evaluation import (
     evaluate,
 )
 from trainyard.emulator.authorization.s3_calls import existing_tags
-from trainyard.emulator.regions import region
+from trainyard.emulator.request_scope import EXISTING, account, region
 from trainyard.emulator.services import own_role
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -68,6 +68,8 @@ class Authority:
     mode: Mode = "derived"
     control: tuple[Policy, ...] = ()
     observe: Callable[[Decision], None] | None = None
+    group_policy: Callable[[str], str | None] = lambda arn: None  # noqa: E731
+    """Returns the policy of the model package group in an ARN; ``Worlds`` sets it."""
     _warned: set[str] = field(default_factory=set)
 
     def session(self, role: str) -> Caller | None:
@@ -83,27 +85,45 @@ class Authority:
 
     def administrator(self) -> Caller | None:
         """Return the emulator's own user, whom only control and resource policies can hold."""
-        if self.mode == "off" or (self.mode == "derived" and not self.control):
-            return None
-        return Caller(session_of(own_role.ARN), None)
+        return self._unheld(session_of(own_role.arn()))
 
     def _caller(self, principal: Principal, limits: tuple[Policy, ...]) -> Caller | None:
         if self.mode == "off":
             return None
-        if principal.role == own_role.ARN:
-            return self.administrator()
+        if own_role.is_administrator(principal.role):
+            return self._unheld(principal)
         held = account_policies.held(principal, limits)
         if held and (held.derived or self.mode != "derived"):
             return Caller(principal, held)
         if self.mode == "derived":
-            return Caller(principal, None) if self.control else None
+            return self._unheld(principal)
         return Caller(principal, Held((), None, None, ()))
+
+    def _unheld(self, principal: Principal) -> Caller | None:
+        """Return a caller whom no policy of its own holds; None if no other policy can."""
+        bound = self.control or self.mode != "derived" or len(EXISTING) > 1
+        return Caller(principal, None) if bound and self.mode != "off" else None
 
     def check(self, caller: Caller | None, calls: Iterable[Call]) -> None:
         """Raise ``AccessDenied``, a 403 in AWS's words, for the first call that is denied."""
         for call in calls if caller else ():
-            if caller and not (decision := self.decide(caller, call)).allowed:
-                self._deny(decision.says + _hint(caller))
+            across = caller and self._owner(caller, call) != caller.principal.account
+            if across and call.action == "iam:PassRole":
+                self._deny("Cross-account pass role is not allowed.", "ValidationException")
+            if caller and (across or self._holds(caller)):
+                decision = self.decide(caller, call)
+                if not decision.allowed:
+                    self._deny(decision.says + _hint(caller))
+
+    def _owner(self, caller: Caller, call: Call) -> str:
+        own = caller.principal.account
+        if call.action == "s3:CreateBucket":  # S3 says whose the name is already
+            return own
+        return account_policies.owner_of(call.resource, self.objects, own)
+
+    def _holds(self, caller: Caller) -> bool:
+        """Return whether the caller is held to policies in its own account."""
+        return caller.held is not None or bool(self.control) or self.mode != "derived"
 
     def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
         """Return whether all the calls are allowed; log the first that is not."""
@@ -116,13 +136,15 @@ class Authority:
 
     def decide(self, caller: Caller, call: Call) -> Decision:
         """Return the decision on one call."""
-        held = caller.held
+        held, owner = caller.held, self._owner(caller, call)
         try:
-            resource = account_policies.of_resource(call.resource, self.objects)
+            resource = account_policies.of_resource(
+                call.resource, owner, self.objects, self.group_policy
+            )
         except MalformedPolicy as wrong:  # moto stores whatever it is given
             raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
         tags = existing_tags(call, self.objects)
-        request = request_of(caller, replace(call, context={**call.context, **tags}))
+        request = request_of(caller, replace(call, context={**call.context, **tags}), owner)
         policies = Policies(
             identity=held.identity if held else (_EVERYTHING,),
             boundary=held.boundary if held else None,
@@ -141,7 +163,7 @@ class Authority:
         caller = self.session(role)
         if caller is None or caller.held is None or caller.held.trust is None:
             return
-        context = values(aws__sourcearn=source, aws__sourceaccount=ACCOUNT)
+        context = values(aws__sourcearn=source, aws__sourceaccount=account())
         service = Principal("sagemaker.amazonaws.com")
         request = Request(service, "sts:AssumeRole", role, context)
         trust = Policies(resource=caller.held.trust, must_name=True)
@@ -177,8 +199,11 @@ def _hint(caller: Caller) -> str:
     return ""
 
 
-def request_of(caller: Caller, call: Call) -> Request:
-    """Return the call as a request, with what is known of its caller and of now."""
+def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
+    """Return the call as a request, with what is known of its caller and of now.
+
+    ``owner``: the account of the resource; the caller's if it is not given.
+    """
     principal, now = caller.principal, datetime.now(UTC)
     plain = principal.arn.rpartition("/")[2]
     context = values(
@@ -189,12 +214,17 @@ def request_of(caller: Caller, call: Call) -> Request:
         aws__requestedregion=region(),
         aws__securetransport="true",  # it never leaves the machine
         aws__viaawsservice="false",
-        aws__resourceaccount=ACCOUNT,
+        aws__resourceaccount=owner or principal.account,
         aws__currenttime=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         aws__epochtime=int(time.time()),
     )
     for key, value in caller.held.tags if caller.held else ():
         context[f"aws:principaltag/{key.lower()}"] = (value,)
     return Request(
-        principal, call.action, call.resource, context | dict(call.context), _GLOBAL | call.known
+        principal,
+        call.action,
+        call.resource,
+        context | dict(call.context),
+        _GLOBAL | call.known,
+        owner,
     )

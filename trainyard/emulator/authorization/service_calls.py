@@ -9,8 +9,9 @@ from urllib.parse import unquote
 
 from werkzeug import Request
 
-from trainyard.emulator.api import ACCOUNT, make_arn
+from trainyard.emulator.api import make_arn
 from trainyard.emulator.authorization.api_call import Call, texts, values
+from trainyard.emulator.request_scope import account, foreign
 from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.services.refused_operations import operation_of
 
@@ -110,9 +111,9 @@ def _package(request: Mapping[str, Any]) -> str:
     if name:
         return _named("ModelPackage", str(name))
     group = str(request.get("ModelPackageGroupName") or "")
-    owner = group.split(":")[4] if group.startswith("arn:") else ACCOUNT
+    owner = group.split(":")[4] if group.startswith("arn:") else account()
     arn = make_arn("sagemaker", f"model-package/{group.rpartition('/')[2]}/*")
-    return arn.replace(f":{ACCOUNT}:", f":{owner}:") if group else "*"
+    return arn.replace(f":{account()}:", f":{owner}:") if group else "*"
 
 
 # other services
@@ -162,7 +163,7 @@ def _kms(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
 def _iam(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
     for kind in ("Role", "User", "Policy", "Group"):
         if name := given.get(f"{kind}Name") if kind.lower() in operation.lower() else None:
-            yield Call(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT}:{kind.lower()}/{name}")
+            yield Call(f"iam:{operation}", f"arn:aws:iam::{account()}:{kind.lower()}/{name}")
             return
     yield Call(f"iam:{operation}", str(given.get("PolicyArn") or "*"))
 
@@ -210,6 +211,15 @@ def service_calls(service: str, request: Request) -> Iterator[Call]:
         return
     form = request.form.to_dict()
     yield from named(operation, form or json_object(request.get_data() or b"{}"))
+
+
+def owner(service: str, request: Request) -> str:
+    """Return the account of the key that a request to KMS names by its ARN, if it is another one;
+    else an empty text.
+    """
+    if service != "kms":
+        return ""
+    return foreign(str(json_object(request.get_data() or b"{}").get("KeyId", "")))
 
 
 def _function(name: str) -> str:

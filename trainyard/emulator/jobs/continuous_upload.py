@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.emulator.jobs.transfers import files_in, join_key, split_uri
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.storage.object_store import ObjectStore
 
 INTERVAL = 1.0  # seconds between checks of the directories
@@ -36,7 +37,7 @@ class ContinuousUpload:
         self._aside = aside
         self._seen: dict[Path, _Seen] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = Thread(target=self._watch, daemon=True)
         for path in self._files():  # what was downloaded at the start is in S3 already
             self._seen[path] = _Seen(_stamp(path), uploaded=True)
 

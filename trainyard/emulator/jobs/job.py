@@ -31,7 +31,7 @@ from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.json_documents import write_json
-from trainyard.emulator.regions import Thread, region
+from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.interpreter import OWN

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.regions import region
+from trainyard.emulator.request_scope import region
 from trainyard.emulator.storage.object_store import ObjectStore
 
 _ADDRESS = re.compile(

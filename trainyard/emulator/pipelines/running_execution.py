@@ -36,7 +36,7 @@ from trainyard.emulator.pipelines.steps.runner import (
     StepTimedOut,
     refused,
 )
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.evaluation import evaluate

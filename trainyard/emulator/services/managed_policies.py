@@ -6,7 +6,7 @@ Adding takes 0.2 s, so it is done at the first request that names one of them, o
 import json
 import re
 
-from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.request_scope import account
 
 _NAMED = re.compile(rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAccountAuth)")
 
@@ -22,9 +22,9 @@ def load() -> None:
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends
 
-    backend = iam_backends[ACCOUNT]["aws"]
+    backend = iam_backends[account()]["aws"]
     if any(isinstance(policy, AWSManagedPolicy) for policy in backend.managed_policies.values()):
         return
     for name, data in json.loads(aws_managed_policies_data).items():
-        policy = AWSManagedPolicy.from_data(name, ACCOUNT, backend.region_name, data)
+        policy = AWSManagedPolicy.from_data(name, account(), backend.region_name, data)
         backend.managed_policies[policy.arn] = policy

@@ -15,9 +15,13 @@ from werkzeug import Request, Response
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.request_scope import account
 from trainyard.emulator.services import managed_policies, own_role, stack_roles
 
 log = logging.getLogger(__name__)
+
+_ACCOUNT = "HTTP_X_MOTO_ACCOUNT_ID"
+"""moto's header for the account; whatever a client sends in it does not count."""
 
 
 class Moto:
@@ -28,9 +32,15 @@ class Moto:
         self._lock = threading.Lock()
         self._reset()
 
-    def answer(self, request: Request) -> Response:
-        """Return the answer to any request, with moto's HTML errors in the service's own form."""
+    def answer(self, request: Request, service: str, of: str = "") -> Response:
+        """Return the answer to any request, with moto's HTML errors in the service's own form.
+
+        ``of``: the account to ask, if it is not the current one.
+        """
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
+        request.environ[_ACCOUNT] = of or account()
+        if service == "sts":  # moto finds a session by its key
+            del request.environ[_ACCOUNT]
         with contextlib.nullcontext() if _waits(request) else self._lock:
             for known in (managed_policies, own_role):
                 if known.applies(request.get_data()):

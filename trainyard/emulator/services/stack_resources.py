@@ -17,8 +17,8 @@ from moto.cloudformation.models import cloudformation_backends
 from moto.core.common_models import CloudFormationModel
 from werkzeug import Request
 
-from trainyard.emulator.api import ACCOUNT, ApiError
-from trainyard.emulator.regions import region
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_scope import account, region
 from trainyard.emulator.storage.object_store import ObjectStore
 
 Call = Callable[[str, dict], dict]
@@ -208,7 +208,7 @@ def missing_change_set(request: Request) -> str:
     calls a stack that does not; else an empty text.
     """
     name = request.form.get("ChangeSetName", "")
-    sets = cloudformation_backends[ACCOUNT][region()].change_sets
+    sets = cloudformation_backends[account()][region()].change_sets
     known = {name for key, each in sets.items() for name in (key, each.change_set_name)}
     creates = request.form.get("Action") == "CreateChangeSet"
     return "" if creates or name in known else name
@@ -216,7 +216,7 @@ def missing_change_set(request: Request) -> str:
 
 def roll_back(name: str) -> None:
     """Delete a stack of that name whose creation was refused, with all that it had created."""
-    backend = cloudformation_backends[ACCOUNT][region()]
+    backend = cloudformation_backends[account()][region()]
     for stack in list(backend.stacks.values()):
         if stack.name == name and stack.status in ("CREATE_IN_PROGRESS", "REVIEW_IN_PROGRESS"):
             backend.delete_stack(stack.stack_id)

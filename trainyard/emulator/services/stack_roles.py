@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.emulator.api import ACCOUNT
-from trainyard.emulator.regions import region
+from trainyard.emulator.request_scope import account, region
 
 
 def applies(body: bytes) -> bool:
@@ -21,7 +20,7 @@ def settle(form: Mapping[str, str]) -> None:
     from moto.cloudformation.models import cloudformation_backends
     from moto.cloudformation.parsing import clean_json
 
-    backend = cloudformation_backends[ACCOUNT][region()]
+    backend = cloudformation_backends[account()][region()]
     # A change set that is named by its ARN needs no stack's name.
     stack = form.get("StackName") or backend.change_sets[form["ChangeSetName"]].stack_name
     resources = backend.get_stack(stack).resource_map

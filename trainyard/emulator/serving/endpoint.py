@@ -16,7 +16,7 @@ from typing import Any
 
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.serving.deployment import Deployment
 from trainyard.emulator.serving.fleet import Fleet, Turns, Variant
 from trainyard.emulator.serving.serving_instance import Answer

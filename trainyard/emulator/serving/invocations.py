@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.emulator.api import ACCOUNT, ApiError
+from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.transfers import join_key, split_uri
+from trainyard.emulator.request_scope import account
 from trainyard.emulator.services.cloudwatch.own_metrics import invocation
 from trainyard.emulator.serving.endpoint import Endpoint, Served
 from trainyard.emulator.serving.fleet import Turns
@@ -114,10 +115,10 @@ def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:
     try:
         endpoint = find(match[1])
     except ApiError:
-        message = f"Endpoint {match[1]} of account {ACCOUNT} not found."
+        message = f"Endpoint {match[1]} of account {account()} not found."
         raise ApiError("ValidationError", message) from None
     if endpoint.status not in SERVES:
-        message = f"Endpoint {match[1]} of account {ACCOUNT} is not in service: {endpoint.status}"
+        message = f"Endpoint {match[1]} of account {account()} is not in service: {endpoint.status}"
         raise ApiError("ValidationError", message)
     return endpoint
 

@@ -23,7 +23,7 @@ from trainyard.emulator.container_access import Access
 from trainyard.emulator.jobs.failure_reason import excerpt
 from trainyard.emulator.jobs.job import TAIL, Place
 from trainyard.emulator.jobs.transfers import ClientFault, download, select, split_uri
-from trainyard.emulator.regions import Thread, region
+from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.runtime.cluster import Cluster
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names

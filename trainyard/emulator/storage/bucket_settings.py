@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement
 from werkzeug import Request
 from werkzeug.http import http_date
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.authorization.policy_documents import MalformedPolicy, read_policy
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import PREFIX, TYPE
@@ -21,7 +21,7 @@ from trainyard.emulator.storage.object_headers import (
     with_tags,
 )
 from trainyard.emulator.storage.object_requests import elements, version_header
-from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, S3Error
+from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response

@@ -6,13 +6,13 @@ from xml.etree.ElementTree import Element
 
 from werkzeug import Request
 
-from trainyard.emulator.api import ApiError
-from trainyard.emulator.regions import REGION
+from trainyard.emulator.api import ApiError, S3Error
+from trainyard.emulator.request_scope import REGION
 from trainyard.emulator.storage import list_objects, s3_xml
 from trainyard.emulator.storage.checksums import PREFIX
 from trainyard.emulator.storage.multipart import Uploads
 from trainyard.emulator.storage.object_headers import ACL, check_acl
-from trainyard.emulator.storage.object_store import ObjectStore, S3Error
+from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import check_of_delete, number
 from trainyard.emulator.storage.s3_operations import operation_of

@@ -7,11 +7,12 @@ from urllib.parse import quote
 
 from werkzeug import Request
 
+from trainyard.emulator.api import S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import PREFIX, TYPE
 from trainyard.emulator.storage.multipart import Upload
 from trainyard.emulator.storage.object_headers import STORAGE, sums
-from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, S3Error, successor
+from trainyard.emulator.storage.object_store import ObjectInfo, ObjectStore, successor
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.blob import Blob
 from trainyard.emulator.storage.checksums import LINEAR, PREFIX, TYPE, composite, full_object
-from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore, S3Error
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore
 from trainyard.emulator.storage.preconditions import number
 
 MAX_PARTS = 10_000

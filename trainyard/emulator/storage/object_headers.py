@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl, quote
 
 from werkzeug.datastructures import Headers
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage.checksums import PREFIX
-from trainyard.emulator.storage.object_store import ObjectInfo, S3Error
+from trainyard.emulator.storage.object_store import ObjectInfo
 
 META = "x-amz-meta-"
 ACL = "x-amz-acl"

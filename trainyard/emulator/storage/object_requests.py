@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from werkzeug import Request
 from werkzeug.http import http_date
 
-from trainyard.emulator.api import ACCOUNT, ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.blob import CHUNK, Blob
 from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, UNSUPPORTED, encoded
@@ -23,13 +23,7 @@ from trainyard.emulator.storage.object_headers import (
     with_tags,
 )
 from trainyard.emulator.storage.object_index import NULL
-from trainyard.emulator.storage.object_store import (
-    Deleted,
-    ObjectInfo,
-    ObjectStore,
-    S3Error,
-    check_key,
-)
+from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore, check_key
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import (
     READS,
@@ -198,14 +192,12 @@ def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, 
     The version is the one in the query. Raises ``PreconditionFailed`` if it does not meet the
     client's conditions.
     """
-    owner = request.headers.get("x-amz-source-expected-bucket-owner")
-    if owner not in (None, ACCOUNT):
-        raise ApiError("AccessDenied", f"Every bucket here belongs to {ACCOUNT}, not {owner}.", 403)
     named, _, version = request.headers[COPY].partition("?versionId=")
     bucket, _, key = unquote(named).lstrip("/").partition("/")
     if not bucket or not key:
         message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
         raise ApiError("InvalidArgument", message)
+    store.need_owner(bucket, request.headers.get("x-amz-source-expected-bucket-owner"))
     try:
         info, fd = store.open(bucket, key, unquote(version) if version else None)
     except S3Error as failure:

@@ -18,19 +18,18 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
 
 from trainyard.common.atomic_file import sync
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage.blob import TRANSIT, Blob
+from trainyard.emulator.storage.bucket_table import BucketTable
 from trainyard.emulator.storage.object_folder import need_index, own, settle
 from trainyard.emulator.storage.object_index import INDEX, NULL, Index, ObjectInfo, version_id
 
-__all__ = ["Deleted", "ObjectInfo", "ObjectStore", "S3Error", "check_key", "successor"]
+__all__ = ["Deleted", "ObjectInfo", "ObjectStore", "check_key", "successor"]
 
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # S3's bucket naming rules
 _VERSION = re.compile(r"[0-9a-f]{32}|null")
 VERSIONING = "versioning"
 """Name of the bucket setting for versioning: ``Enabled``, ``Suspended``, or missing."""
@@ -51,7 +50,7 @@ class Deleted:
     """True if a delete marker was created or deleted."""
 
 
-class ObjectStore:
+class ObjectStore(BucketTable):
     """Buckets and objects under one directory. Its methods are thread-safe.
 
     ``version`` None means the current version.
@@ -65,12 +64,10 @@ class ObjectStore:
         self._data = root / "data"
         self._data.mkdir(parents=True, exist_ok=True)
         self._owner = own(root)
-        self.missed: dict[tuple[str, str], None] = {}
-        """(bucket, key or prefix) of reads from buckets that did not exist, in order."""
         with contextlib.ExitStack() as undone:
             undone.callback(os.close, self._owner)
             need_index(root)
-            self.index = Index(root / INDEX)
+            super().__init__(Index(root / INDEX))
             undone.callback(self.index.close)
             settle(root, self.index)
             undone.pop_all()
@@ -78,59 +75,6 @@ class ObjectStore:
     def close(self) -> None:
         self.index.close()
         os.close(self._owner)
-
-    # buckets
-
-    def create_bucket(self, bucket: str) -> None:
-        """Create a bucket. Idempotent, as in us-east-1."""
-        if not _BUCKET.fullmatch(bucket):
-            fields = {"BucketName": bucket}
-            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", fields=fields)
-        self.index.run("INSERT OR IGNORE INTO buckets VALUES (?, ?)", bucket, time.time())
-
-    def buckets(self) -> list[tuple[str, datetime]]:
-        """Return (name, creation time) of each bucket, sorted by name."""
-        rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
-        return [(name, datetime.fromtimestamp(created, UTC)) for name, created in rows]
-
-    def has_bucket(self, bucket: str) -> bool:
-        return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
-
-    def delete_bucket(self, bucket: str) -> None:
-        with self.index.transaction(freeing=True):
-            self.need_bucket(bucket)
-            for table in ("objects", "versions"):
-                if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
-                    message = "The bucket you tried to delete is not empty"
-                    if self.setting(bucket, "versioning"):
-                        message += ". You must delete all versions in the bucket."
-                    raise S3Error("BucketNotEmpty", message, 409, fields={"BucketName": bucket})
-            self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
-            self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
-
-    def need_bucket(self, bucket: str, asked: str | None = None) -> None:
-        """Raise ``NoSuchBucket`` if it is missing. ``asked``: key or prefix about to be read."""
-        if not self.has_bucket(bucket):
-            if asked is not None and len(self.missed) < 1000:
-                self.missed[bucket, asked] = None
-            message = "The specified bucket does not exist"
-            raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
-
-    def setting(self, bucket: str, name: str) -> str | None:
-        """Return a document that was set on the bucket; None if there is none."""
-        sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
-        rows = self.index.run(sql, bucket, name)
-        if not rows:
-            self.need_bucket(bucket)
-        return rows[0][0] if rows else None
-
-    def set(self, bucket: str, name: str, value: str | None) -> None:
-        """Set a document on the bucket; None removes it."""
-        with self.index.transaction():
-            self.need_bucket(bucket)
-            self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
-            if value is not None:
-                self.index.run("INSERT INTO settings VALUES (?, ?, ?)", bucket, name, value)
 
     # reading
 
@@ -373,23 +317,6 @@ def successor(prefix: bytes) -> bytes:
     UTF-8 has no byte 0xff, so the last byte can always be raised by one.
     """
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
-
-
-class S3Error(ApiError):
-    """An error with more than a message: with elements in its document, or with headers."""
-
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        status: int = 400,
-        *,
-        fields: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(code, message, status)
-        self.fields = fields or {}
-        self.headers = headers or {}
 
 
 def check_key(key: str) -> None:

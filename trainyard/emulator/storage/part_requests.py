@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 from werkzeug import Request
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import (
     ALGORITHMS,
@@ -28,7 +28,7 @@ from trainyard.emulator.storage.object_requests import (
     receive,
     written_version,
 )
-from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore, S3Error
+from trainyard.emulator.storage.object_store import Check, ObjectInfo, ObjectStore
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import check_of_write, number, source_range
 from trainyard.emulator.storage.s3_xml import OWNER, Response

@@ -6,8 +6,8 @@ from email.utils import parsedate_to_datetime
 
 from werkzeug.datastructures import Headers
 
-from trainyard.emulator.api import ApiError
-from trainyard.emulator.storage.object_store import Check, ObjectInfo, S3Error
+from trainyard.emulator.api import ApiError, S3Error
+from trainyard.emulator.storage.object_store import Check, ObjectInfo
 
 READS = "if-match if-none-match if-modified-since if-unmodified-since range"
 """Headers that :func:`check_reading` and :func:`range_of` read."""

@@ -7,13 +7,13 @@ from urllib.parse import unquote_to_bytes
 
 from werkzeug import Request
 
-from trainyard.emulator.api import ACCOUNT, ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.bucket_settings import Attributes, Settings, Tagging
 from trainyard.emulator.storage.buckets import Buckets
 from trainyard.emulator.storage.multipart import Uploads
 from trainyard.emulator.storage.object_requests import Objects
-from trainyard.emulator.storage.object_store import ObjectStore, S3Error
+from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.operation_routes import find
 from trainyard.emulator.storage.part_requests import Parts
 from trainyard.emulator.storage.s3_operations import Level
@@ -30,7 +30,7 @@ class S3:
     """Answers S3's REST API from an :class:`ObjectStore`; never raises :class:`ApiError`."""
 
     def __init__(self, store: ObjectStore) -> None:
-        uploads = Uploads(store)
+        self._store, uploads = store, Uploads(store)
         rooms = (
             Objects(store),
             Parts(store, uploads),
@@ -47,7 +47,7 @@ class S3:
         try:
             bucket, key = target(request)
             _unhoist(request)
-            _check_owner(request)
+            self._store.need_owner(bucket, request.headers.get("x-amz-expected-bucket-owner"))
             response = self._route(request, bucket, key)
         except ApiError as failure:
             log.debug("s3: %s %s: %s", request.method, request.path, failure)
@@ -94,9 +94,3 @@ def _unhoist(request: Request) -> None:
     for name, value in request.args.items():
         if name.startswith("x-amz-"):
             request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
-
-
-def _check_owner(request: Request) -> None:
-    owner = request.headers.get("x-amz-expected-bucket-owner")
-    if owner not in (None, ACCOUNT):
-        raise ApiError("AccessDenied", f"Every bucket here belongs to {ACCOUNT}, not {owner}.", 403)

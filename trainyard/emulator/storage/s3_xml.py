@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 
 from werkzeug import Response as AnyResponse
 
-from trainyard.emulator.api import ApiError
-from trainyard.emulator.storage.object_store import S3Error
+from trainyard.emulator.api import ApiError, S3Error
 
 ElementTree.register_namespace("xsi", "http://www.w3.org/2001/XMLSchema-instance")
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"

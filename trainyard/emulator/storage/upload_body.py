@@ -16,10 +16,9 @@ from typing import IO, Protocol
 from werkzeug import Request
 from werkzeug.exceptions import ClientDisconnected
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage.blob import CHUNK
 from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encoded
-from trainyard.emulator.storage.object_store import S3Error
 
 _DOCUMENT = 20 << 20  # largest document that is read into memory, in bytes
 _LINE = 8192  # longest accepted chunk header or trailer line, in bytes

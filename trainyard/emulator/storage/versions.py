@@ -4,19 +4,13 @@ from dataclasses import dataclass, field
 
 from werkzeug import Request
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import PREFIX
 from trainyard.emulator.storage.list_objects import LIMIT, encode, of_checksums, roll_up
 from trainyard.emulator.storage.object_headers import STORAGE
 from trainyard.emulator.storage.object_index import seq_of
-from trainyard.emulator.storage.object_store import (
-    VERSIONING,
-    ObjectInfo,
-    ObjectStore,
-    S3Error,
-    successor,
-)
+from trainyard.emulator.storage.object_store import VERSIONING, ObjectInfo, ObjectStore, successor
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response

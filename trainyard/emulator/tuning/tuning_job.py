@@ -20,7 +20,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.job import DEFECT, Job
 from trainyard.emulator.jobs.job_api import LOST, Jobs
 from trainyard.emulator.json_documents import write_json
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.services.log_store import LogStore
 from trainyard.emulator.tuning.objective_curves import Watch
 from trainyard.emulator.tuning.search_space import Values, size

@@ -179,7 +179,7 @@ def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
         given = {"ModelPackageGroupName": group}
         return {"Name": "R", "Type": "RegisterModel", "Arguments": given}
 
-    with pytest.raises(ApiError, match=f"step 'R': {other} is in another account or region"):
+    with pytest.raises(ApiError, match=f"step 'R': {other} is in an account that does not exist"):
         refuse(read([register(other)]).steps["R"], OWN)
     for found in (own, "shared", {"Get": "Execution.PipelineName"}):
         refuse(read([register(found)]).steps["R"], OWN)

@@ -12,7 +12,7 @@ from trainyard.emulator.pipelines.steps.runner import (
     StepTimedOut,
     runs,
 )
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.services.functions.function_invocation import Result
 
 LEAST, MOST = 120, 600  # default and longest time-out of a Lambda step, in seconds

@@ -8,6 +8,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.model_registry import refuse_foreign
 from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs
+from trainyard.emulator.request_scope import foreign
 
 
 @runs("RegisterModel")
@@ -23,7 +24,8 @@ class RegisterModelRunner(Runner):
         try:
             if group := request.get("ModelPackageGroupName"):
                 tags = request.pop("Tags", [])
-                self._make_group(group.rpartition("/")[2], tags)
+                if not foreign(group):  # a group of another account's has to be there
+                    self._make_group(group.rpartition("/")[2], tags)
             else:  # the SDK removes a name from the definition, as it does for jobs
                 request = {"ModelPackageName": attempt.name} | request
             answer = self._services.forward("CreateModelPackage", request)

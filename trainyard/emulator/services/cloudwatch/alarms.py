@@ -15,10 +15,10 @@ from pathlib import Path
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader
 
-from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.regions import Thread, region
+from trainyard.emulator.request_scope import Thread, account, region
 from trainyard.emulator.services.cloudwatch.metric_store import Metric, Metrics, computed, known
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _message(alarm: dict, before: str) -> dict:
     return {
         "AlarmName": alarm["AlarmName"],
         "AlarmDescription": alarm.get("AlarmDescription"),
-        "AWSAccountId": ACCOUNT,
+        "AWSAccountId": account(),
         "AlarmConfigurationUpdatedTimestamp": _time(alarm["AlarmConfigurationUpdatedTimestamp"]),
         "NewStateValue": alarm["StateValue"],
         "NewStateReason": alarm["StateReason"],

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.json_documents import Kept
 from trainyard.emulator.paging import page
-from trainyard.emulator.regions import region
+from trainyard.emulator.request_scope import account, region
 from trainyard.emulator.services.events import event_patterns, event_targets
 from trainyard.emulator.services.events.schedule_expressions import WrongExpression, iso, parse
 
@@ -247,7 +247,7 @@ def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
         "id": str(uuid.uuid4()),
         "detail-type": kind,
         "source": source,
-        "account": ACCOUNT,
+        "account": account(),
         "time": iso(time.time()),
         "region": region(),
         "resources": resources,

@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.rest_requests import Rest, check, error, json_object
 from trainyard.emulator.services.events.event_rules import Event, Rules, make
 from trainyard.emulator.services.events.event_targets import Deliverer, Target

@@ -12,7 +12,7 @@ from typing import Any
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.regions import region
+from trainyard.emulator.request_scope import region
 from trainyard.emulator.runtime.cluster import Cluster, Outcome
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment

@@ -24,7 +24,7 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import page
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.rest_requests import Rest, error
 from trainyard.emulator.services.functions.function_configuration import (
     DEFAULTS,

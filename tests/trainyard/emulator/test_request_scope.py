@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, process_step
 from trainyard.emulator.pruning import choose
-from trainyard.emulator.regions import Thread, region, within
+from trainyard.emulator.request_scope import Thread, region, within
 
 pytestmark = pytest.mark.long
 

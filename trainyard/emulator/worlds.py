@@ -1,0 +1,192 @@
+"""The parts of the emulator that each region of an account has for itself: SageMaker, logs, model
+registry.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from werkzeug import Request, Response
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.model_registry import Registry, named
+from trainyard.emulator.request_scope import (
+    ACCOUNT,
+    EXISTING,
+    REGION,
+    account,
+    account_of,
+    foreign,
+    region,
+    region_of,
+    within,
+)
+from trainyard.emulator.services.cloudwatch.metric_store import Metrics
+from trainyard.emulator.services.log_store import LogStore
+from trainyard.emulator.services.logs_api import Logs
+from trainyard.emulator.serving.invocations import Reply
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.stored import Stored, refusal
+
+REGIONS = "regions"
+"""Folder in an account's state directory that holds the state of other regions."""
+ACCOUNTS = "accounts"
+"""Folder in a state directory that holds the state of other accounts."""
+Forward = Callable[..., dict]
+
+
+def folders(state: Path) -> list[Path]:
+    """Return the directory of each world below a state directory; the first is the state's own."""
+    accounts = [state, *sorted(state.glob(f"{ACCOUNTS}/*/"))]
+    return [folder for own in accounts for folder in (own, *sorted(own.glob(f"{REGIONS}/*/")))]
+
+
+class SageMaker(Protocol):
+    """The part that runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker_api` is the real
+    one.
+    """
+
+    def owns(self, operation: str) -> bool: ...
+
+    def handle(self, operation: str, request: dict) -> dict: ...
+
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    def begin(self) -> None: ...
+
+    def package_changed(self, package: dict) -> None: ...
+
+    def other(self, service: str, request: Request) -> Response | None: ...
+
+    def close(self) -> None: ...
+
+
+MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Aws, Forward], SageMaker]
+
+
+class World:
+    """The services of one region of an account. ``state``: its directory. ``others``: returns the
+    world in this thread's region of the account with that number.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        objects: ObjectStore,
+        aws: Aws,
+        make: MakeSageMaker,
+        others: "Callable[[str], World]",
+    ) -> None:
+        self.logs = LogStore(state / "logs")
+        self.logs_api = Logs(self.logs)
+        self.registry = Registry(state / "registry", self._package_changed)
+        self._others = others
+        self._kept = self.registry, Stored(state / "stored")
+        self.sagemaker = make(state, objects, self.logs, aws, self.forward)
+
+    def _package_changed(self, package: dict) -> None:
+        self.sagemaker.package_changed(package)
+
+    def forward(self, operation: str, request: dict, own: dict | None = None) -> dict:
+        """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`.
+
+        ``own``: members of what is created that only SageMaker itself sets. What is named by the
+        ARN of another account is that account's: its groups and packages can be shared.
+        """
+        if owner := foreign(named(operation, request)):
+            with within(region(), owner):
+                return self._others(owner).forward(operation, request, own)
+        for room in self._kept:
+            if room.owns(operation, request):
+                return room.handle(operation, request, own)
+        raise refusal(operation, request)
+
+
+class Worlds:
+    """The regions of each account. The world of ``us-east-1`` is the account's state directory
+    itself; another region's is ``regions/<name>``, created when the region is first asked for. The
+    emulator's own account has the state directory itself; another one ``accounts/<number>``.
+    """
+
+    def __init__(self, state: Path, objects: ObjectStore, aws: Aws, make: MakeSageMaker) -> None:
+        self._state, self._objects, self._aws, self._make = state, objects, aws, make
+        self._made: dict[tuple[str, str], World] = {}
+        self._lock = threading.RLock()
+        self._serves = self._closed = False
+        aws.authority.group_policy = self._group_policy
+        EXISTING.clear()
+        for number in [ACCOUNT, *sorted(path.name for path in (state / ACCOUNTS).glob("*/"))]:
+            EXISTING.add(number)
+            regions = (self._folder(number) / REGIONS).glob("*/")
+            for name in [REGION, *sorted(path.name for path in regions)]:
+                with within(name, number):
+                    self.here()
+
+    @property
+    def metrics(self) -> list[Metrics]:
+        """Metrics measured in each region."""
+        with self._lock:
+            return [world.sagemaker.metrics for world in self._made.values()]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the regions of the emulator's own account."""
+        return [name for number, name in self._made if number == ACCOUNT]
+
+    def here(self) -> World:
+        """Return the world of the account and region that this thread works for.
+
+        Raises ``ServiceUnavailable`` for a new one while the emulator stops.
+        """
+        where = account(), region()
+        with self._lock:
+            if where not in self._made:
+                if self._closed:
+                    raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
+                state = self._folder(account())
+                place = state if region() == REGION else state / REGIONS / region()
+                place.mkdir(parents=True, exist_ok=True)
+                made = World(place, self._objects, self._aws, self._make, self._of)
+                self._made[where] = made
+                if self._serves:
+                    made.sagemaker.begin()
+            return self._made[where]
+
+    def open(self, number: str) -> None:
+        """Create the account with that number, unless it exists."""
+        with within(region(), number):
+            self.here()
+        EXISTING.add(number)
+
+    def _folder(self, number: str) -> Path:
+        return self._state if number == ACCOUNT else self._state / ACCOUNTS / number
+
+    def _of(self, number: str) -> World:
+        with within(region(), number):
+            return self.here()
+
+    def _group_policy(self, arn: str) -> str | None:
+        """Return the resource policy of the model package group with that ARN."""
+        with within(region_of(arn), account_of(arn)):
+            return self.here().registry.policy(arn)
+
+    def begin(self) -> None:
+        """Resume what an earlier emulator left. To be called when the endpoint serves."""
+        with self._lock:
+            self._serves = True
+            for (number, name), world in self._made.items():
+                with within(name, number):
+                    world.sagemaker.begin()
+
+    def close(self) -> None:
+        """Stop every world; return when no process of any job is left."""
+        with self._lock:
+            self._closed = True
+        for (number, name), world in self._made.items():
+            with within(name, number):
+                world.sagemaker.close()
