@@ -30,12 +30,12 @@ from pipelines.deploy.pipeline_roles import from_recipe
 from trainyard.aws_clients import client
 from trainyard.emulator.api import ACCOUNT
 from trainyard.emulator.authorization.account_policies import DERIVED
-from trainyard.emulator.authorization.policy_documents import read_policy
-from trainyard.emulator.authorization.policy_evaluation import Decision, Policies, Request, evaluate
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
 from trainyard.permissions.derived_roles import derive
+from trainyard.permissions.policy_documents import read_policy
+from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
 
 LAPTOP = "recipes/laptop.yaml"
 FEW = (

@@ -10,7 +10,6 @@ from typing import Any
 from trainyard.emulator.authorization.account_policies import session_of
 from trainyard.emulator.authorization.api_call import Call
 from trainyard.emulator.authorization.authority import Caller, request_of
-from trainyard.emulator.authorization.policy_evaluation import Request
 from trainyard.emulator.authorization.role_calls import (
     job_calls,
     logging_calls,
@@ -23,6 +22,7 @@ from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import property_file
 from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.policy_evaluation import Request
 
 EXECUTION = "abcdefghijkl"
 _READS = ("ProcessingInputs", "InputDataConfig", "CheckpointConfig", "TransformInput")

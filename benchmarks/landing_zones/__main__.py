@@ -27,9 +27,9 @@ from benchmarks.landing_zones import offline_run
 from benchmarks.landing_zones.generated import generated
 from benchmarks.landing_zones.verbs import Outcome, tried
 from benchmarks.landing_zones.zones import Zone, invented
-from trainyard.emulator.authorization.policy_documents import control_policies
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import serve
+from trainyard.permissions.policy_documents import control_policies
 
 VERBS = ("validate", "plan", "package", "cloudformation", "terraform", "permissions", "run")
 

@@ -7,8 +7,8 @@ from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judged
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.deploy.pipeline_roles import from_recipe
 from trainyard.emulator.authorization.account_policies import session_of
-from trainyard.emulator.authorization.policy_evaluation import Request
 from trainyard.permissions.derived_roles import derive
+from trainyard.permissions.policy_evaluation import Request
 
 READ = {"Sid": "Read", "Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["*"]}
 LIST = READ | {"Sid": "List", "Action": ["s3:ListBucket"]}

@@ -24,13 +24,13 @@ from rich.console import Console
 
 from trainyard.common.gc_freeze import uncollected
 from trainyard.emulator.authorization.authority import Mode
-from trainyard.emulator.authorization.policy_documents import Policy, control_policies
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.pruning import bound
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.local_state import STATE
+from trainyard.permissions.policy_documents import Policy, control_policies
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)
 PortOption = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: any free port.")]

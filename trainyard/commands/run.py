@@ -36,12 +36,12 @@ from trainyard.commands.emulator import (
     serving,
 )
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.authorization.policy_documents import control_policies
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.language.statuses import ENDED
 from trainyard.local_state import STATE
+from trainyard.permissions.policy_documents import control_policies
 from trainyard.runs.live_watch import watch
 
 REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")

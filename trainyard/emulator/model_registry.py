@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.authorization.policy_documents import MalformedPolicy, read_policy
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.request_scope import (
@@ -28,6 +27,7 @@ from trainyard.emulator.request_scope import (
     region_of,
 )
 from trainyard.emulator.request_shapes import check
+from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern for names

@@ -31,7 +31,6 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.authorization import account_policies, service_calls
 from trainyard.emulator.authorization.authority import Authority, Mode
 from trainyard.emulator.authorization.incoming import refusal
-from trainyard.emulator.authorization.policy_documents import Policy
 from trainyard.emulator.client_environment import environment
 from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
@@ -65,6 +64,7 @@ from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.storage.upload_body import SIGNED
 from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
+from trainyard.permissions.policy_documents import Policy
 
 log = logging.getLogger(__name__)
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.emulator.access_keys import SESSION
-from trainyard.emulator.authorization.policy_documents import (
-    MalformedPolicy,
-    Policy,
-    read_policy,
-)
-from trainyard.emulator.authorization.policy_evaluation import Principal
 from trainyard.emulator.request_scope import EXISTING, account, account_of
 from trainyard.emulator.services import own_role
 from trainyard.emulator.storage.bucket_settings import POLICY
 from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.permissions.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    read_policy,
+)
+from trainyard.permissions.policy_evaluation import Principal
 
 log = logging.getLogger(__name__)
 

@@ -11,22 +11,22 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization import account_policies
 from trainyard.emulator.authorization.account_policies import Held, session_of
 from trainyard.emulator.authorization.api_call import Call, values
-from trainyard.emulator.authorization.policy_documents import (
+from trainyard.emulator.authorization.s3_calls import existing_tags
+from trainyard.emulator.request_scope import EXISTING, account, region
+from trainyard.emulator.services import own_role
+from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.permissions.policy_documents import (
     MalformedPolicy,
     Policy,
     read_policy,
 )
-from trainyard.emulator.authorization.policy_evaluation import (
+from trainyard.permissions.policy_evaluation import (
     Decision,
     Policies,
     Principal,
     Request,
     evaluate,
 )
-from trainyard.emulator.authorization.s3_calls import existing_tags
-from trainyard.emulator.request_scope import EXISTING, account, region
-from trainyard.emulator.services import own_role
-from trainyard.emulator.storage.object_store import ObjectStore
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from werkzeug import Request
 from werkzeug.http import http_date
 
 from trainyard.emulator.api import ApiError, S3Error
-from trainyard.emulator.authorization.policy_documents import MalformedPolicy, read_policy
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.checksums import PREFIX, TYPE
 from trainyard.emulator.storage.object_headers import (
@@ -26,6 +25,7 @@ from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import number
 from trainyard.emulator.storage.s3_xml import Response
 from trainyard.emulator.storage.upload_body import document
+from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _BLOCK = "public-access-block"
 POLICY = "policy"

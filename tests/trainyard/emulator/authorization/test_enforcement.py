@@ -27,10 +27,10 @@ from tests.trainyard.emulator.harness import (
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.authorization.authority import Mode
-from trainyard.emulator.authorization.policy_documents import control_policies
-from trainyard.emulator.authorization.policy_evaluation import Decision
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.policy_documents import control_policies
+from trainyard.permissions.policy_evaluation import Decision
 from trainyard.runs.why.diagnosis import diagnose
 from trainyard.runs.why.step_evidence import of_text
 

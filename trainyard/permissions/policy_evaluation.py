@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from trainyard.emulator.authorization.conditions import holds
-from trainyard.emulator.authorization.policy_documents import (
+from trainyard.permissions.conditions import holds
+from trainyard.permissions.policy_documents import (
     Context,
     MalformedPolicy,
     Policy,

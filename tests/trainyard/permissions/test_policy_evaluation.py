@@ -8,13 +8,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.authorization.policy_documents import (
+from trainyard.permissions.policy_documents import (
     MalformedPolicy,
     Policy,
     expression,
     read_policy,
 )
-from trainyard.emulator.authorization.policy_evaluation import (
+from trainyard.permissions.policy_evaluation import (
     Policies,
     Principal,
     Request,

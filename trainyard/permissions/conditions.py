@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from trainyard.emulator.authorization.policy_documents import (
+from trainyard.permissions.policy_documents import (
     Context,
     MalformedPolicy,
     expression,
