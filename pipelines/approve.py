@@ -32,6 +32,7 @@ from pipelines.registry.champion import (
 )
 from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.promotion_record import Promoted, evidence_of, origin_of
 from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
 from trainyard.aws_clients import client, service_errors
@@ -72,10 +73,10 @@ def approve(
             test split that it was, or another package was approved at the same time.
         ServiceError: the package does not exist, or AWS refused.
     """
-    evidence = Evidence(arn)
+    evidence = evidence_of(arn)
     before_etag = _etag(evidence)
     count = _checked(evidence, deep)
-    sagemaker, group = _registry(arn), group_of(evidence.package)
+    sagemaker, group = _registry(arn), group_of(evidence.registered)
     before = approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was already Approved")
@@ -83,10 +84,13 @@ def approve(
     found = overrides(evidence, champion, recipe)
     _check_reason(arn, found, reason)
     judged = compared_with(evidence)
-    if not (judged == NONE and reason):
-        check_champion(arn, judged, champion)
-    check_champions_model(evidence, judged)
-    looks = recount(evidence)
+    promoted = isinstance(evidence, Promoted)
+    if not (reason and (judged == NONE or promoted)):
+        check_champion(arn, judged, origin_of(champion) if promoted else champion)
+    looks = None
+    if not promoted:  # else its first approver has asked registry and ledger of the other account
+        check_champions_model(evidence, judged)
+        looks = recount(evidence)
     said = [f"reason: {reason}"] if reason else []
     said += [f"{count} checks match", f"compared with {judged or 'no champion'}"]
     said += [judged_at(evidence, looks, CHECKOUT)] if looks else []
@@ -152,7 +156,7 @@ def reject(arn: str, reason: str) -> Approval:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-    sagemaker, group = _registry(arn), group_of(Evidence(arn).package)
+    sagemaker, group = _registry(arn), group_of(Evidence(arn).registered)
     _decide(sagemaker, arn, "Rejected", reason)
     return Approval(arn, next(iter(approved(sagemaker, group)), None), reason)
 
@@ -226,7 +230,7 @@ def _decide(sagemaker: Any, arn: str, status: str, why: str) -> None:
 
 def _etag(evidence: Evidence) -> str | None:
     """Return the ETag of the package's artifact as it is now; None when there is no artifact."""
-    _ = evidence.package  # outside of ``try``: a missing package is an error
+    _ = evidence.registered  # outside of ``try``: a missing package is an error
     try:
         return evidence.model_etag()
     except (Absent, KeyError):

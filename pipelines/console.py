@@ -9,7 +9,8 @@ from typing import Any
 
 from pipelines.approve import approve
 from pipelines.registry.champion import NOBODY, approved, compared_with, group_of
-from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.registry.package_evidence import Absent
+from pipelines.registry.promotion_record import evidence_of
 from pipelines.registry.run_overrides import overrides
 from pipelines.run_report.run_panels import PANELS, judge
 from pipelines.start import start
@@ -43,7 +44,7 @@ def _is_our_package(package: Described) -> bool:
 
 def _says_of_approval(package: Described) -> list[str]:
     """Return the lines shown before an approval; overrides are named, since they need a comment."""
-    evidence = Evidence(package["ModelPackageArn"])
+    evidence = evidence_of(package["ModelPackageArn"])
     sagemaker = client("sagemaker", evidence.region)
     now = approved(sagemaker, group_of(package))
     try:

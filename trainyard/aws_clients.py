@@ -19,12 +19,27 @@ from botocore.exceptions import (
 from trainyard.common.errors import ServiceError
 
 
-def client(service: str, region: str | None = None) -> Any:
-    """Return a boto3 client; region and credentials are the AWS environment's unless given."""
+def client(service: str, region: str | None = None, of: boto3.Session | None = None) -> Any:
+    """Return a boto3 client; region and credentials are the AWS environment's unless given.
+
+    ``of``: a session with other credentials.
+    """
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
         where = region or os.environ.get("AWS_REGION")  # boto3 alone reads AWS_DEFAULT_REGION only
-        return boto3.client(service, region_name=where, config=config)
+        return (of or boto3).client(service, region_name=where, config=config)
+
+
+def assumed(role: str, name: str, region: str | None = None) -> boto3.Session:
+    """Return a session ``name`` of the role with that ARN.
+
+    Raises:
+        ServiceError: its trust, or the caller's policies, do not allow it.
+    """
+    with service_errors(f"assuming role {role}"):
+        given = client("sts", region).assume_role(RoleArn=role, RoleSessionName=name)
+    keys = given["Credentials"]
+    return boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"])
 
 
 @contextmanager

@@ -28,9 +28,9 @@ from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, repo
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.deploy.pipeline_roles import from_recipe
 from trainyard.aws_clients import client
-from trainyard.emulator.api import ACCOUNT
 from trainyard.emulator.authorization.account_policies import DERIVED
 from trainyard.emulator.client_environment import applied
+from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
 from trainyard.permissions.derived_roles import derive

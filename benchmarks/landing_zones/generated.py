@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks.landing_zones.zones import HERE, Zone, written
 from pipelines.recipe.extended_recipe import over
-from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.request_scope import ACCOUNT
 
 REGIONS = {
     "us-east-1": ("aws", "amazonaws.com"),

@@ -17,7 +17,7 @@ from botocore.response import StreamingBody
 
 from benchmarks.published.comparison import difference
 from benchmarks.published.rows import File, Row
-from trainyard.emulator.api import ACCOUNT
+from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint
 
 REGION = "us-east-1"

@@ -13,6 +13,7 @@ from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from pipelines.recipe.packages_section import Packages
+from pipelines.recipe.promotion_section import Promotion
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -197,6 +198,9 @@ class Recipe(Section):
 
     budget: Budget = Budget()
     """Limit on a run's cost."""
+
+    promotion: Promotion | None = Field(default=None, exclude_if=lambda one: one is None)
+    """From which environment packages are promoted to this one."""
 
     @property
     def kind(self) -> str:

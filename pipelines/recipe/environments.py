@@ -12,6 +12,7 @@ from typing import Any
 from pipelines.recipe.aws_account import SOURCES
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.extended_recipe import Tree, over
+from pipelines.recipe.promotion_section import Promotion
 from steps.config import ProcessingCompute
 from steps.evaluate.config import EvaluateConfig
 from steps.register.config import RegisterConfig
@@ -36,6 +37,7 @@ PARTS = {
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),
+    "promotion": (Promotion, ("source", "reader", "approvers")),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
 """Section → (its type, the fields of it that an environment may change)."""

@@ -41,19 +41,27 @@ class Evidence:
         Absent: an object, a field or a job is not there.
     """
 
-    def __init__(self, arn: str) -> None:
+    def __init__(self, arn: str, sagemaker: Any = None, s3: Any = None) -> None:
+        """``sagemaker``, ``s3``: clients to read with; default: those of the environment."""
         self.arn = arn
         self.region = arn.split(":")[3] if arn.count(":") >= 5 else None
-        self._sagemaker = client("sagemaker", self.region)
-        self._s3 = client("s3", self.region)
+        self._sagemaker = sagemaker or client("sagemaker", self.region)
+        self._s3 = s3 or client("s3", self.region)
+        self.opened: dict[str, str] = {}
+        """URI of each object that was read → its SHA-256; empty if it was not read to its end."""
         self._read: dict[str, bytes] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
 
     @cached_property
-    def package(self) -> dict[str, Any]:
+    def registered(self) -> dict[str, Any]:
         """Return DescribeModelPackage's answer."""
         with service_errors(f"reading model package {self.arn}"):
             return self._sagemaker.describe_model_package(ModelPackageName=self.arn)
+
+    @property
+    def package(self) -> dict[str, Any]:
+        """Return the package that an execution registered: this one."""
+        return self.registered
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -204,6 +212,7 @@ class Evidence:
         """Return the whole object."""
         if uri not in self._read:
             self._read[uri] = self._get(uri).read()
+            self.opened[uri] = hashlib.sha256(self._read[uri]).hexdigest()
         return self._read[uri]
 
     def json(self, uri: str) -> dict[str, Any]:
@@ -227,7 +236,8 @@ class Evidence:
             while block := body.read(BLOCK):
                 digest.update(block)
                 progress.advance(task, len(block))
-        return digest.hexdigest()
+        self.opened[uri] = digest.hexdigest()
+        return self.opened[uri]
 
     def member(self, uri: str, name: str) -> bytes:
         """Return one file of an object that is a tar.gz; read up to there and no further."""
@@ -248,7 +258,7 @@ class Evidence:
 
     def head(self, uri: str) -> dict[str, Any]:
         """Return S3's metadata of the object."""
-        bucket, key = _split(uri)
+        bucket, key = self.place(uri)
         with service_errors(f"looking at {uri}"):
             try:
                 return self._s3.head_object(Bucket=bucket, Key=key)
@@ -275,7 +285,7 @@ class Evidence:
         """Return the rest of each name that begins with ``uri`` → bytes: what a job's input gets of
         it.
         """
-        bucket, prefix = _split(uri)
+        bucket, prefix = self.place(uri)
         with service_errors(f"listing {uri}"):
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
             items = [item for page in pages for item in page.get("Contents", ())]
@@ -290,8 +300,13 @@ class Evidence:
             bodies = pool.map(lambda name: self.read(f"{uri.rstrip('/')}/{name}"), names)
             return dict(zip(names, bodies, strict=True))
 
+    def place(self, uri: str) -> tuple[str, str]:
+        """Return bucket and key of the object, or prefix, that is read for a URI of the record."""
+        return split(uri)
+
     def _get(self, uri: str) -> Any:
-        bucket, key = _split(uri)
+        self.opened.setdefault(uri, "")
+        bucket, key = self.place(uri)
         with service_errors(f"reading {uri}"):
             try:
                 return self._s3.get_object(Bucket=bucket, Key=key)["Body"]
@@ -301,7 +316,8 @@ class Evidence:
                 raise
 
 
-def _split(uri: str) -> tuple[str, str]:
+def split(uri: str) -> tuple[str, str]:
+    """Return bucket and key of an S3 URI."""
     where = urlsplit(uri)
     if where.scheme != "s3" or not where.netloc:
         raise ServiceError(f"{uri!r} is not an S3 URI; expected s3://bucket/key")

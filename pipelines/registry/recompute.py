@@ -50,11 +50,17 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
     return "the same, computed again"
 
 
-def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[str, Any]:
+def judged(
+    evidence: Evidence,
+    checkout: Path,
+    look: int | None = None,
+    arguments: list[Any] | None = None,
+) -> dict[str, Any]:
     """Return gate.json and provenance.json, as the recorded gate writes them on the recorded
     evidence.
 
-    ``look``: the number of the look in place of the run's own.
+    ``look``: the number of the look in place of the run's own. ``arguments``: what the gate is
+    asked for, in place of what the run's was.
 
     Raises:
         Unchecked: the gate's code in ``checkout`` differs, or does not run here.
@@ -66,7 +72,8 @@ def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[
         for name, source in evidence.job_inputs("Gate").items():
             if name != "code":
                 _download(evidence, source, root)
-        arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
+        if arguments is None:
+            arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
         if look is not None:
             arguments = [*arguments, "--look", str(look)]  # the last one counts
         _run(checkout, ["steps.gate.job", *arguments, "--root", folder])

@@ -171,20 +171,25 @@ def origin(evidence: Evidence) -> str:
     return f"{len(known)} fields"
 
 
-def demands(evidence: Evidence) -> str:
-    """Check that the gate was asked for what the recipe demands, with the run's parameters."""
-    given, config = evidence.parameters, GateConfig.model_validate(evidence.recipe["gate"])
+def asked_of_gate(evidence: Evidence, config: GateConfig) -> list[Any]:
+    """Return the arguments of the gate's job for these demands, with the run's parameters."""
+    given = evidence.parameters
     thresholds = {
         name: str(given.get(threshold_parameter(name), value))
         for name, value in config.thresholds.items()
     }
-    expected = arguments(
+    return arguments(
         config.values | {"threshold": thresholds},
         primary_metric=evidence.provenance["primary_metric"],
         directions=evidence.provenance["directions"],
         champion=given["ChampionArn"],
         look=str(given.get("Look")),
     )
+
+
+def demands(evidence: Evidence) -> str:
+    """Check that the gate was asked for what the recipe demands, with the run's parameters."""
+    expected = asked_of_gate(evidence, GateConfig.model_validate(evidence.recipe["gate"]))
     found = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
     for position, (ours, theirs) in enumerate(zip_longest(expected, found)):
         if ours is None or theirs is None or _number(ours) != _number(theirs):

@@ -1,14 +1,25 @@
 """Run all checks of a package, one after the other, and collect their findings."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipelines.recipe.aws_section import account_in
 from pipelines.registry import data_checks, recompute, record_checks, training_checks
-from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.record_checks import Mismatch, Unchecked, difference
+from pipelines.registry.package_evidence import THREADS, Absent, Evidence
+from pipelines.registry.promotion_record import (
+    FILE,
+    OF_SERVICE,
+    SHA256,
+    Promoted,
+    evidence_of,
+)
+from pipelines.registry.promotion_record import request as promoted_request
+from pipelines.registry.record_checks import Mismatch, Unchecked, difference, same
 from trainyard.common.errors import ServiceError
 from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup
@@ -28,10 +39,6 @@ BY_SERVICE = (
 """Fields of DescribeModelPackage's answer that the service fills in."""
 BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
 """Fields that record an approval."""
-OF_CONTAINER = ("ImageDigest", "ModelDataETag", "IsCheckpoint")
-"""Fields that the service adds to a container: the digest of an image's tag, the
-artifact's ETag.
-"""
 
 
 def execution(evidence: Evidence) -> str:
@@ -70,11 +77,44 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
     if group := whole.get("ModelPackageGroupName"):  # asked for by its ARN, described by its name
         whole["ModelPackageGroupName"] = group.rpartition("/")[2]
     for container in whole.get("InferenceSpecification", {}).get("Containers", ()):
-        for name in OF_CONTAINER:
+        for name in OF_SERVICE:
             container.pop(name, None)
     if isinstance(card := whole.get("ModelCard"), dict):
         card["ModelCardContent"] = json.loads(card["ModelCardContent"])
     return whole
+
+
+def promotion(evidence: Evidence) -> str:
+    """Check that a promoted package is what its record says, and that it names the record.
+
+    Every other check then reads the record and the copies beside it.
+    """
+    if not isinstance(evidence, Promoted):
+        raise Unchecked("the package was registered by a run")
+    digest = hashlib.sha256(evidence.read(evidence.uri)).hexdigest()
+    same(f"SHA-256 of {FILE}", digest, evidence.promotion.get(SHA256), "the package")
+    package = evidence.registered
+    asked = promoted_request(
+        evidence.record, evidence.folder_uri, digest, package["ModelPackageGroupName"]
+    )
+    if where := difference(comparable(asked), comparable(package)):
+        raise Mismatch(f"the package's {where}; the latter is what the promotion registered")
+    hops = evidence.record.hops
+    same("account of the last promotion", hops[-1].account, account_in(evidence.arn), "the package")
+    return " → ".join([account_in(evidence.record.origin["ModelPackageArn"]) or "",
+                       *(hop.account for hop in hops)])  # fmt: skip
+
+
+def copies(evidence: Evidence) -> str:
+    """Check every byte of the copies that a promotion made."""
+    if not isinstance(evidence, Promoted):
+        raise Unchecked("the package was registered by a run")
+    recorded = evidence.record.objects
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = pool.map(evidence.sha256, recorded)
+        for (uri, expected), digest in zip(recorded.items(), found, strict=True):
+            same(f"SHA-256 of the copy of {uri}", digest, expected, FILE)
+    return f"{len(recorded)} objects"
 
 
 class Ran:
@@ -118,7 +158,7 @@ class Ran:
 
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-FOUNDATION = ("package", "provenance")
+FOUNDATION = ("promotion", "package", "provenance")
 """Checks without which no other check has anything to compare with."""
 
 Check = Callable[[Evidence], str]
@@ -148,6 +188,9 @@ BYTES: Mapping[str, Check] = {
     "scores": data_checks.scores,
 }
 """Checks of every byte to be deployed, and of everything that the verdict rests on."""
+PROMOTED: Mapping[str, Check] = {"promotion": promotion, "copies": copies, **QUICK, **BYTES}
+"""Checks of a promoted package. The data stay in the account of origin: the tables of scores on
+them were copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +216,11 @@ def verify(
     Raises:
         ServiceError: the package does not exist, or AWS cannot be reached.
     """
-    evidence = Evidence(arn)
-    _ = evidence.package  # a missing package is an error, not a finding
+    evidence = evidence_of(arn)
+    if isinstance(evidence, Promoted):
+        first: Mapping[str, Check] = {"promotion": promotion}
+        local = recompute.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
+        return list(run_checks(evidence, {**first, **QUICK} if quick else {**PROMOTED, **local}))
     return list(run_checks(evidence, chosen(checkout, quick=quick, deep=deep)))
 
 
@@ -192,8 +238,10 @@ def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Findi
     split.
 
     For the train split, which is not read again, the manifests and every file's name and size;
-    ``deep``: every byte too.
+    ``deep``: every byte too. Of a promoted package, every byte of its copies.
     """
+    if isinstance(evidence, Promoted):
+        return run_checks(evidence, PROMOTED)
     splits = {
         "test split": data_checks.split("test", deep=True),
         "train split": data_checks.split("train", deep=deep),

@@ -117,19 +117,21 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     where = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
     if found.name != "DeleteObjects":  # which asks for each of its keys
         yield Call(f"s3:{action}", where, context, _KNOWN)
-    yield from _further(found.name, request, where)
+    yield from _further(found.name, request, where, objects)
     if found.name == "GetObject":
         yield from decryption(objects, bucket, key)
     if name := request.headers.get(KEY) if key else None:
         yield key_call("GenerateDataKey", name)
 
 
-def _further(operation: str, request: Request, where: str) -> Iterator[Call]:
+def _further(operation: str, request: Request, where: str, objects: ObjectStore) -> Iterator[Call]:
     """Iterate over the further actions of an operation that copies, tags or sets a list."""
     if source := request.headers.get(COPY):
         path, _, version = unquote(source).lstrip("/").partition("?versionId=")
         verb = "GetObjectVersion" if version else "GetObject"
         yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known=_KNOWN)
+        bucket, _, key = path.partition("/")
+        yield from decryption(objects, bucket, key)
     if operation == "GetObjectAttributes":
         yield Call("s3:GetObject", where, known=_KNOWN)
     if request.headers.get("x-amz-tagging") and request.method in ("PUT", "POST"):

@@ -1,0 +1,321 @@
+"""Promote an Approved model package to another account: copy it, check the copies, register it.
+
+python -m pipelines.promote MODEL_PACKAGE_ARN --recipe deploy.yaml --env staging
+python -m pipelines.promote --policies ROLE_ARN --recipe deploy.yaml --env staging
+
+It runs with the credentials of the account that ``--env`` names. The package is registered there as
+PendingManualApproval: that account's own ``python -m pipelines.approve`` checks every byte once
+more. The second form prints the policies that the promotion needs on both sides.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from s3transfer.manager import TransferManager
+
+from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
+from pipelines.recipe.aws_section import account_in
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.read_recipe import load
+from pipelines.registry import recompute
+from pipelines.registry.package_evidence import Evidence, split
+from pipelines.registry.promotion_record import (
+    FILE,
+    FROM,
+    Hop,
+    Promoted,
+    Record,
+    copy_of,
+    evidence_of,
+    record_of,
+    request,
+)
+from pipelines.registry.record_checks import Unchecked, asked_of_gate
+from pipelines.registry.shared_access import Place, Way, documents, refuse_strangers
+from pipelines.registry.verification import (
+    BYTES,
+    CHECKOUT,
+    PROMOTED,
+    QUICK,
+    Check,
+    first_mismatch,
+    run_checks,
+)
+from steps.gate.config import GateConfig
+from trainyard.aws_clients import assumed, client, service_errors
+from trainyard.common.errors import GateError, RecipeError
+from trainyard.terminal import console, run
+
+SESSION = "promotion"
+NOT_COPIED = ("base's bytes",)
+"""Checks whose objects stay behind: the base of a fine-tuning is no part of its package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The recipe in the environment that a package comes from, and in the one that it goes to."""
+
+    source: Recipe
+    target: Recipe
+    account: str
+    """Number of the target's account."""
+
+    @property
+    def way(self) -> Way:
+        assert self.target.promotion is not None  # both_sides checks it
+        source, number = resolve(self.source.aws), self.account
+        owner = account_in(source.role) or ""
+        group = _group_arn(self.source.register_.model_package_group, source.region, owner)
+        return Way(
+            source=account_in(group) or owner,
+            target=self.account,
+            group=group,
+            bucket=source.bucket,
+            prefix=self.source.aws.prefix,
+            reader=self.target.promotion.reader,
+            key=self.source.aws.kms_key,
+            into=Place(
+                bucket=resolve(self.target.aws).bucket,
+                prefix=f"{self.target.aws.prefix}/{self.target.pipeline.name}/promoted",
+                group=_group_arn(self.target.register_.model_package_group, source.region, number),
+                key=self.target.aws.kms_key,
+            ),
+        )
+
+
+def _group_arn(group: str, region: str, account: str) -> str:
+    if group.startswith("arn:"):
+        return group
+    return f"arn:aws:sagemaker:{region}:{account}:model-package-group/{group}"
+
+
+def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> Sides:
+    """Read the recipe for both environments.
+
+    Raises:
+        RecipeError: no environment is named, it says no ``promotion``, or its reader is not of the
+            account that packages come from.
+    """
+    if environment is None:
+        raise RecipeError("--env: name the environment to promote to")
+    target = load(recipe, overridden, environment)
+    if target.promotion is None:
+        raise RecipeError(
+            f"{recipe}: environments.{environment}.promotion: is missing; say source: ENVIRONMENT "
+            "and reader: ROLE_ARN, and python -m pipelines.promote --policies prints what both "
+            "accounts need"
+        )
+    source = load(recipe, overridden, target.promotion.source)
+    number = account_number(target.aws, environment)
+    if number is None:
+        raise RecipeError(f"{recipe}: environments.{environment}.aws.account: is missing")
+    found = Sides(source, target, number)
+    if account_in(found.way.reader) != found.way.source:
+        raise RecipeError(
+            f"environments.{environment}.promotion.reader: is a role of account "
+            f"{account_in(found.way.reader)}; expected one of {found.way.source}, where "
+            f"{target.promotion.source} registers its packages"
+        )
+    return found
+
+
+def promote(arn: str, sides: Sides) -> str:
+    """Return the ARN of the package in the target's account, whose copies were checked.
+
+    Raises:
+        GateError: the package is not Approved there by who may; something does not match its
+            record, here or there; a policy lets others in; the target's gate rejects it; or it was
+            promoted before.
+        ServiceError: AWS refused.
+    """
+    way = sides.way
+    if not arn.startswith(f"{way.group.replace(':model-package-group/', ':model-package/')}/"):
+        raise GateError(f"{arn}: is not a package of {way.group}, from which this recipe promotes")
+    region = way.group.split(":")[3]
+    refuse_other_caller(way.target, region)
+    reader = assumed(way.reader, SESSION, region)
+    refuse_strangers(way, *(client(name, region, reader) for name in ("sagemaker", "s3", "iam")))
+    s3 = client("s3", region)
+    evidence = evidence_of(arn, client("sagemaker", region, reader), s3)
+    approval = _approval(evidence, way, sides)
+    _refuse_second(arn, sides, region)
+    first = PROMOTED if isinstance(evidence, Promoted) else {**QUICK, **BYTES}
+    verdict: Check = recompute.checks(CHECKOUT, named=False)["verdict"]
+    kept = _checked(evidence, {**first, "verdict": verdict})
+    _judge(evidence, sides.target.gate)
+    record = record_of(evidence)
+    folder = _folder(sides, evidence)
+    objects = {uri: digest or evidence.sha256(uri) for uri, digest in kept.items()}
+    _copy(s3, evidence, objects, folder, sides.target.aws.kms_key)
+    with service_errors("asking who promotes"):
+        me = client("sts", region).get_caller_identity()["Arn"]
+    hop = Hop(account=way.target, verified_by=me, checks={}, **approval)
+    return _register(record, objects, hop, folder, sides, region)
+
+
+def _approval(evidence: Evidence, way: Way, sides: Sides) -> dict[str, str]:
+    """Return who approved the package, and why; raise if it is not approved by who may."""
+    package, arn = evidence.registered, evidence.arn
+    status = package.get("ModelApprovalStatus")
+    if status != "Approved":
+        raise GateError(f"{arn}: is {status}; approve it in account {way.source} first")
+    by = (package.get("LastModifiedBy") or {}).get("IamIdentity", {}).get("Arn", "")
+    assert sides.target.promotion is not None
+    allowed = sides.target.promotion.approvers
+    if account_in(by) != way.source or (allowed and not any(_is_of(by, role) for role in allowed)):
+        expected = ", ".join(allowed) or f"a role of account {way.source}"
+        raise GateError(f"{arn}: was last changed by {by or 'nobody known'}; expected {expected}")
+    return {
+        "package": arn,
+        "approved_by": by,
+        "approval": package.get("ApprovalDescription", ""),
+    }
+
+
+def _is_of(session: str, role: str) -> bool:
+    """Return whether a session is of the role with that ARN."""
+    name = role.rpartition("/")[2]
+    return session.startswith(f"arn:aws:sts::{account_in(role)}:assumed-role/{name}/")
+
+
+def _checked(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str, str]:
+    """Return the objects that the checks read, with their hashes; raise at the first mismatch."""
+    kept: dict[str, str] = {}
+    for name, check in checks.items():
+        evidence.opened.clear()
+        _refuse_mismatch(evidence.arn, list(run_checks(evidence, {name: check})))
+        kept |= {} if name in NOT_COPIED else evidence.opened
+    return {uri: digest for uri, digest in kept.items() if not uri.endswith(f"/{FILE}")}
+
+
+def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
+    if wrong := first_mismatch(findings):
+        raise GateError(f"{arn}: not promoted: {wrong.name} does not match: {wrong.detail}")
+    return {finding.name: finding.status for finding in findings}
+
+
+def _judge(evidence: Evidence, gate: GateConfig) -> None:
+    """Refuse a package that the target's gate rejects, on the recorded evidence."""
+    recorded = GateConfig.model_validate(evidence.recipe["gate"])
+    if (gate.values, gate.thresholds) == (recorded.values, recorded.thresholds):
+        return
+    try:
+        found = recompute.judged(evidence, CHECKOUT, arguments=asked_of_gate(evidence, gate))[
+            "gate.json"
+        ]
+    except Unchecked as why:
+        raise GateError(
+            f"{evidence.arn}: this environment's gate differs from the one that it passed, and "
+            f"cannot be asked here: {why}; promote from a checkout of the package's commit"
+        ) from None
+    if found["verdict"] != "pass":
+        raise GateError(f"{evidence.arn}: this environment's gate rejects it: {found['reason']}")
+
+
+def _refuse_second(arn: str, sides: Sides, region: str) -> None:
+    """Refuse to promote a package twice, unless its promotion was rejected."""
+    sagemaker, group = client("sagemaker", region), sides.target.register_.model_package_group
+    with service_errors(f"listing the packages of {group}"):
+        known = sagemaker.list_model_package_groups(NameContains=group.rpartition("/")[2][:63])
+        names = {one["ModelPackageGroupName"] for one in known["ModelPackageGroupSummaryList"]}
+        if not group.startswith("arn:") and group not in names:
+            return
+        pages = sagemaker.get_paginator("list_model_packages").paginate(ModelPackageGroupName=group)
+        found = [p for page in pages for p in page["ModelPackageSummaryList"]]
+        for one in found:
+            if one.get("ModelApprovalStatus") == "Rejected":
+                continue
+            shown = sagemaker.describe_model_package(ModelPackageName=one["ModelPackageArn"])
+            if shown.get("CustomerMetadataProperties", {}).get(FROM) == arn:
+                raise GateError(f"{arn}: was promoted already: {one['ModelPackageArn']}")
+
+
+def _folder(sides: Sides, evidence: Evidence) -> str:
+    """Return the S3 URI of the folder of the record and the copies."""
+    into = sides.way.into
+    package = evidence.arn.partition(":model-package/")[2].replace("/", "-")
+    return f"s3://{into.bucket}/{into.prefix}/{account_in(evidence.arn)}-{package}"
+
+
+def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None) -> None:
+    """Copy objects, without their tags, to their places below the folder, encrypted by the target's
+    key.
+    """
+    how = {"TaggingDirective": "REPLACE"}
+    how |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
+    with service_errors(f"copying to {folder}"), TransferManager(s3) as manager:
+        copied = []
+        for uri in uris:
+            (from_bucket, from_key), into = evidence.place(uri), split(copy_of(folder, uri))
+            copied.append(manager.copy({"Bucket": from_bucket, "Key": from_key}, *into, how))
+        for future in copied:
+            future.result()
+
+
+def _register(
+    record: Record, objects: dict[str, str], hop: Hop, folder: str, sides: Sides, region: str
+) -> str:
+    """Write the record, check the copies by it, and register the package."""
+    s3, sagemaker = client("s3", region), client("sagemaker", region)
+    group = sides.target.register_.model_package_group
+
+    def written(hop: Hop) -> tuple[Record, dict[str, Any]]:
+        whole = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
+        bucket, key = split(f"{folder}/{FILE}")
+        with service_errors(f"writing {folder}/{FILE}"):
+            s3.put_object(Bucket=bucket, Key=key, Body=whole.text)
+        return whole, request(whole, folder, hashlib.sha256(whole.text).hexdigest(), group)
+
+    _, asked = written(hop)
+    place = f"arn:aws:sagemaker:{region}:{hop.account}:model-package/{group.rpartition('/')[2]}/0"
+    arrived = Evidence(place, sagemaker, s3)
+    arrived.registered = asked | {"ModelPackageArn": place}
+    statuses = _refuse_mismatch(hop.package, list(run_checks(Promoted(arrived), PROMOTED)))
+    _, asked = written(hop.model_copy(update={"checks": statuses}))
+    with service_errors(f"registering {hop.package} in {group}"):
+        _need_group(sagemaker, group, sides.target.aws.tags)
+        arn: str = sagemaker.create_model_package(**asked)["ModelPackageArn"]
+    return arn
+
+
+def _need_group(sagemaker: Any, group: str, tags: Mapping[str, str]) -> None:
+    """Create the target's group if it is missing; another account's has to be there."""
+    if group.startswith("arn:"):
+        return
+    found = sagemaker.list_model_package_groups(NameContains=group)
+    if group not in {g["ModelPackageGroupName"] for g in found["ModelPackageGroupSummaryList"]}:
+        given = [{"Key": key, "Value": value} for key, value in tags.items()]
+        sagemaker.create_model_package_group(
+            ModelPackageGroupName=group, **({"Tags": given} if given else {})
+        )
+
+
+def main(
+    recipe: RecipeOption,
+    package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
+    environment: EnvOption = None,
+    overridden: SetOption = NOT_GIVEN,
+    policies: Annotated[
+        str | None,
+        typer.Option(metavar="ROLE_ARN", help="Print the policies for this role of the target."),
+    ] = None,
+) -> None:
+    """Promote an Approved package to the account of an environment, with its evidence."""
+    if (package is None) == (policies is None):
+        raise RecipeError("give a MODEL_PACKAGE_ARN, or --policies ROLE_ARN")
+    sides = both_sides(recipe, overridden, environment)
+    if policies:
+        print(json.dumps(documents(sides.way, policies), indent=2))
+        return
+    arn = promote(str(package), sides)
+    console.print(f"{arn}: registered, PendingManualApproval", highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,237 @@
+"""Policies between the accounts of a promotion: those that it needs, and whether those that are
+there let in anybody else.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from pipelines.recipe.aws_section import account_in
+from trainyard.aws_clients import error_code, service_errors
+from trainyard.common.errors import GateError
+from trainyard.permissions.policy_documents import Policy, read_policy
+from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
+
+STRANGER = "000000000000"
+"""Number of no account: a policy that lets it in lets in everybody."""
+_GROUP = tuple(
+    f"sagemaker:{verb}"
+    for verb in (
+        *("CreateModelPackage", "UpdateModelPackage", "DeleteModelPackage"),
+        *("PutModelPackageGroupPolicy", "DeleteModelPackageGroupPolicy"),
+    )
+)
+_BUCKET = ("s3:PutObject", "s3:DeleteObject", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy")
+_NO_POLICY = ("NoSuchBucketPolicy",)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a promotion puts a package."""
+
+    bucket: str
+    prefix: str
+    """Key prefix of the records and the copies."""
+    group: str
+    """ARN of the group."""
+    key: str | None
+    """ARN of the KMS key that encrypts the copies, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The two sides of a promotion."""
+
+    source: str
+    """Account that the package is registered in."""
+    target: str
+    """Account that it is promoted to."""
+    group: str
+    """ARN of the package's group."""
+    bucket: str
+    """Bucket of the source."""
+    prefix: str
+    """Key prefix of everything that a package there names."""
+    reader: str
+    """ARN of the source's role that the target's promoter assumes."""
+    key: str | None
+    """ARN of the KMS key that the source's objects are encrypted with, if any."""
+    into: Place
+
+
+# what a promotion needs
+
+
+def documents(way: Way, promoter: str) -> dict[str, Any]:
+    """Return the policies that let the role ``promoter`` of the target promote, by where they
+    belong.
+    """
+    objects, bucket = f"arn:aws:s3:::{way.bucket}/{way.prefix}/*", f"arn:aws:s3:::{way.bucket}"
+    listing = {"StringLike": {"s3:prefix": [f"{way.prefix}/*"]}}
+    who = {"AWS": promoter}
+    package = f"{way.group.replace(':model-package-group/', ':model-package/')}/*"
+    runs = [f"{way.group.partition(':model-package-group/')[0]}:{kind}/*"
+            for kind in ("pipeline", "processing-job", "training-job")]  # fmt: skip
+    own = [
+        _allow(["sagemaker:DescribeModelPackage"], package),
+        _allow(["sagemaker:GetModelPackageGroupPolicy"], way.group),
+        _allow(
+            [
+                *("sagemaker:DescribePipelineDefinitionForExecution",),
+                *("sagemaker:ListPipelineExecutionSteps",),
+                *("sagemaker:ListPipelineParametersForExecution",),
+                *("sagemaker:DescribeProcessingJob", "sagemaker:DescribeTrainingJob"),
+            ],
+            runs,
+        ),
+        _allow(["s3:GetBucketPolicy"], bucket),
+        _allow(["iam:GetRole"], way.reader),
+    ]
+    found = {
+        f"{way.reader}: trust": _policy(_allow(["sts:AssumeRole"], None, who)),
+        f"{way.reader}: policy": _policy(*own),
+        f"bucket {way.bucket}": _policy(
+            _allow(["s3:GetObject"], objects, who),
+            _allow(["s3:ListBucket"], bucket, who, listing),
+        ),
+        f"{promoter}: policy": _policy(
+            _allow(["sts:AssumeRole"], way.reader),
+            _allow(["s3:GetObject"], objects),
+            _allow(["s3:ListBucket"], bucket, when=listing),
+            *([_allow(["kms:Decrypt"], way.key)] if way.key else []),
+            *_registers(way.into),
+        ),
+    }
+    if way.key:
+        found[f"key {way.key}"] = _policy(_allow(["kms:Decrypt"], "*", who))
+    return found
+
+
+def _registers(into: Place) -> Iterator[dict[str, Any]]:
+    """Iterate over what the promoter does in its own account."""
+    objects = f"arn:aws:s3:::{into.bucket}/{into.prefix}/*"
+    package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
+    below = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
+    yield _allow(["s3:GetObject", "s3:PutObject"], objects)
+    yield _allow(["s3:ListBucket"], f"arn:aws:s3:::{into.bucket}", when=below)
+    verbs = ("CreateModelPackage", "DescribeModelPackage", "ListModelPackages")
+    yield _allow([f"sagemaker:{verb}" for verb in verbs], package)
+    yield _allow(["sagemaker:CreateModelPackageGroup", "sagemaker:AddTags"], into.group)
+    yield _allow(["sagemaker:ListModelPackageGroups"], "*")
+    if into.key:
+        yield _allow(["kms:GenerateDataKey", "kms:Decrypt"], into.key)
+
+
+def _policy(*statements: dict[str, Any]) -> dict[str, Any]:
+    return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+def _allow(actions: list[str], resource: Any, who: Any = None, when: Any = None) -> dict[str, Any]:
+    given = {"Principal": who, "Action": actions, "Resource": resource, "Condition": when}
+    return {"Effect": "Allow", **{k: v for k, v in given.items() if v is not None}}
+
+
+# what is there
+
+
+def refuse_strangers(way: Way, sagemaker: Any, s3: Any, iam: Any) -> None:
+    """Refuse a promotion on a way that others can change: who may write to the package's group or
+    bucket, or assume the reader, may only be of the source's account; the reader, of the target's
+    too.
+
+    Args:
+        sagemaker, s3, iam: clients with the reader's credentials.
+
+    Raises:
+        GateError: a policy lets in another account, everybody, or a service on behalf of anybody
+            (the confused deputy: no aws:SourceArn or aws:SourceAccount).
+        ServiceError: the reader may not read the policies.
+    """
+    package = f"{way.group.replace(':model-package-group/', ':model-package/')}/1"
+    group = _read("the policy of the group", lambda: sagemaker.get_model_package_group_policy(
+        ModelPackageGroupName=way.group.rpartition("/")[2])["ResourcePolicy"])  # fmt: skip
+    bucket = _read("the policy of the bucket", lambda: s3.get_bucket_policy(
+        Bucket=way.bucket)["Policy"])  # fmt: skip
+    name = way.reader.rpartition("/")[2]
+    trust = _read("the reader's trust", lambda: iam.get_role(
+        RoleName=name)["Role"]["AssumeRolePolicyDocument"])  # fmt: skip
+    inside = frozenset({way.source})
+    for what, policy, actions, resources, accounts in (
+        (f"group {way.group}", group, _GROUP, (package, way.group), inside),
+        (f"bucket {way.bucket}", bucket, _BUCKET,
+         (f"arn:aws:s3:::{way.bucket}/{way.prefix}/a", f"arn:aws:s3:::{way.bucket}"), inside),
+        (f"trust of {way.reader}", trust, ("sts:AssumeRole",), (way.reader,),
+         inside | {way.target}),
+    ):  # fmt: skip
+        if policy and (said := too_wide(read_policy(what, policy), actions, resources, accounts)):
+            raise GateError(f"{what}: its policy {said}; nothing is promoted on such a way")
+
+
+def too_wide(
+    policy: Policy, actions: tuple[str, ...], resources: tuple[str, ...], accounts: frozenset[str]
+) -> str | None:
+    """Return whom beside ``accounts`` the policy lets do one of the actions, in words; None for
+    nobody.
+    """
+    for principal in _candidates(policy, accounts):
+        for action in actions:
+            for resource in resources:
+                request = Request(principal, action, resource, _context(principal))
+                found = evaluate(request, Policies(resource=policy, must_name=True, identity=_ALL))
+                if found.allowed or found.unknown:
+                    return f"lets {_words(principal)} do {action} on {resource}"
+    return None
+
+
+_ALL = (read_policy("all", _policy(_allow(["*"], "*"))),)
+
+
+def _candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]:
+    """Iterate over whom the policy may let in: a stranger, and who is named and of no account of
+    ``accounts``; a service acts for a stranger.
+    """
+    yield _member(f"arn:aws:iam::{STRANGER}:role/any")
+    for statement in policy.statements:
+        for name in statement.principal[0] if statement.principal else ():
+            kind, _, value = name.partition(":")
+            account = value if value.isdecimal() else account_in(value)
+            if kind == "AWS" and account and account not in accounts:
+                yield _member(value if ":role/" in value else f"arn:aws:iam::{account}:role/any")
+            elif kind in ("Service", "Federated", "CanonicalUser"):
+                yield Principal(value)
+
+
+def _member(role: str) -> Principal:
+    account, name = account_in(role), role.rpartition("/")[2]
+    return Principal(f"arn:aws:sts::{account}:assumed-role/{name}/session", role)
+
+
+def _context(principal: Principal) -> Mapping[str, tuple[str, ...]]:
+    if principal.account:
+        return {"aws:principalarn": (principal.role,), "aws:principalaccount": (principal.account,)}
+    return {
+        "aws:sourceaccount": (STRANGER,),
+        "aws:sourcearn": (f"arn:aws:sagemaker:us-east-1:{STRANGER}:training-job/any",),
+        "aws:principalisawsservice": ("true",),
+    }
+
+
+def _words(principal: Principal) -> str:
+    if not principal.account:
+        return f"{principal.arn}, on behalf of any account,"
+    return "everybody" if principal.account == STRANGER else principal.role
+
+
+def _read(what: str, ask: Callable[[], Any]) -> str | None:
+    """Return a policy; None where there is none."""
+    with service_errors(f"reading {what}"):
+        try:
+            found = ask()
+        except ClientError as error:
+            if error_code(error) in _NO_POLICY or "Cannot find resource policy" in str(error):
+                return None
+            raise
+    return found if isinstance(found, str) else json.dumps(found)

@@ -1,0 +1,132 @@
+"""A package goes from dev to staging to prod: built once, verified three times, deployed once."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.approve import approve
+from pipelines.promote import promote
+from pipelines.registry.verification import verify
+from tests.promotion import BUCKETS, DEV, PACKAGE, PROD, STAGING, Accounts, three_accounts
+from trainyard.common.errors import GateError
+
+pytestmark = pytest.mark.long
+WHY = "it was made small with --set"
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Iterator[Accounts]:
+    with three_accounts(tmp_path, iam="enforce") as found:
+        yield found
+
+
+def test_a_model_is_built_once_verified_thrice_and_deployed_once(accounts: Accounts) -> None:
+    with accounts.acting(DEV):
+        with pytest.raises(GateError, match="--reason"):
+            approve(PACKAGE)
+        approve(PACKAGE, reason=WHY)
+    package = PACKAGE
+    for number in (STAGING, PROD):
+        accounts.share(number)
+        with accounts.acting(number, "promoter"):
+            before, package = package, promote(package, accounts.sides(number))
+            with pytest.raises(GateError, match="was promoted already"):
+                promote(before, accounts.sides(number))
+        assert package.split(":")[4] == number
+        with accounts.acting(number):
+            found = verify(package)
+            assert not [f for f in found if f.status == "mismatch"], found
+            assert found[0].name == "promotion" and found[0].detail.endswith(number)
+            if number == STAGING:
+                _refused_when_harmed(accounts, package)
+            approve(package, reason=WHY)
+    record = _record(accounts, package)
+    assert [hop["account"] for hop in record["hops"]] == [STAGING, PROD]
+    assert [hop["approved_by"].split(":")[4] for hop in record["hops"]] == [DEV, STAGING]
+    assert [hop["verified_by"].split(":")[4] for hop in record["hops"]] == [STAGING, PROD]
+    assert set(record["hops"][1]["checks"].values()) == {"ok"}
+    for number in (DEV, STAGING):  # what was promoted rests on nothing in the accounts before
+        _empty(accounts, number)
+    with accounts.acting(PROD):
+        assert not [f for f in verify(package) if f.status == "mismatch"]
+    assert _deployed(accounts, package)["bits_per_byte"] > 0
+
+
+def test_the_command_prints_the_policies_that_suffice(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from pipelines.promote import main
+    from trainyard.terminal import run
+
+    role = f"arn:aws:iam::{STAGING}:role/promoter"
+    words = ["--policies", role, "--recipe", str(accounts.recipe), "--env", "staging"]
+    monkeypatch.setattr(sys, "argv", ["promote", *words])
+    with pytest.raises(SystemExit) as ended:
+        run(main)
+    assert not ended.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert {name.rpartition(" ")[0] or name for name in found} == {
+        f"arn:aws:iam::{DEV}:role/reader:",
+        "bucket",
+        f"{role}:",
+    }
+
+
+def _refused_when_harmed(accounts: Accounts, package: str) -> None:
+    """Change one bit of the model, then of the record: neither is approved. Then restore both."""
+    number = package.split(":")[4]
+    shown = accounts.client(number, "sagemaker").describe_model_package(ModelPackageName=package)
+    [container] = shown["InferenceSpecification"]["Containers"]
+    s3, record = accounts.client(number, "s3"), shown["CustomerMetadataProperties"]["promotion_uri"]
+    for uri, check in ((container["ModelDataUrl"], "copies"), (record, "promotion")):
+        where = dict(zip(("Bucket", "Key"), uri[5:].split("/", 1), strict=True))
+        body = s3.get_object(**where)["Body"].read()
+        s3.put_object(**where, Body=body[:100] + bytes([body[100] ^ 1]) + body[101:])
+        with pytest.raises(GateError, match=f"{check} does not match"):
+            approve(package, reason=WHY)
+        s3.put_object(**where, Body=body)
+
+
+def _record(accounts: Accounts, package: str) -> dict:
+    number = package.split(":")[4]
+    shown = accounts.client(number, "sagemaker").describe_model_package(ModelPackageName=package)
+    uri = shown["CustomerMetadataProperties"]["promotion_uri"]
+    bucket, key = uri[5:].split("/", 1)
+    return json.loads(
+        accounts.client(number, "s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    )
+
+
+def _empty(accounts: Accounts, number: str) -> None:
+    s3 = accounts.client(number, "s3")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKETS[number]):
+        for one in page.get("Contents", ()):
+            s3.delete_object(Bucket=BUCKETS[number], Key=one["Key"])
+
+
+def _deployed(accounts: Accounts, package: str) -> dict:
+    """Return the answer of an endpoint in the package's account, which is removed again."""
+    number = package.split(":")[4]
+    sagemaker = accounts.client(number, "sagemaker")
+    role = f"arn:aws:iam::{number}:role/AmazonSageMaker-ExecutionRole"
+    sagemaker.create_model(
+        ModelName="m", PrimaryContainer={"ModelPackageName": package}, ExecutionRoleArn=role
+    )
+    variant = {
+        "VariantName": "AllTraffic",
+        "ModelName": "m",
+        "InstanceType": "ml.m5.large",
+        "InitialInstanceCount": 1,
+    }
+    sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
+    sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
+    waiter = sagemaker.get_waiter("endpoint_in_service")
+    waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 120})
+    answer = accounts.client(number, "sagemaker-runtime").invoke_endpoint(
+        EndpointName="e", ContentType="application/json", Body=json.dumps({"text": "def f(x):"})
+    )
+    sagemaker.delete_endpoint(EndpointName="e")
+    return json.loads(answer["Body"].read())
