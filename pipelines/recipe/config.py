@@ -8,8 +8,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipelines.recipe import script_section
+from pipelines.recipe import champion_section, script_section
 from pipelines.recipe.aws_section import Aws, other_account
+from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from pipelines.recipe.packages_section import Packages
@@ -186,6 +187,9 @@ class Recipe(Section):
     gate: GateConfig
     """The gate step and its thresholds."""
 
+    champion: Champion | None = Field(default=None, exclude_if=lambda one: one is None)
+    """A champion that another pipeline registered."""
+
     register_: RegisterConfig = Field(alias="register")
     """The register step."""
 
@@ -244,6 +248,13 @@ class Recipe(Section):
         )
         if self.train.script:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
+        return self
+
+    @model_validator(mode="after")
+    def _champion_can_be_scored(self) -> Self:
+        if self.champion:
+            config = None if self.train.script else self.workload_config
+            champion_section.check(self.champion, self.kind, self.workload_spec, config)
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from pipelines.recipe.aws_account import SOURCES
+from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.extended_recipe import Tree, over
 from steps.config import ProcessingCompute
@@ -36,6 +37,7 @@ PARTS = {
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),
+    "champion": (Champion, tuple(Champion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
 """Section → (its type, the fields of it that an environment may change)."""
