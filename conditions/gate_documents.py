@@ -125,6 +125,8 @@ class Observed(TypedDict):
     """Table of scores → its hash."""
     verdict: Literal["pass", "reject"]
     champion: str | None
+    champion_scored_by: NotRequired[dict[str, Any]]
+    """Kind, name and sha256 of what scored a champion of another pipeline: a table or a script."""
     base: NotRequired[dict[str, Any]]
     """The model that the training started from: sha256, model_package, uri; only where there was
     one."""

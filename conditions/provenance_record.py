@@ -79,6 +79,10 @@ def observed(
         "verdict": gate["verdict"],
         "champion": gate["champion"],
     }
+    scored_by = ("kind", "name", "sha256")
+    outside = {n: _at(evaluation, "champion", "scored_by", n) for n in scored_by}
+    if outside["kind"]:
+        observed["champion_scored_by"] = outside
     if base["sha256"]:
         observed["base"] = base
     if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):

@@ -21,6 +21,7 @@ from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import verdict_condition
+from pipelines.compile.champion_scoring import champion_of
 from pipelines.compile.compilation import CompiledPipeline, step_code
 from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies
 from pipelines.compile.job_images import (
@@ -129,6 +130,7 @@ class Compilation:
         self.session = CompileSession(account.region, account.bucket, self.prefix)
         self.parameters = pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
         self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
+        self.champion, self.champion_script = champion_of(recipe, home, self.session)
         self.image = training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
         self.context = self._context()
@@ -202,6 +204,7 @@ class Compilation:
             summarised=recipe.workload_spec.summarised,
             near_duplicates="near_duplicates" in recipe.gate.needs,
             base=recipe.train.base,
+            outside=self.champion,
         )
 
     def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
@@ -265,6 +268,7 @@ class Compilation:
             requirements=script.requirements,
             leaks=[what for what, most in bounds.items() if most is not None],
             request=[script.request, *types] if script.request else [],
+            outside=self.champion,
         )
 
     def _context(self) -> StepContext:
@@ -313,7 +317,11 @@ class Compilation:
         """Return the URI of the wheels that the job of a step installs."""
         if not self.recipe.packages.wheelhouse:
             return None
-        script = {"train": self.project, "evaluate_script": self.evaluation}.get(step)
+        script = {
+            "train": self.project,
+            "evaluate": self.champion_script,
+            "evaluate_script": self.evaluation,
+        }.get(step)
         lists = requirements_of(self._folder(step), script)
         where = (self.account.bucket, f"{self.prefix}/code/wheels")
         house = Wheelhouse(*where, lists, job_pythons(self.recipe))

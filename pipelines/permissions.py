@@ -21,6 +21,7 @@ from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import from_file
 from trainyard.permissions.policy_answer import (
     CheckOption,
+    EndpointsOption,
     JobRoleOption,
     RoleOption,
     TemplateOption,
@@ -49,6 +50,7 @@ def main(
     job_role: JobRoleOption = None,
     as_template: TemplateOption = False,
     check: CheckOption = None,
+    as_endpoints: EndpointsOption = False,
     to_deploy: Annotated[
         bool,
         typer.Option("--deploy", help="Create or update the stack of all roles, PIPELINE-roles."),
@@ -68,7 +70,7 @@ def main(
         print(deploy(subject))
         return
     named = f"{recipe} --env {environment}" if environment else recipe
-    answer(subject, HEAD.format(recipe=named), role, job_role, as_template, check)
+    answer(subject, HEAD.format(recipe=named), role, job_role, as_template, check, as_endpoints)
 
 
 if __name__ == "__main__":

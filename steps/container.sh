@@ -16,10 +16,17 @@ if [[ -d "$script" ]]; then
     target=(--target "$PACKAGES_APART")
     path=$PACKAGES_APART:$code
 fi
+login() {  # let pip ask the CodeArtifact repository, if the recipe names one
+    [[ -n "${CA_REPOSITORY_ARN:-}" ]] || return 0
+    local region owner domain name  # arn:aws:codeartifact:REGION:OWNER:repository/DOMAIN/NAME
+    IFS=:/ read -r _ _ _ region owner _ domain name <<<"$CA_REPOSITORY_ARN"
+    aws codeartifact login --tool pip --region "$region" --domain-owner "$owner" \
+        --domain "$domain" --repository "$name" >/dev/null
+}
 install() {  # install REQUIREMENTS OPTIONS...: unless all are installed
     PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" python3 -m steps.installed "$1" ||
-        python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-            "${@:2}" -r "$1" || {
+        { login && python3 -m pip install --quiet --disable-pip-version-check \
+            --root-user-action=ignore "${@:2}" -r "$1"; } || {
         echo "packages: cannot be installed: the job needs a way to pip's index, an image that holds" \
             "them, or the recipe's packages.wheelhouse; on the emulator it runs in this machine's" \
             "Python: make .venv/installed" >&2

@@ -29,6 +29,7 @@ DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "worklo
              *TrainConfig.model_fields}  # fmt: skip
 """Values that ``may_differ`` may contain."""
 URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
+MODEL_PACKAGE = r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
 
 
 class StartFrom(BaseModel):
@@ -47,9 +48,7 @@ class StartFrom(BaseModel):
     max_steps; any other difference is an error. Weights of data.inputs that change only after the
     checkpoint's step do not count as a difference."""
 
-    model_package: str | None = Field(
-        default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
-    )
+    model_package: str | None = Field(default=None, pattern=MODEL_PACKAGE)
     """ARN of a registered model: the training begins at step 1 with its weights. Its files are
     looked up in the registry when the definition is compiled."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipelines.compile.package_lock import PACKAGES, closure, merged, read
 from pipelines.compile.wheelhouse import Wheelhouse
-from pipelines.recipe.config import Budget
+from pipelines.recipe.budget_section import Budget
 from training.export import shipped_files
 from trainyard.common.errors import DefinitionError
 from trainyard.plan.deployed_pipeline import State

@@ -15,6 +15,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from pipelines.compile.package_lock import PACKAGES, closure, merged, read
+from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
 from steps.train.config import TrainStepConfig
@@ -37,6 +38,8 @@ LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules"
 FILE_SHARE = 0.25  # of a folder's size limit, the most for one file
 SHOWN = 5  # files in a message
 MB = 1e6
+Scripted = TrainStepConfig | EvaluateConfig | Champion
+"""Section of a recipe that may name a script."""
 
 
 def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
@@ -157,7 +160,7 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
         DefinitionError: a file that the recipe names is missing, or excluded.
     """
     train = recipe.train
-    project = _of(train, "train", home)
+    project = project_of(train, "train", home)
     if project is None:
         return None
     folder, files = _folder(train, home), project.files
@@ -180,7 +183,7 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
     Raises:
         DefinitionError: a file that the recipe names is missing, or excluded.
     """
-    project, section = _of(recipe.evaluate, "evaluate", home), recipe.evaluate
+    project, section = project_of(recipe.evaluate, "evaluate", home), recipe.evaluate
     if project is None or section.request is None:
         return project
     folder = _folder(section, home)
@@ -188,7 +191,7 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
     return replace(project, request=request)
 
 
-def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Project | None:
+def project_of(section: Scripted, name: str, home: Path) -> Project | None:
     """Return the folder of the script that the recipe's section ``name`` names; None
     without one.
     """
@@ -204,7 +207,7 @@ def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Pro
     return Project(files=files, script=script, requirements=requirements)
 
 
-def _folder(section: TrainStepConfig | EvaluateConfig, home: Path) -> Path:
+def _folder(section: Scripted, home: Path) -> Path:
     return home / section.source if section.source else (home / str(section.script)).parent
 
 

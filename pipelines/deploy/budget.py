@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.deploy.training_estimate import foresee
-from pipelines.recipe.config import Budget
+from pipelines.recipe.budget_section import Budget
 from pipelines.registry.ledger import FOUND
 from trainyard.plan.cache_prediction import Outcome, predict
 from trainyard.plan.execution_history import History

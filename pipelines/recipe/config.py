@@ -4,12 +4,14 @@ Nothing here reads files or knows AWS: ``pipelines.recipe.read_recipe`` reads,
 ``pipelines.definition`` builds.
 """
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipelines.recipe import script_section
+from pipelines.recipe import champion_section, script_section
 from pipelines.recipe.aws_section import Aws, other_account
+from pipelines.recipe.budget_section import Budget
+from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.data_section import S3_URI, Data
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from pipelines.recipe.packages_section import Packages
@@ -135,21 +137,6 @@ class Retry(Section):
     """Causes of a failure that are worth another attempt; an error in the code never is."""
 
 
-class Budget(Section):
-    """Limit on a run's cost; beyond it, or if the cost is unknown, plan and upsert fail, and start
-    fails without --over-budget REASON.
-    """
-
-    usd_per_run: float | None = Field(default=None, gt=0)
-    """USD for one run, counting the steps that the cache does not answer; None for no budget."""
-
-    bound: Literal["limit", "seen", "uncached"] = "limit"
-    """Sum that is compared with the budget. limit: every step that the cache does not answer takes
-    its max_runtime_minutes, on demand. uncached: every step does, cached or not. seen: a step takes
-    as long as its longest earlier run on the same machines; without one, its forecast that holds in
-    nine of ten cases; without either, its limit."""
-
-
 class Recipe(Section):
     """One complete configuration: a recipe file, read and checked."""
 
@@ -186,6 +173,9 @@ class Recipe(Section):
 
     gate: GateConfig
     """The gate step and its thresholds."""
+
+    champion: Champion | None = Field(default=None, exclude_if=lambda one: one is None)
+    """A champion that another pipeline registered."""
 
     register_: RegisterConfig = Field(alias="register")
     """The register step."""
@@ -248,6 +238,13 @@ class Recipe(Section):
         )
         if self.train.script:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
+        return self
+
+    @model_validator(mode="after")
+    def _champion_can_be_scored(self) -> Self:
+        if self.champion:
+            config = None if self.train.script else self.workload_config
+            champion_section.check(self.champion, self.kind, self.workload_spec, config)
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from pipelines.recipe.aws_account import SOURCES
+from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.extended_recipe import Tree, over
 from pipelines.recipe.promotion_section import Promotion
@@ -37,7 +38,8 @@ PARTS = {
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),
-    "promotion": (Promotion, ("source", "reader", "approvers")),
+    "promotion": (Promotion, tuple(Promotion.model_fields)),
+    "champion": (Champion, tuple(Champion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
 """Section → (its type, the fields of it that an environment may change)."""

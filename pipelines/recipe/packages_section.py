@@ -4,10 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from steps.config import Section
 
+CODEARTIFACT = (
+    r"^arn:aws[a-z-]*:codeartifact:[a-z0-9-]+:\d{12}:repository/"
+    r"[a-z][a-z0-9-]{0,48}[a-z0-9]/[A-Za-z0-9][A-Za-z0-9._-]{1,99}$"
+)
+"""Pattern of a repository's ARN (API reference, DomainName and RepositoryName)."""
 INDEX = r"^https://[^\s@/]+(/[^\s@?#]*)?$"
 PYTHON = r"^3\.\d+$"
 
@@ -18,6 +23,12 @@ class Packages(Section):
     index: str | None = None
     """URL of an index (PEP 503) that every job asks instead, as https://pypi.example.com/simple; it
     must admit the jobs without a password."""
+
+    codeartifact: str | None = Field(
+        default=None, pattern=CODEARTIFACT, exclude_if=lambda arn: arn is None
+    )
+    """ARN of a CodeArtifact repository that every job asks instead, with a token that its role gets
+    it as it starts. Needs the AWS CLI or boto3 in the image."""
 
     wheelhouse: bool = False
     """Jobs ask no index: ``python -m pipelines.package`` downloads the wheels and uploads them, and
@@ -49,8 +60,11 @@ class Packages(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if self.index and self.wheelhouse:
-            raise ValueError("index: jobs with a wheelhouse ask no index; remove one of them")
+        if self.wheelhouse and (self.index or self.codeartifact):
+            given = "index" if self.index else "codeartifact"
+            raise ValueError(f"{given}: jobs with a wheelhouse ask no index; remove one of them")
+        if self.index and self.codeartifact:
+            raise ValueError("index: codeartifact is one, too; remove one of them")
         if self.python and not self.wheelhouse:
             raise ValueError("python: is used with wheelhouse: true only; remove it, or set that")
         return self
@@ -59,4 +73,6 @@ class Packages(Section):
         """Return pip's settings in a job whose wheels lie in the folder ``wheels``."""
         if self.wheelhouse:
             return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels}
+        if self.codeartifact:  # read by AWS's training drivers and steps/container.sh
+            return {"CA_REPOSITORY_ARN": self.codeartifact}
         return {"PIP_INDEX_URL": self.index} if self.index else {}

@@ -7,6 +7,7 @@ A run that is started without a champion (from the console, by an EventBridge ru
 import json
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -15,6 +16,7 @@ from conditions.no_champion import NONE, UNRESOLVED
 from pipelines.recipe.aws_section import account_in
 from pipelines.registry.model_data import uri_of
 from pipelines.registry.package_evidence import Absent, Evidence
+from steps.evaluate.champion_input import TABLE
 from training.starting_weights import read_start
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
@@ -31,8 +33,9 @@ NO_CHAMPION = {
 def champion_parameters(
     sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
 ) -> dict[str, str]:
-    """Return ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline
-    without these parameters, or where ``given``, the parameters of this run, name the champion.
+    """Return ChampionArn, and ChampionModelUri when there is a champion whose model is needed:
+    not one with a table of scores. Nothing for a pipeline without these parameters, or where
+    ``given``, the parameters of this run, name the champion.
 
     Args:
         champion: ARN of a model package, or ``none``; None for the latest Approved package, and
@@ -57,6 +60,9 @@ def champion_parameters(
     if arn == NONE:
         return {"ChampionArn": NONE}
     fix = "name another with --champion ARN, or none"
+    if table := _table_of(definition, arn):
+        _check_there(sagemaker, table, "champion.scores:", "correct it in the recipe, and upsert")
+        return {"ChampionArn": arn}
     uri, _ = model_of(sagemaker, arn, "champion", f"reject the package, or {fix}")
     return {"ChampionArn": arn, "ChampionModelUri": uri}
 
@@ -115,6 +121,17 @@ def _begun_with(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _table_of(definition: Mapping[str, Any], arn: str) -> str | None:
+    """Return the URI of the table by which the pipeline scores this package; None without one."""
+    for step in steps_of(definition["Steps"]):
+        words = step.arguments.get("AppSpecification", {}).get("ContainerArguments", [])
+        if ("--outside", arn) in pairwise(words):
+            for one in step.arguments.get("ProcessingInputs", []):
+                if one["InputName"] == TABLE:
+                    return one["S3Input"]["S3Uri"]
+    return None
+
+
 def _group(definition: Mapping[str, Any]) -> str | None:
     """Return the model package group that the pipeline registers in; None when it does not
     register.
@@ -144,14 +161,14 @@ def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | 
             f"{what} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
             f"[].ModelDataUrl or ModelDataSource), expected one; {fix}"
         )
-    _check_there(sagemaker, uris[0], f"{what} {arn}", fix)
+    _check_there(sagemaker, uris[0], f"{what} {arn}: its model", fix)
     recorded = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
     return uris[0], recorded if _SHA256.fullmatch(recorded) else None
 
 
 def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
-    """Check that the model exists, now rather than after the training. Without permission to look,
-    assume so.
+    """Check that the object exists, now rather than after the training. Without permission to
+    look, assume so.
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
@@ -164,7 +181,7 @@ def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
     except ClientError as error:
         if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
             return
-    raise ServiceError(f"{what}: its model {uri} is not there; restore it, or {fix}")
+    raise ServiceError(f"{what} {uri} is not there; restore it, or {fix}")
 
 
 NOBODY = (NONE, UNRESOLVED, None)
@@ -202,12 +219,13 @@ def check_champions_model(evidence: Evidence, judged: str | None) -> None:
     """Check that the model scored as the champion's is the one that the registry has approved."""
     if judged is None or judged in NOBODY:
         return
-    champion = Evidence(judged)
-    used, expected = evidence.parameters["ChampionModelUri"], champion.model
     described = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
-    scored = (described.get("artifact") or {}).get("sha256")
+    if not described.get("artifact"):  # it could not be compared, or has a table of scores
+        return
+    champion, scored = Evidence(judged), described["artifact"].get("sha256")
+    used, expected = evidence.parameters["ChampionModelUri"], champion.model
     recorded = champion.metadata.get("artifact_sha256") or champion.model_sha256()
-    if described.get("artifact") and (used, scored) != (expected, recorded):
+    if (used, scored) != (expected, recorded):
         raise GateError(
             f"{evidence.arn}: not approved: what was scored as champion {judged} is {used} "
             f"({scored}), the registry's is {expected} ({recorded}); start the pipeline again"

@@ -23,6 +23,12 @@ from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
 from steps.evaluate.near_duplicates import near_duplicates
+from steps.evaluate.outside_champion import (
+    OutsideChampion,
+    add_arguments,
+    is_champion,
+    open_outside,
+)
 from steps.evaluate.score_rows import Scoring, placed, rows
 from steps.evaluate.score_table import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
@@ -107,27 +113,32 @@ def _scored(
     options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
 ) -> tuple[Metrics, dict[str, Any]]:
     """Write the scores of challenger and champion; the metrics are computed from the files."""
+    workload, outside = challenger.workload, is_champion(options)
     folder = options.root / "processing/input/champion"
-    champion, failed = open_champion(folder, options.champion, challenger, base)
-    ordered = challenger.workload.packing.info.get("groups_ordered", False)
+    found, failed = (
+        (open_outside(options, workload, test), None)
+        if outside
+        else open_champion(folder, options.champion, challenger, base)
+    )
 
-    def score(name: str, one: Trained) -> Metrics:
+    def score(name: str, one: Trained | OutsideChampion) -> Metrics:
+        if isinstance(one, OutsideChampion):
+            rows = workload.scores_of(one.probability, test, options.slices)
+        else:  # the challenger's workload for both: it defines the slices
+            model, slices = lambda: one.model, options.slices
+            rows = _rows(options, name, challenger, one.source, model, test, slices)
         path = options.root / f"processing/output/scores/{name}.parquet"
-        header = _header(name, options.champion if champion else None, one, test)
-        header["groups_ordered"] = ordered
-        # The challenger's workload for both: it defines the slices.
-        model, slices = lambda: one.model, options.slices
-        found = _rows(options, name, challenger, one.source, model, test, slices)
-        write(path, found, header)
-        return challenger.workload.metrics(Scores(path))
+        header = _header(name, options.champion if found else None, one, challenger, test)
+        write(path, rows, header)
+        return workload.metrics(Scores(path))
 
     metrics = score("challenger", challenger)
-    compared = score("champion", champion) if champion else {}
     return metrics, {
         "arn": options.champion,
-        "metrics": compared,
-        "artifact": champion.artifact if champion else None,
+        "metrics": score("champion", found) if found else {},
+        "artifact": found.artifact if found else None,
         "error": failed,
+        **({"scored_by": found.scored_by} if isinstance(found, OutsideChampion) else {}),
     }
 
 
@@ -167,15 +178,23 @@ def _base(
     return {BASE_MODEL: scored(options, BASE_MODEL, workload, name, test, found, sha256)}
 
 
-def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dict[str, Any]:
+def _header(
+    name: str,
+    champion: str | None,
+    one: Trained | OutsideChampion,
+    challenger: Trained,
+    test: Dataset,
+) -> dict[str, Any]:
     """Return the header of a file of scores."""
+    described = one.description if isinstance(one, Trained) else {}
     return {
         "model": name,
         "champion": champion,
         "test_fingerprint": test.fingerprint,
-        "train_fingerprint": one.description.get("train_fingerprint"),
-        "artifact_sha256": one.artifact["sha256"],
-        "metrics": dict(spec(one.description["workload"]).metrics),
+        "train_fingerprint": described.get("train_fingerprint"),
+        "artifact_sha256": one.artifact["sha256"] if one.artifact else None,
+        "metrics": dict(spec(challenger.description["workload"]).metrics),
+        "groups_ordered": challenger.workload.packing.info.get("groups_ordered", False),
     }
 
 
@@ -202,6 +221,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    add_arguments(parser)
     parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
     parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)

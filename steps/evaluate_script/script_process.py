@@ -69,11 +69,25 @@ class Script:
                 "set; set inference.script"
             )
         words = [str(model), request.file, request.content_type, request.accept, str(out)]
+        self._served("inference.py", "served_latency", words, model, out)
+        return json.loads(out.read_bytes())
+
+    def predict(self, model: Path, requests: Path, content_type: str, out: Path) -> None:
+        """Let the script, an inference script, answer the requests
+        (``steps.evaluate_script.served_probabilities``) with the model in folder ``model``.
+
+        Raises:
+            DataError: the script failed; its last lines are in the error.
+        """
+        words = [str(self.folder / self.entry), str(model), str(requests), content_type, str(out)]
+        self._served(self.entry, "served_probabilities", words, model, out)
+
+    def _served(self, name: str, module: str, words: Sequence[str], model: Path, out: Path) -> None:
+        """Run a module of ours in the script's process; it sees our code, but not our packages."""
         environment = self._environment(model, out.parent)
         environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
-        served = str(HERE / "steps/evaluate_script/served_latency.py")
-        self._python("inference.py", ["-P", served, *words], environment)
-        return json.loads(out.read_bytes())
+        served = str(HERE / f"steps/evaluate_script/{module}.py")
+        self._python(name, ["-P", served, *words], environment)
 
     def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
         """Run Python in the script's folder; its output is printed."""

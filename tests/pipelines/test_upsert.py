@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from pipelines.deploy import upsert_lock, upsert_records
 from pipelines.deploy.upsert_records import Place
-from pipelines.recipe.config import Budget
+from pipelines.recipe.budget_section import Budget
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
 from tests.pipelines.upserting import NAME, clean_aws, definition

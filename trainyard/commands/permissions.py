@@ -25,6 +25,7 @@ from trainyard.definition_source import (
 from trainyard.permissions.pipeline_subject import from_definition, from_file
 from trainyard.permissions.policy_answer import (
     CheckOption,
+    EndpointsOption,
     JobRoleOption,
     RoleOption,
     TemplateOption,
@@ -47,6 +48,7 @@ def main(
     job_role: JobRoleOption = None,
     as_template: TemplateOption = False,
     check: CheckOption = None,
+    as_endpoints: EndpointsOption = False,
 ) -> None:
     """Derive least-privilege policies from a definition."""
     if definition is not None and pipeline is None:
@@ -62,4 +64,4 @@ def main(
     else:
         raise DefinitionError("give either a definition's JSON file or --pipeline NAME")
     head = HEAD.format(name=subject.name)
-    answer(subject, head, role, job_role, as_template, check)
+    answer(subject, head, role, job_role, as_template, check, as_endpoints)

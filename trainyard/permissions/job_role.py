@@ -129,6 +129,7 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
         resources=("*",) if found.file_systems else (),
     )
     yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
+    yield from packages(found.package_repositories)
 
 
 def storage(
@@ -186,6 +187,29 @@ def containers(
         conditions={
             "StringEquals": {"cloudwatch:namespace": tuple(g.removesuffix("/*") for g in groups)}
         },
+    )
+
+
+def packages(repositories: set[str]) -> Iterator[Statement]:
+    """Iterate over rights to install from CodeArtifact. ``repositories``: ARNs."""
+    domains = {
+        f"{arn.partition(':repository/')[0]}:domain/{arn.split('/')[1]}" for arn in repositories
+    }
+    yield Statement(
+        sid="PackageToken",
+        actions=("codeartifact:GetAuthorizationToken",),
+        resources=tuple(sorted(domains)),
+    )
+    yield Statement(
+        sid="Packages",
+        actions=("codeartifact:GetRepositoryEndpoint", "codeartifact:ReadFromRepository"),
+        resources=tuple(sorted(repositories)),
+    )
+    yield Statement(
+        sid="PackageBearer",
+        actions=("sts:GetServiceBearerToken",),
+        resources=("*",) if repositories else (),
+        conditions={"StringEquals": {"sts:AWSServiceName": ("codeartifact.amazonaws.com",)}},
     )
 
 

@@ -34,6 +34,9 @@ class Needs:
     security_groups: set[str] = field(default_factory=set)
     file_systems: bool = False
     trackers: set[str] = field(default_factory=set)
+    package_repositories: set[str] = field(default_factory=set)
+    """ARNs of CodeArtifact repositories."""
+
     gaps: list[str] = field(default_factory=list)
     """Permissions that could not be derived, and why; each names its step and field."""
 
@@ -98,11 +101,15 @@ class Collector:
             groups = given.get("SecurityGroupIds", ())
             self.needs.security_groups |= {self.text(g, "SecurityGroupIds") for g in groups}
 
-    def trackers(self, strings: Mapping[str, Any] | None) -> None:
-        """Add a managed MLflow server that an environment variable or a hyperparameter names."""
+    def services(self, strings: Mapping[str, Any] | None) -> None:
+        """Add a managed MLflow server that an environment variable or a hyperparameter names, and
+        the CodeArtifact repository that AWS's drivers log in to.
+        """
         for name, value in (strings or {}).items():
             if isinstance(value, str) and _MLFLOW.fullmatch(value):
                 self.needs.trackers.add(self.text(value, name))
+            if isinstance(value, str) and name == "CA_REPOSITORY_ARN":
+                self.needs.package_repositories.add(self.text(value, name))
 
     def log(self, job: Job) -> None:
         self.needs.log_groups.add(job.log_group)

@@ -14,6 +14,7 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import roles
 from trainyard.permissions.role_template import dump, policies_in, read, template
 from trainyard.permissions.statements import covers, forced_wildcards
+from trainyard.permissions.vpc_endpoints import endpoints
 from trainyard.terminal import console, errors
 
 RoleOption = Annotated[str | None, typer.Option("--role", help="Print this role's policy.")]
@@ -22,6 +23,10 @@ JobRoleOption = Annotated[
 ]
 TemplateOption = Annotated[
     bool, typer.Option("--template", help="Print a CloudFormation template of all roles.")
+]
+EndpointsOption = Annotated[
+    bool,
+    typer.Option("--endpoints", help="List the VPC endpoints of a closed network."),
 ]
 CheckOption = Annotated[
     Path | None,
@@ -40,6 +45,7 @@ def answer(
     job_role: str | None,
     as_template: bool,
     check: Path | None,
+    as_endpoints: bool = False,
 ) -> None:
     """Print what the options ask for, after ``head`` if it is a template.
 
@@ -51,6 +57,9 @@ def answer(
     """
     if check is not None:
         raise typer.Exit(_check(subject, check, role, job_role))
+    if as_endpoints:
+        _print_endpoints(subject)
+        return
     if as_template:
         policies = {each.name: derive(subject, each.name) for each in roles()}
         gaps = {name: found for name in policies if (found := missing(subject, name))}
@@ -62,7 +71,7 @@ def answer(
         print(json.dumps(shown[0], indent=1))
     else:
         known = "|".join(each.name for each in roles())
-        raise DefinitionError(f"what to print? give --role {known}, or --template")
+        raise DefinitionError(f"what to print? give --role {known}, --template or --endpoints")
     if not any(policy["Statement"] for policy in shown):
         errors.print("nothing is needed; IAM takes no policy without statements", highlight=False)
     forced = {k: v for p in shown for k, v in forced_wildcards(p).items()}
@@ -70,6 +79,15 @@ def answer(
         errors.print(f"{action} on *: {reason}", highlight=False, markup=False)
     if _tell(gaps):
         raise typer.Exit(GAPS)
+
+
+def _print_endpoints(subject: Subject) -> None:
+    found = dict(endpoints(subject))
+    if "job" not in found:
+        errors.print("no job has a VPC, so none needs an endpoint", highlight=False)
+    for role, names in found.items():
+        for name in names:
+            print(f"{role:4} {name}")
 
 
 def _tell(gaps: Mapping[str, list[str]]) -> bool:

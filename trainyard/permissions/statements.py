@@ -28,6 +28,9 @@ FORCED = {
         "the token is for the whole registry; what may be pulled with it, the repositories say"
     ),
     "fsx:DescribeFileSystems": "FSx lists file systems without a resource type",
+    "sts:GetServiceBearerToken": (
+        "STS knows no token as a resource; the condition sts:AWSServiceName limits it"
+    ),
 }
 """Action → why its resource must be ``*``.
 

@@ -50,7 +50,7 @@ def _processing(c: Collector, a: Mapping[str, Any]) -> None:
     cluster = a["ProcessingResources"]["ClusterConfig"]
     c.key(cluster.get("VolumeKmsKeyId"), c.needs.volume_keys, "ClusterConfig.VolumeKmsKeyId")
     c.network((a.get("NetworkConfig") or {}).get("VpcConfig"))
-    c.trackers(a.get("Environment"))
+    c.services(a.get("Environment"))
 
 
 def _training(c: Collector, a: Mapping[str, Any]) -> None:
@@ -69,9 +69,9 @@ def _training(c: Collector, a: Mapping[str, Any]) -> None:
     resources = a.get("HyperParameterTuningResourceConfig") or a["ResourceConfig"]
     c.key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "ResourceConfig.VolumeKmsKeyId")
     c.network(a.get("VpcConfig"))
-    c.trackers(a.get("Environment"))
+    c.services(a.get("Environment"))
     for values in (a.get("HyperParameters"), a.get("StaticHyperParameters")):
-        c.trackers(values)
+        c.services(values)
         _source(c, values, "sagemaker_submit_directory")
 
 

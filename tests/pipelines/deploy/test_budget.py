@@ -4,7 +4,7 @@ import boto3
 import pytest
 
 from pipelines.deploy.budget import ahead, check_budget, verdict
-from pipelines.recipe.config import Budget
+from pipelines.recipe.budget_section import Budget
 from tests.trainyard.plan.pictures import HERE, Change, Studio
 from tests.trainyard.plan.test_run_cost import PRICES, costs
 from trainyard.foresight.interval import Spread

@@ -7,6 +7,7 @@ from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 
+ARN = "arn:aws:codeartifact:us-east-1:123456789012:repository/corp/pypi"
 LAPTOP = CHECKOUT / "recipes/laptop.yaml"
 
 
@@ -19,6 +20,12 @@ LAPTOP = CHECKOUT / "recipes/laptop.yaml"
         ("{index: 'https://h/simple', wheelhouse: true}", "ask no index; remove one of them"),
         ("{wheelhouse: true, python: [3.12]}", "packages.python: is 3.12; expected a version in"),
         ("{wheelhouse: true, python: ['py312']}", "packages.python: is 'py312'; expected"),
+        ("{codeartifact: corp/pypi}", "packages.codeartifact"),
+        (
+            f"{{codeartifact: '{ARN}', wheelhouse: true}}",
+            "codeartifact: jobs with a wheelho",
+        ),
+        (f"{{codeartifact: '{ARN}', index: 'https://h/s'}}", "codeartifact is one, too; remove"),
         ("{python: ['3.12']}", "python: is used with wheelhouse: true only"),
     ],
 )
@@ -33,6 +40,7 @@ def test_pip_is_told_of_one_source():
     assert Packages(index="https://h/simple").environment("/w") == {
         "PIP_INDEX_URL": "https://h/simple"
     }
+    assert Packages(codeartifact=ARN).environment("/w") == {"CA_REPOSITORY_ARN": ARN}
     house = Packages(wheelhouse=True).environment("/w")
     assert house == {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/w"}
 

@@ -18,7 +18,7 @@ MEASURE = """
 import json, re, sys
 from pathlib import Path
 import torch
-from steps.evaluate import leakage as leaks, scores
+from steps.evaluate import leaked_examples as leaks, score_table as scores
 from training.data.dataset import Dataset
 from training.workloads import load
 from training.workloads.tabular import baselines, scores as ranks

@@ -36,7 +36,7 @@ def test_a_files_policies_need_no_aws(run_python, tmp_path: Path, body: str):
         ((), "give --name, --region and --pipeline-role"),
         (("--role", "events"), "give --name, --region and --pipeline-role"),
         (("--pipeline", "demo"), "give either a definition's JSON file or --pipeline NAME"),
-        (names, "give --role job|pipeline|events, or --template"),
+        (names, "give --role job|pipeline|events, --template or --endpoints"),
         ((*names, "--role", "jobs"), "--role jobs: is not a role; nearest valid name: job"),
     ):
         done = run_python(*verb, *options)

@@ -16,6 +16,7 @@ CORNERS = (
     "aws.kms_key=alias/ours",
     "train.loop.mlflow_tracking_uri="
     "arn:aws:sagemaker:us-east-1:111122223333:mlflow-tracking-server/ours",
+    "packages.codeartifact=arn:aws:codeartifact:us-east-1:111122223333:repository/corp/pypi",
 )
 """prod.yaml with what none of the recipes has: the name "corners"."""
 

@@ -189,12 +189,15 @@ def test_corners_get_their_statements(subject):
 
     more = actions("corners") - actions("prod")
     assert "fsx:DescribeFileSystems" in more and "sagemaker-mlflow:LogBatch" in more
-    assert {action.partition(":")[0] for action in more} == {"fsx", "sagemaker-mlflow"}
+    services = {action.partition(":")[0] for action in more}
+    assert services == {"fsx", "sagemaker-mlflow", "codeartifact", "sts"}
     found = {s["Sid"]: s for s in derive(subject("corners"), "job")["Statement"]}
     names = found["DataKeysByAlias"]["Condition"]["ForAnyValue:StringEquals"]
     assert names == {"kms:ResourceAliases": ["alias/ours"]}
     assert found["VolumeKeysByAlias"]["Condition"]["Bool"]  # beside the alias'
     assert "DataKeys" not in found
+    domain = "arn:aws:codeartifact:us-east-1:111122223333:domain/corp"
+    assert found["PackageToken"]["Resource"] == [domain]
 
 
 def test_a_change_of_code_or_settings_changes_no_policy(subject):

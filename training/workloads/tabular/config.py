@@ -80,6 +80,7 @@ SPEC = WorkloadSpec(
     primary_metric="log_loss",
     baselines=("boosted_trees", "logistic_regression", "base_rate"),
     baselines_scored=True,
+    takes_probabilities=True,
     packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: (*config.categories, "source"),
