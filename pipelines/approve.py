@@ -28,6 +28,7 @@ from pipelines.registry.champion import (
     check_champion,
     check_champions_model,
     compared_with,
+    current,
     group_of,
 )
 from pipelines.registry.ledger import judged_at, recount
@@ -35,6 +36,7 @@ from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.promotion_record import Promoted, evidence_of, origin_of
 from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
+from steps.register.config import ENDPOINT
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.runs.execution import Execution
@@ -80,7 +82,8 @@ def approve(
     before = approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was already Approved")
-    champion = before[0] if before else _begun_with(evidence)
+    endpoint = evidence.metadata.get(ENDPOINT)
+    champion = current(sagemaker, group, endpoint) or _begun_with(evidence)
     found = overrides(evidence, champion, recipe)
     _check_reason(arn, found, reason)
     judged = compared_with(evidence)

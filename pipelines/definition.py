@@ -56,6 +56,7 @@ from steps.evaluate_script.config import Leaks
 from steps.evaluate_script.step import evaluate_script_step
 from steps.gate.step import gate_step
 from steps.processing import output_uri, split_argument
+from steps.register.config import ENDPOINT
 from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
@@ -244,7 +245,9 @@ class Compilation:
             entry=bool(recipe.train.loop or recipe.inference.script),
             compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
-            about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),
+            about={"pipeline": recipe.pipeline.name, "workload": recipe.kind}
+            | base_of(recipe)
+            | ({ENDPOINT: recipe.deploy.endpoint} if recipe.deploy else {}),
         )
 
     def _evaluate_by_script(

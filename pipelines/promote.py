@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -237,10 +238,12 @@ def _refuse_second(arn: str, sides: Sides, region: str) -> None:
 
 
 def _folder(sides: Sides, evidence: Evidence) -> str:
-    """Return the S3 URI of the folder of the record and the copies."""
-    into = sides.way.into
+    """Return the S3 URI of the folder of the record and the copies: a new one each time, since the
+    package of an earlier promotion, which was rejected, names its own.
+    """
+    into, now = sides.way.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     package = evidence.arn.partition(":model-package/")[2].replace("/", "-")
-    return f"s3://{into.bucket}/{into.prefix}/{account_in(evidence.arn)}-{package}"
+    return f"s3://{into.bucket}/{into.prefix}/{account_in(evidence.arn)}-{package}/{now}"
 
 
 def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None) -> None:

@@ -13,6 +13,7 @@ from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.budget_section import Budget
 from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.data_section import S3_URI, Data
+from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
@@ -188,6 +189,9 @@ class Recipe(Section):
 
     budget: Budget = Budget()
     """Limit on a run's cost."""
+
+    deploy: Deploy | None = Field(default=None, exclude_if=lambda one: one is None)
+    """The endpoint that serves the model."""
 
     promotion: Promotion | None = Field(default=None, exclude_if=lambda one: one is None)
     """From which environment packages are promoted to this one."""

@@ -12,6 +12,7 @@ from typing import Any
 from pipelines.recipe.aws_account import SOURCES
 from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Images, Recipe
+from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.extended_recipe import Tree, over
 from pipelines.recipe.promotion_section import Promotion
 from steps.config import ProcessingCompute
@@ -38,6 +39,7 @@ PARTS = {
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),
+    "deploy": (Deploy, tuple(Deploy.model_fields)),
     "promotion": (Promotion, tuple(Promotion.model_fields)),
     "champion": (Champion, tuple(Champion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),

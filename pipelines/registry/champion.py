@@ -16,7 +16,9 @@ from conditions.no_champion import NONE, UNRESOLVED
 from pipelines.recipe.aws_section import account_in
 from pipelines.registry.model_data import uri_of
 from pipelines.registry.package_evidence import Absent, Evidence
+from pipelines.serving.rollout import serving
 from steps.evaluate.champion_input import TABLE
+from steps.register.config import ENDPOINT
 from training.starting_weights import read_start
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
@@ -54,7 +56,7 @@ def champion_parameters(
         return {}
     if "ChampionArn" in given:
         return {}
-    arn = champion or _champion(sagemaker, _group(definition))
+    arn = champion or _champion(sagemaker, *_registers(definition))
     if arn == NONE and champion is None:
         arn = _begun_with(definition) or NONE
     if arn == NONE:
@@ -108,8 +110,21 @@ def group_of(package: Mapping[str, Any]) -> str:
     return f"{arn.partition(':model-package/')[0]}:model-package-group/{group}"
 
 
-def _champion(sagemaker: Any, group: str | None) -> str:
-    return next(iter(approved(sagemaker, group)), NONE) if group else NONE
+def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
+    """Return the champion: the package of the group that the endpoint serves; without one, the
+    newest Approved package; None where there is neither.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    served = serving(sagemaker, endpoint) if endpoint else None
+    if served and served.rpartition(":model-package/")[2].split("/")[0] == group.rpartition("/")[2]:
+        return served
+    return next(iter(approved(sagemaker, group)), None)
+
+
+def _champion(sagemaker: Any, group: str | None, endpoint: str | None) -> str:
+    return (current(sagemaker, group, endpoint) if group else None) or NONE
 
 
 def _begun_with(definition: Mapping[str, Any]) -> str | None:
@@ -132,15 +147,15 @@ def _table_of(definition: Mapping[str, Any], arn: str) -> str | None:
     return None
 
 
-def _group(definition: Mapping[str, Any]) -> str | None:
-    """Return the model package group that the pipeline registers in; None when it does not
-    register.
+def _registers(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the model package group that the pipeline registers in, and the endpoint that its
+    recipe deploys to; None for what it does not.
     """
     for step in steps_of(definition["Steps"]):
         group = step.arguments.get("ModelPackageGroupName")
         if step.type == "RegisterModel" and isinstance(group, str):
-            return group
-    return None
+            return group, step.arguments.get("CustomerMetadataProperties", {}).get(ENDPOINT)
+    return None, None
 
 
 def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:

@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from steps.config import Section
 
+ENDPOINT = "endpoint"
+"""Customer metadata: the endpoint that the recipe deploys to, whose model is the champion."""
+
 
 class CardConfig(Section):
     """Statements by people about the model in its model card; the rest fills itself in."""

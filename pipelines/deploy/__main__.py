@@ -1,0 +1,86 @@
+"""Bring an Approved model package into service at the recipe's endpoint, or go back.
+
+python -m pipelines.deploy MODEL_PACKAGE_ARN --recipe recipes/prod.yaml [--env prod] [--quick]
+python -m pipelines.deploy --rollback --recipe recipes/prod.yaml [--env prod]
+
+The package is verified first. SageMaker shifts the requests as ``deploy.shift`` says, and an alarm
+on errors, latency or the comparison with the serving model takes them all back. The command ends
+when the new model serves (0), or was rolled back (1).
+"""
+
+from typing import Annotated
+
+import typer
+
+from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.read_recipe import load
+from pipelines.registry.promotion_record import evidence_of
+from pipelines.registry.verification import first_mismatch, verify
+from pipelines.serving.endpoint_requests import Release
+from pipelines.serving.rollout import Outcome, go_back, release
+from trainyard.common.errors import GateError, RecipeError
+from trainyard.terminal import console, run
+
+
+def prepared(package: str, recipe: Recipe, *, quick: bool) -> Release:
+    """Return the release of a package that may be deployed.
+
+    Raises:
+        GateError: it is not Approved, of another group, or does not match its record.
+    """
+    account = resolve(recipe.aws)
+    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/captured"
+    found = Release(recipe, package, account.job_role, capture)
+    _ = found.deploy  # a recipe without an endpoint
+    shown = evidence_of(package).registered
+    group = recipe.register_.model_package_group.rpartition("/")[2]
+    if shown.get("ModelPackageGroupName") != group:
+        raise GateError(f"{package}: is of group {shown.get('ModelPackageGroupName')}, not {group}")
+    if (status := shown.get("ModelApprovalStatus")) != "Approved":
+        raise GateError(f"{package}: is {status}; approve it first (python -m pipelines.approve)")
+    if wrong := first_mismatch(verify(package, quick=quick)):
+        raise GateError(f"{package}: not deployed: {wrong.name} does not match: {wrong.detail}")
+    return found
+
+
+def _say(line: str) -> None:
+    console.print(line, highlight=False, markup=False)
+
+
+def main(
+    recipe: RecipeOption,
+    package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
+    environment: EnvOption = None,
+    overridden: SetOption = NOT_GIVEN,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Serve again what served before.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Verify by a few small reads only.")
+    ] = False,
+) -> None:
+    """Deploy a package to the recipe's endpoint, or return to what served before."""
+    if (package is None) != rollback:
+        raise RecipeError("give a MODEL_PACKAGE_ARN, or --rollback")
+    loaded = load(recipe, overridden, environment)
+    refuse_other_caller(account_number(loaded.aws, environment), loaded.aws.region)
+    if rollback:
+        if loaded.deploy is None:
+            raise RecipeError(f"{recipe}: deploy: is missing; there is no endpoint to roll back")
+        outcome = go_back(loaded.deploy.endpoint, resolve(loaded.aws).region, _say)
+    else:
+        outcome = release(prepared(str(package), loaded, quick=quick), _say)
+    _say(_said(outcome))
+    raise typer.Exit(0 if outcome.served else 1)
+
+
+def _said(outcome: Outcome) -> str:
+    if outcome.served:
+        return f"{outcome.config} serves"
+    return f"rolled back: {outcome.config} serves. {outcome.why}"
+
+
+if __name__ == "__main__":
+    run(main)

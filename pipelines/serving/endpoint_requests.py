@@ -1,0 +1,178 @@
+"""The requests of an endpoint: model, configuration, alarms, shift of the traffic."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.deploy_section import Deploy
+from trainyard.common.errors import RecipeError
+
+PERIOD = 60
+"""Seconds that an alarm looks at: SageMaker's metrics of endpoints are of one minute."""
+NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
+"""CloudWatch metric by which a comparison rolls back."""
+COMPARED = 10
+"""Seconds that the alarm on it looks at."""
+LONGEST_HOURS = 8  # of a deployment: MaximumExecutionTimeoutInSeconds is at most 28,800
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One package that comes into service at the recipe's endpoint."""
+
+    recipe: Recipe
+    package: str
+    """ARN of the model package."""
+    role: str
+    """ARN of the role of the model's containers."""
+    capture: str
+    """S3 URI below which requests are captured."""
+
+    @property
+    def deploy(self) -> Deploy:
+        if self.recipe.deploy is None:
+            raise RecipeError(
+                "deploy: is missing from the recipe; say deploy: {endpoint: NAME} to serve its "
+                "model"
+            )
+        return self.recipe.deploy
+
+    @property
+    def name(self) -> str:
+        """Name of the model, and of the endpoint's configuration."""
+        group, version = self.package.rpartition(":model-package/")[2].split("/")
+        return f"{self.deploy.endpoint}-{group[:25].rstrip('-')}-{version}"
+
+    @property
+    def variant(self) -> str:
+        """Name of the variant: captured requests and metrics are told apart by it."""
+        return f"version-{self.package.rpartition('/')[2]}"
+
+    @property
+    def tags(self) -> list[dict[str, str]]:
+        return [{"Key": k, "Value": v} for k, v in sorted(self.recipe.aws.tags.items())]
+
+
+def model(release: Release) -> dict[str, Any]:
+    """Return CreateModel's request."""
+    aws = release.recipe.aws
+    found: dict[str, Any] = {
+        "ModelName": release.name,
+        "ExecutionRoleArn": release.role,
+        "PrimaryContainer": {"ModelPackageName": release.package},
+        "EnableNetworkIsolation": aws.network_isolation,
+    }
+    if aws.vpc:
+        found["VpcConfig"] = {
+            "Subnets": list(aws.vpc.subnets),
+            "SecurityGroupIds": list(aws.vpc.security_groups),
+        }
+    return found | ({"Tags": release.tags} if release.tags else {})
+
+
+def configuration(release: Release) -> dict[str, Any]:
+    """Return CreateEndpointConfig's request."""
+    deploy, key = release.deploy, release.recipe.aws.kms_key
+    variant = {
+        "VariantName": release.variant,
+        "ModelName": release.name,
+        "InstanceType": deploy.instance_type,
+        "InitialInstanceCount": deploy.instance_count,
+        "InitialVariantWeight": 1.0,
+    }
+    found: dict[str, Any] = {
+        "EndpointConfigName": release.name,
+        "ProductionVariants": [variant],
+    }
+    if deploy.capture_share:
+        found["DataCaptureConfig"] = {
+            "EnableCapture": True,
+            "InitialSamplingPercentage": round(100 * deploy.capture_share),
+            "DestinationS3Uri": release.capture,
+            "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+            "CaptureContentTypeHeader": {
+                "JsonContentTypes": ["application/json"],
+                "CsvContentTypes": ["text/csv"],
+            },
+            **({"KmsKeyId": key} if key else {}),
+        }
+    if key:
+        found["KmsKeyId"] = key
+    return found | ({"Tags": release.tags} if release.tags else {})
+
+
+def alarms(release: Release) -> Iterator[dict[str, Any]]:
+    """Iterate over PutMetricAlarm's requests: errors, latency and comparison of this release
+    alone.
+    """
+    deploy = release.deploy
+    own = {
+        "EndpointName": deploy.endpoint,
+        "VariantName": release.variant,
+        "EndpointConfigName": release.name,
+    }
+    of_minute = {"Namespace": "AWS/SageMaker", "Period": PERIOD, "Dimensions": _dimensions(own)}
+    if deploy.max_error_share is not None:
+        yield (
+            _alarm(release, "errors", deploy.max_error_share)
+            | of_minute
+            | {
+                "MetricName": "Invocation5XXErrors",
+                "Statistic": "Average",
+            }
+        )
+    if deploy.max_p95_ms is not None:
+        yield (
+            _alarm(release, "latency", deploy.max_p95_ms * 1000)
+            | of_minute
+            | {
+                "MetricName": "ModelLatency",  # in microseconds
+                "ExtendedStatistic": "p95",
+            }
+        )
+    if deploy.compare:
+        yield _alarm(release, "worse", 0.5) | {
+            "Namespace": NAMESPACE,
+            "MetricName": WORSE,
+            "Dimensions": _dimensions({"EndpointConfigName": release.name}),
+            "Statistic": "Maximum",
+            "Period": COMPARED,
+        }
+
+
+def _alarm(release: Release, kind: str, threshold: float) -> dict[str, Any]:
+    return {
+        "AlarmName": f"{release.name}-{kind}",
+        "AlarmDescription": f"{kind} of {release.package}; it rolls a deployment back",
+        "EvaluationPeriods": 1,
+        "Threshold": threshold,
+        "ComparisonOperator": "GreaterThanThreshold",
+        "TreatMissingData": "notBreaching",
+    }
+
+
+def _dimensions(given: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Name": name, "Value": value} for name, value in given.items()]
+
+
+def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
+    """Return the DeploymentConfig of an update. ``names``: of the alarms that roll back."""
+    wait = round(deploy.bake_minutes * 60)
+    percent = {"Type": "CAPACITY_PERCENT", "Value": round(100 * deploy.share)}
+    routing: dict[str, Any] = {"Type": deploy.shift.upper(), "WaitIntervalInSeconds": wait}
+    if deploy.shift == "canary":
+        routing["CanarySize"] = percent
+    if deploy.shift == "linear":
+        routing["LinearStepSize"] = percent
+    found: dict[str, Any] = {
+        "BlueGreenUpdatePolicy": {
+            "TrafficRoutingConfiguration": routing,
+            "TerminationWaitInSeconds": 0,
+            "MaximumExecutionTimeoutInSeconds": LONGEST_HOURS * 3600,
+        }
+    }
+    if names:
+        alarms = [{"AlarmName": name} for name in names]
+        found["AutoRollbackConfiguration"] = {"Alarms": alarms}
+    return found

@@ -1,0 +1,160 @@
+"""Bring a package into service at the recipe's endpoint, watch the shift, and go back."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from pipelines.serving.comparison import Comparison
+from pipelines.serving.endpoint_requests import (
+    Release,
+    alarms,
+    configuration,
+    deployment,
+    model,
+)
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import GateError, ServiceError
+
+BEFORE = "trainyard:before"
+"""Tag of the endpoint: the configuration that served before, which a roll-back returns to."""
+LOOK = 5.0  # seconds between two looks at a deployment
+BUSY = ("Creating", "Updating", "RollingBack", "SystemUpdating")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a deployment ended."""
+
+    config: str
+    """Name of the configuration that serves."""
+    served: bool
+    """Whether it is the one that was asked for."""
+    why: str = ""
+    """What SageMaker says of a roll-back."""
+
+
+def described(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
+    """Return DescribeEndpoint's answer; None where there is no such endpoint."""
+    with service_errors(f"looking at endpoint {endpoint}"):
+        try:
+            return sagemaker.describe_endpoint(EndpointName=endpoint)
+        except ClientError as error:
+            if "Could not find" in str(error) or "does not exist" in str(error):
+                return None
+            raise
+
+
+def serving(sagemaker: Any, endpoint: str) -> str | None:
+    """Return the ARN of the model package that the endpoint serves; None where there is none."""
+    found = described(sagemaker, endpoint)
+    return None if found is None else package_of(sagemaker, found["EndpointConfigName"])
+
+
+def package_of(sagemaker: Any, config: str) -> str | None:
+    """Return the ARN of the model package that an endpoint's configuration serves; None for a model
+    of another kind.
+    """
+    with service_errors(f"looking at endpoint configuration {config}"):
+        variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)
+        name = variants["ProductionVariants"][0]["ModelName"]
+        container = sagemaker.describe_model(ModelName=name).get("PrimaryContainer", {})
+    found: str | None = container.get("ModelPackageName")
+    return found
+
+
+def release(new: Release, say: Callable[[str], None]) -> Outcome:
+    """Create or update the endpoint, and return when the new model serves, or is rolled back.
+
+    Raises:
+        ServiceError: AWS refused, or the endpoint is busy.
+    """
+    region = new.package.split(":")[3]
+    sagemaker, cloudwatch = client("sagemaker", region), client("cloudwatch", region)
+    name = new.deploy.endpoint
+    before = described(sagemaker, name)
+    if before and before["EndpointStatus"] != "InService":
+        raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
+    with service_errors(f"deploying {new.package}"):
+        _once(lambda: sagemaker.create_model(**model(new)))
+        _once(lambda: sagemaker.create_endpoint_config(**configuration(new)))
+        names = []
+        for alarm in alarms(new):
+            cloudwatch.put_metric_alarm(**alarm)
+            names.append(alarm["AlarmName"])
+        if before is None:
+            tags = {"Tags": new.tags} if new.tags else {}
+            sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=new.name, **tags)
+        else:
+            sagemaker.update_endpoint(
+                EndpointName=name,
+                EndpointConfigName=new.name,
+                DeploymentConfig=deployment(new.deploy, names),
+            )
+    old = before["EndpointConfigName"] if before else None
+    watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
+    outcome = _settled(sagemaker, name, new.name, watch, say)
+    if outcome.served and old:
+        _remember(sagemaker, name, old)
+    return outcome
+
+
+def go_back(endpoint: str, region: str | None, say: Callable[[str], None]) -> Outcome:
+    """Return the endpoint to the configuration that served before the last deployment.
+
+    Raises:
+        GateError: none is known.
+        ServiceError: AWS refused.
+    """
+    sagemaker = client("sagemaker", region)
+    now = described(sagemaker, endpoint)
+    if now is None:
+        raise GateError(f"endpoint {endpoint}: does not exist: nothing to roll back")
+    with service_errors(f"rolling back endpoint {endpoint}"):
+        tags = sagemaker.list_tags(ResourceArn=now["EndpointArn"])["Tags"]
+        before = next((tag["Value"] for tag in tags if tag["Key"] == BEFORE), None)
+        if before is None:
+            raise GateError(f"endpoint {endpoint}: has served one model only: nothing to return to")
+        sagemaker.update_endpoint(EndpointName=endpoint, EndpointConfigName=before)
+    outcome = _settled(sagemaker, endpoint, before, None, say)
+    if outcome.served:
+        _remember(sagemaker, endpoint, now["EndpointConfigName"])
+    return outcome
+
+
+def _remember(sagemaker: Any, endpoint: str, config: str) -> None:
+    with service_errors(f"tagging endpoint {endpoint}"):
+        arn = sagemaker.describe_endpoint(EndpointName=endpoint)["EndpointArn"]
+        sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": BEFORE, "Value": config}])
+
+
+def _once(create: Callable[[], Any]) -> None:
+    """Create what may be there from an earlier attempt: a package is named once and for all."""
+    try:
+        create()
+    except ClientError as error:
+        if "already exist" not in str(error):
+            raise
+
+
+def _settled(
+    sagemaker: Any, endpoint: str, wanted: str, watch: Comparison | None, say: Callable[[str], None]
+) -> Outcome:
+    """Wait until the endpoint is settled; meanwhile compare the models."""
+    seen = ""
+    while True:
+        found = described(sagemaker, endpoint)
+        if found is None:
+            raise ServiceError(f"endpoint {endpoint}: was deleted while it was deployed")
+        if found["EndpointStatus"] != seen:
+            seen = found["EndpointStatus"]
+            say(f"{endpoint}: {seen}")
+        if seen not in BUSY:
+            config = found["EndpointConfigName"]
+            served = seen == "InService" and config == wanted
+            return Outcome(config, served, found.get("FailureReason", ""))
+        if watch and seen == "Updating":
+            watch.look(say)
+        time.sleep(LOOK)

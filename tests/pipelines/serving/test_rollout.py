@@ -1,0 +1,130 @@
+"""A good model comes into service, a quietly worse one is rolled back; one command goes back."""
+
+import io
+import tarfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.read_recipe import load
+from pipelines.registry.champion import current
+from pipelines.serving import rollout
+from pipelines.serving.endpoint_requests import Release
+from pipelines.serving.rollout import go_back, package_of, release, serving
+from tests.conftest import CHECKOUT
+from trainyard.common.errors import GateError
+from trainyard.emulator.client_environment import applied
+from trainyard.emulator.server import serve
+
+pytestmark = pytest.mark.sweep
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
+ROLE = "arn:aws:iam::123456789012:role/AmazonSageMaker-ExecutionRole"
+HANDLERS = """
+import json, random
+def model_fn(model_dir): return float(open(model_dir + "/level").read())
+def input_fn(body, content_type): return body
+def predict_fn(data, level): return {"bits_per_byte": random.gauss(level, 1.0)}
+def output_fn(answer, accept): return json.dumps(answer), "application/json"
+"""
+SAID: list[str] = []
+
+
+def packaged(number: int, level: float) -> str:
+    """Register and approve a model whose answers have that mean; return its package's ARN."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name, text in (("code/inference.py", HANDLERS), ("level", str(level))):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    s3, sagemaker = boto3.client("s3"), boto3.client("sagemaker")
+    s3.put_object(Bucket="trainyard-laptop", Key=f"{number}.tar.gz", Body=archive.getvalue())
+    container = {
+        "Image": IMAGE,
+        "ModelDataUrl": f"s3://trainyard-laptop/{number}.tar.gz",
+        "Environment": {"SAGEMAKER_PROGRAM": "inference.py"},
+    }
+    made = sagemaker.create_model_package(
+        ModelPackageGroupName="models",
+        ModelApprovalStatus="Approved",
+        InferenceSpecification={"Containers": [container]},
+    )
+    arn: str = made["ModelPackageArn"]
+    return arn
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
+    monkeypatch.setattr(rollout, "LOOK", 0.5)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    sets = [
+        "deploy.endpoint=models",
+        "deploy.bake_minutes=0.5",
+        "deploy.capture_share=1",
+        "deploy.compare={quality: bits_per_byte}",
+    ]
+    with serve(tmp_path / "aws") as endpoint, applied(endpoint.env):
+        boto3.client("s3").create_bucket(Bucket="trainyard-laptop")
+        boto3.client("sagemaker").create_model_package_group(ModelPackageGroupName="models")
+        yield load(CHECKOUT / "recipes/laptop.yaml", sets)
+
+
+class Clients:
+    """Clients that ask the endpoint without a pause, and count what they get."""
+
+    def __init__(self, number: int = 4) -> None:
+        self.counts: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(number)]
+
+    def __enter__(self) -> "Clients":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self) -> None:
+        runtime = boto3.Session().client("sagemaker-runtime")
+        while not self._stop.is_set():
+            try:
+                runtime.invoke_endpoint(EndpointName="models", Body=b"{}")["Body"].read()
+                self.counts["answered"] += 1
+            except Exception as error:  # noqa: BLE001 (every kind of loss is counted)
+                self.counts[repr(error)] += 1
+
+
+def released(recipe: Recipe, package: str) -> rollout.Outcome:
+    capture = "s3://trainyard-laptop/captured"
+    return release(Release(recipe, package, ROLE, capture), SAID.append)
+
+
+def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
+    sagemaker: Any = boto3.client("sagemaker")
+    first, better, worse = packaged(1, 1.0), packaged(2, 0.9), packaged(3, 3.0)
+    assert serving(sagemaker, "models") is None
+    assert released(recipe, first).served
+    assert serving(sagemaker, "models") == first
+    with pytest.raises(GateError, match="one model only"):
+        go_back("models", "us-east-1", SAID.append)
+    with Clients() as clients:
+        good = released(recipe, better)
+        assert good.served, good
+        bad = released(recipe, worse)
+        assert not bad.served and package_of(sagemaker, bad.config) == better
+        assert "its answers are worse" in "\n".join(SAID)
+        assert "models-models-3-worse" in bad.why
+        assert go_back("models", "us-east-1", SAID.append).served
+    assert serving(sagemaker, "models") == first
+    assert current(sagemaker, "models", "models") == first, "not the newest Approved, which is bad"
+    assert current(sagemaker, "models", None) == worse
+    assert set(clients.counts) == {"answered"}, clients.counts
