@@ -1,7 +1,9 @@
-"""Print the infrastructure of a recipe's pipeline: roles, pipeline, model package group.
+"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group; storage, messages, CI.
 
 python -m pipelines.infra --recipe recipes/prod.yaml --as cloudformation > pipeline.yaml
 python -m pipelines.infra --recipe recipes/prod.yaml --as terraform > pipeline.tf.json
+python -m pipelines.infra --recipe recipes/prod.yaml --as terraform --part storage > storage.tf.json
+python -m pipelines.infra --recipe recipes/prod.yaml --as cloudformation --ci gitlab > ci.yaml
 
 Who deploys it owns the pipeline, in the place of pipelines.upsert: run pipelines.package before,
 which uploads the code and the definition that it names. It needs no AWS.
@@ -12,11 +14,13 @@ from typing import Annotated
 
 import typer
 
+from pipelines.deploy.infra_templates import Facts, Part, as_cloudformation, as_terraform
 from pipelines.deploy.infrastructure import Infrastructure, cloudformation, terraform
 from pipelines.deploy.pipeline_roles import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
-from trainyard.terminal import run
+from trainyard.common.errors import RecipeError
+from trainyard.terminal import errors, run
 
 
 class Form(StrEnum):
@@ -26,7 +30,23 @@ class Form(StrEnum):
     TERRAFORM = "terraform"
 
 
+class Extra(StrEnum):
+    """What a pipeline needs beside it."""
+
+    STORAGE = "storage"
+    MESSAGES = "messages"
+
+
+class Ci(StrEnum):
+    """Who plans and upserts on a commit."""
+
+    CODEPIPELINE = "codepipeline"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+
+
 RENDERED = {Form.CLOUDFORMATION: cloudformation, Form.TERRAFORM: terraform}
+BESIDE = {Form.CLOUDFORMATION: as_cloudformation, Form.TERRAFORM: as_terraform}
 
 
 def main(
@@ -38,12 +58,34 @@ def main(
         bool, typer.Option(help="The derived roles, too; else the recipe's are referred to.")
     ] = True,
     group: Annotated[bool, typer.Option(help="The model package group, too.")] = True,
+    part: Annotated[
+        Extra | None, typer.Option(help="The bucket with its key, or messages and a schedule.")
+    ] = None,
+    ci: Annotated[Ci | None, typer.Option(help="The roles, and CodePipeline's builds.")] = None,
+    key: Annotated[
+        bool, typer.Option(help="Storage's key, too; else the recipe's is referred to.")
+    ] = True,
 ) -> None:
     """Print what CloudFormation or Terraform is to deploy."""
     from pipelines.definition import from_recipe
 
+    if part and ci:
+        raise RecipeError("--part and --ci: print one after the other; each is a stack of its own")
     loaded = load(recipe, overrides, environment)
     definition = from_recipe(recipe, overrides, environment)
+    if wanted := part or ci:
+        facts = Facts(
+            definition=definition,
+            subject=subject(definition, loaded.aws),
+            aws=loaded.aws,
+            recipe=str(recipe),
+            with_key=key,
+        )
+        print(BESIDE[form](Part[wanted.name], facts), end="")
+        if ci in (Ci.GITHUB, Ci.GITLAB):
+            for name, value in facts.variables().items():
+                errors.print(f"variable {name}={value}", highlight=False, markup=False)
+        return
     name = loaded.register_.model_package_group
     what = Infrastructure(
         definition=definition,

@@ -80,13 +80,13 @@ def terraform(what: Infrastructure) -> str:
     pipeline = {
         "pipeline_name": what.definition.name,
         "pipeline_display_name": what.definition.name,
-        "pipeline_description": _literal(what.definition.description),
+        "pipeline_description": literal(what.definition.description),
         "role_arn": own if what.with_roles else what.definition.role,
         "pipeline_definition_s3_location": {"bucket": bucket, "object_key": key},
         "parallelism_configuration": {
             "max_parallel_execution_steps": what.definition.max_parallel_steps
         },
-        "tags": _literals(what.definition.tags),
+        "tags": literals(what.definition.tags),
     }
     resources: dict[str, Any] = _terraform_roles(what) if what.with_roles else {}
     resources["aws_sagemaker_pipeline"] = {"Pipeline": pipeline}
@@ -113,16 +113,16 @@ def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
             found["aws_iam_policy"][each.logical] = {
                 "name": given["ManagedPolicyName"],
                 "description": given["Description"],
-                "policy": _literal(json.dumps(given["PolicyDocument"])),
-                "tags": _literals(what.definition.tags),
+                "policy": literal(json.dumps(given["PolicyDocument"])),
+                "tags": literals(what.definition.tags),
             }
             continue
         found["aws_iam_role"][each.logical] = {
             "name": given["RoleName"],
             "path": given.get("Path", "/"),
             "description": given["Description"],
-            "tags": _literals(what.definition.tags),
-            "assume_role_policy": _literal(json.dumps(given["AssumeRolePolicyDocument"])),
+            "tags": literals(what.definition.tags),
+            "assume_role_policy": literal(json.dumps(given["AssumeRolePolicyDocument"])),
             **(
                 {"permissions_boundary": "${var.permissions_boundary}"} if BOUNDARY in given else {}
             ),
@@ -131,15 +131,16 @@ def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
             found["aws_iam_role_policy"][each.logical] = {
                 "name": policy["PolicyName"],
                 "role": f"${{aws_iam_role.{each.logical}.name}}",
-                "policy": _literal(json.dumps(policy["PolicyDocument"])),
+                "policy": literal(json.dumps(policy["PolicyDocument"])),
             }
     return found
 
 
-def _literals(tags: Mapping[str, str]) -> dict[str, str]:
-    return {_literal(key): _literal(value) for key, value in tags.items()}
+def literals(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags with what Terraform would take for a template escaped."""
+    return {literal(key): literal(value) for key, value in tags.items()}
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Return the text with what Terraform would take for a template escaped."""
     return text.replace("${", "$${").replace("%{", "%%{")

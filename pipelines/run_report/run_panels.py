@@ -47,7 +47,8 @@ def _gate(known: Known) -> str:
     if not gate:
         return ""
     pictures = {name: draw(gate, evaluation) for name, draw in GATE_PICTURES.items()}
-    return _filled("gate", gate=gate, pictures=pictures)
+    champion = (evaluation or {}).get("champion", {})
+    return _filled("gate", gate=gate, pictures=pictures, scored_by=champion.get("scored_by"))
 
 
 def _evaluation(known: Known) -> str:

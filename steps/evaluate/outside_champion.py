@@ -96,7 +96,7 @@ def _by_script(
     with requests.open("w", encoding="utf-8") as file:
         for records in workload.records(test):
             columns = options.outside_columns or list(records[0])
-            for request in _requests(records, options.outside_type, columns):
+            for request in requests_for(records, options.outside_type, columns):
                 print(json.dumps(request), file=file)
     script = Script(inputs / "script", options.outside_script, (), {})
     scored_by = of_script(script.folder, script.entry)
@@ -107,7 +107,7 @@ def _by_script(
     return OutsideChampion(_InOrder(values), evidence(folder), scored_by)
 
 
-def _requests(
+def requests_for(
     records: Sequence[Record], content_type: str, columns: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the requests for some records: JSON takes one each, CSV and JSON Lines take all."""

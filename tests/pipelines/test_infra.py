@@ -28,6 +28,7 @@ ATTRIBUTES = {
     },
     "aws_iam_role_policy": {"name", "role", "policy"},
     "aws_iam_policy": {"name", "description", "policy", "tags"},
+    "aws_cloudformation_stack": {"name", "template_body", "parameters", "capabilities", "tags"},
     "aws_sagemaker_model_package_group": {"model_package_group_name", "tags"},
     "aws_sagemaker_pipeline": {
         "pipeline_name", "pipeline_display_name", "pipeline_description", "role_arn",

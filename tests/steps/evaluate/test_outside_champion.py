@@ -19,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from steps.evaluate import job as evaluate_job
 from steps.evaluate.evaluation_document import Evaluation
+from steps.evaluate.outside_champion import requests_for
 from steps.gate import job as gate_job
 from tests.documents import keys_that_differ
 from tests.steps.evaluate.test_job import archive
@@ -137,6 +138,20 @@ def test_a_table_and_the_script_give_the_same_scores_and_the_gate_compares(input
     assert verdict["verdict"] == "pass" and "the champion's 0." in verdict["reason"]
     record = json.loads((by_table / "gate/processing/output/gate/provenance.json").read_bytes())
     assert record["champion_scored_by"]["name"] == "theirs.csv"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "bodies"),
+    [
+        ("text/csv", [(2, "1.5,red\n,blau\n")]),
+        ("application/jsonlines", [(2, '{"b": 1.5, "a": "red"}\n{"b": null, "a": "blau"}\n')]),
+        ("application/json", [(1, '{"b": 1.5, "a": "red"}'), (1, '{"b": null, "a": "blau"}')]),
+    ],
+)
+def test_a_request_has_the_columns_in_the_recipes_order(content_type, bodies):
+    records = [{"a": "red", "b": 1.5, "c": 0.0}, {"a": "blau", "b": None, "c": 1.0}]
+    found = requests_for(records, content_type, ["b", "a"])
+    assert [(one["rows"], one["body"]) for one in found] == bodies
 
 
 def judged(root: Path) -> dict:

@@ -1,0 +1,182 @@
+"""Render the templates of infra/ for a recipe: storage, messages, CI.
+
+What the recipe says takes the place of a parameter's default, and of what a template imports from
+another stack; so a rendered template refers to no stack of ours. What the recipe does not say (the
+repository, an address) stays a parameter, which in Terraform is a variable.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.deploy.infrastructure import literal, literals
+from pipelines.recipe.aws_section import Aws
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.named_resources import key_arn
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.role_table import roles
+from trainyard.permissions.role_template import dump, read
+from trainyard.permissions.step_requests import job_roles
+
+FOLDER = Path(__file__).resolve().parents[2] / "infra"
+
+
+class Part(StrEnum):
+    """A template of infra/ that is rendered; its value is the file's name."""
+
+    STORAGE = "storage"
+    MESSAGES = "events"
+    CODEPIPELINE = "ci"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a pipeline when a template is rendered."""
+
+    definition: CompiledPipeline
+    subject: Subject
+    aws: Aws
+    recipe: str
+    """Path of the recipe in the repository."""
+    with_key: bool
+    """Whether storage makes a key; else it refers to the recipe's."""
+
+    @property
+    def key(self) -> str | None:
+        """Return the ARN of the recipe's KMS key."""
+        key = self.definition.kms_key
+        return key_arn(self.subject, key) if key else None
+
+    @property
+    def bucket(self) -> str:
+        """Return the artifact bucket."""
+        return self.definition.assets[0].bucket
+
+    def defaults(self, part: Part) -> dict[str, str]:
+        """Return parameter → the value that the recipe gives it."""
+        name = self.definition.name
+        found = {
+            "PipelineName": name,
+            "ArtifactBucketName": self.bucket,
+            "Root": f"{self.aws.prefix}/{name}",
+            "Recipe": self.recipe,
+        }
+        if part is Part.CODEPIPELINE:  # GitHub's has a parameter of that name for its own
+            found["Environment"] = self.definition.environment or ""
+        return found
+
+    def imports(self) -> dict[str, str | None]:
+        """Return what other stacks export in the templates' words → the value in this account."""
+        made = {each.logical: each.resource(self.subject, {})["Properties"] for each in roles()}
+        place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
+        found: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
+        for logical, given in made.items():
+            kind, name = "role", given.get("RoleName")
+            if name is None:
+                kind, name = "policy", given["ManagedPolicyName"]
+            found[f"{logical}Arn"] = f"{place}:{kind}{given.get('Path', '/')}{name}"
+        return found | {
+            "PipelineRoleArn": self.subject.role,
+            "JobRoleArn": job_roles(self.subject)[0],
+        }
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that the workflows of GitHub and GitLab read."""
+        found = {
+            "AWS_REGION": self.subject.region,
+            "ARTIFACT_BUCKET": self.bucket,
+            "SAGEMAKER_PIPELINE_ROLE_ARN": self.subject.role,
+            "SAGEMAKER_JOB_ROLE_ARN": job_roles(self.subject)[0],
+            "RECIPE": self.recipe,
+        }
+        return found | (
+            {"ENVIRONMENT": self.definition.environment} if self.definition.environment else {}
+        )
+
+
+def rendered(part: Part, facts: Facts) -> dict[str, Any]:
+    """Return the template for the recipe, as a CloudFormation document.
+
+    Raises:
+        DefinitionError: the recipe names no key that the template can refer to.
+    """
+    file = FOLDER / f"{part}.yaml"
+    document = read(file.read_text(encoding="utf-8"), str(file))
+    if part is Part.CODEPIPELINE and facts.key and ":alias/" in facts.key:
+        raise DefinitionError(
+            f"aws.kms_key: is {facts.definition.kms_key}; the builds' roles need the key itself, "
+            "which no policy names by an alias: give its ARN or its id"
+        )
+    imports = facts.imports()
+    if part is Part.STORAGE and not facts.with_key:
+        del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
+        imports["Key"] = imports["KmsKeyArn"]
+    document = _resolved(document, imports)
+    parameters = document["Parameters"]
+    for name in ("StorageStack", "RolesStack"):
+        parameters.pop(name, None)
+    for name, value in facts.defaults(part).items():
+        if name in parameters:
+            parameters[name]["Default"] = value
+    return document
+
+
+GONE = object()
+
+
+def _resolved(node: Any, imports: Mapping[str, str | None]) -> Any:
+    """Return the node with imported values in place. Where the recipe has no key, what names one is
+    left out: a property, a stage's EncryptionKey, a statement of a policy.
+    """
+    if isinstance(node, list):
+        found = [_resolved(one, imports) for one in node]
+        return [one for one in found if one is not GONE]
+    if not isinstance(node, dict):
+        return node
+    if "Fn::ImportValue" in node:
+        name = node["Fn::ImportValue"]["Fn::Sub"].rpartition("-")[2]
+        return imports[name] or GONE
+    if node.get("Fn::GetAtt") == ["Key", "Arn"] and "Key" in imports:
+        return imports["Key"] or GONE
+    found = {key: _resolved(value, imports) for key, value in node.items()}
+    if GONE in (found.get("Resource"), found.get("Id")):
+        return GONE
+    return {key: value for key, value in found.items() if value is not GONE}
+
+
+def as_cloudformation(part: Part, facts: Facts) -> str:
+    """Return the template as YAML."""
+    return dump(rendered(part, facts))
+
+
+def as_terraform(part: Part, facts: Facts) -> str:
+    """Return a configuration for Terraform as JSON: the template as a stack that Terraform owns."""
+    document = rendered(part, facts)
+    open_ = {
+        name: {
+            "type": "string",
+            "description": given.get("Description", name),
+            **({"default": given["Default"]} if given.get("Default") is not None else {}),
+        }
+        for name, given in document["Parameters"].items()
+    }
+    stack = {
+        "name": f"{facts.definition.name}-{part.name.lower()}",
+        "template_body": literal(dump(document)),
+        "parameters": {name: f"${{var.{name}}}" for name in open_},
+        "capabilities": ["CAPABILITY_NAMED_IAM"],
+        "tags": literals(facts.definition.tags),
+    }
+    provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
+    found = {
+        "terraform": {"required_providers": provider},
+        "variable": open_,
+        "resource": {"aws_cloudformation_stack": {part.name.capitalize(): stack}},
+    }
+    return json.dumps(found, indent=2) + "\n"

@@ -1,0 +1,98 @@
+"""Storage, messages and CI for a recipe: no stack of ours is named, what is known is filled in."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from cfnlint import api, core
+
+from pipelines.definition import from_recipe
+from pipelines.deploy.infra_templates import Facts, Part, as_terraform, rendered
+from pipelines.deploy.pipeline_roles import subject
+from pipelines.recipe.read_recipe import load
+from tests.conftest import CHECKOUT, called
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.role_template import dump, read
+
+pytestmark = pytest.mark.long
+
+
+@cache
+def facts(recipe: str = "prod", *sets: str, with_key: bool = True) -> Facts:
+    path = CHECKOUT / f"recipes/{recipe}.yaml"
+    definition, aws = from_recipe(path, sets), load(path, sets).aws
+    known = subject(definition, aws)
+    return Facts(
+        definition=definition, subject=known, aws=aws, recipe=f"recipes/{recipe}.yaml",
+        with_key=with_key,
+    )  # fmt: skip
+
+
+def text(document: Any) -> str:
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("part", Part)
+@pytest.mark.parametrize("recipe", ["prod", "laptop"])  # laptop has no key
+def test_cfn_lint_has_nothing_to_say_and_no_stack_is_named(part: Part, recipe: str):
+    document = rendered(part, facts(recipe, with_key=recipe == "prod"))
+    found = api.lint(dump(document), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
+    assert not found
+    assert "ImportValue" not in text(document) and "Stack}" not in text(document["Resources"])
+
+
+def test_a_recipe_without_a_key_has_no_statement_about_one():
+    document = text(rendered(Part.CODEPIPELINE, facts("laptop"))["Resources"])
+    assert "kms:" not in document.replace("aws:kms", "")
+    assert "kms:Decrypt" in text(rendered(Part.CODEPIPELINE, facts("prod"))["Resources"])
+
+
+def test_the_builds_roles_need_the_key_itself():
+    with pytest.raises(DefinitionError, match="aws.kms_key: is alias/ours; the builds' roles need"):
+        rendered(Part.CODEPIPELINE, facts("prod", "aws.kms_key=alias/ours"))
+
+
+def test_what_exists_is_referred_to():
+    known = facts(with_key=False)
+    resources = rendered(Part.STORAGE, known)["Resources"]
+    assert "Key" not in resources and known.key in text(resources["Bucket"])
+    roles = rendered(Part.GITHUB, known)["Resources"]
+    [policy] = roles["PlanRole"]["Properties"]["ManagedPolicyArns"]
+    assert policy == "arn:aws:iam::111122223333:policy/trainyard-prod-plan"
+
+
+def test_the_roles_that_are_named_are_those_of_the_derived_template():
+    file = CHECKOUT / "infra/roles.yaml"
+    made = read(file.read_text(), str(file))["Resources"]
+    assert {f"{name}Arn" for name in made} <= facts().imports().keys()
+
+
+def test_terraform_owns_the_stack_and_asks_for_what_is_not_known():
+    found = json.loads(as_terraform(Part.GITLAB, facts("prod", "aws.tags={owner: '${team}'}")))
+    [stack] = found["resource"]["aws_cloudformation_stack"].values()
+    assert stack["parameters"]["Project"] == "${var.Project}"
+    assert "default" not in found["variable"]["Project"]
+    assert found["variable"]["PipelineName"]["default"] == "trainyard-prod"
+    assert "$${AWS" in as_terraform(Part.MESSAGES, facts()) and stack["tags"]["owner"] == "$${team}"
+
+
+def test_what_the_recipe_says_is_filled_in():
+    storage, messages = (rendered(part, facts())["Parameters"] for part in list(Part)[:2])
+    given = {name: one.get("Default") for name, one in {**storage, **messages}.items()}
+    assert given["Root"] == "trainyard/trainyard-prod"
+    assert given["ArtifactBucketName"] == "example-corp-trainyard"
+    assert given["PipelineName"] == "trainyard-prod" and given["Email"] == ""
+    builds = rendered(Part.CODEPIPELINE, facts())["Parameters"]
+    assert (
+        builds["Recipe"]["Default"] == "recipes/prod.yaml" and "Default" not in builds["Repository"]
+    )
+
+
+def test_the_command_prints_a_part_and_the_variables_of_a_workflow():
+    words = ("--recipe", "recipes/laptop.yaml", "--as", "cloudformation")
+    done = called("pipelines.infra", *words, "--ci", "github")
+    assert done.returncode == 0 and "token.actions.githubusercontent.com" in done.stdout
+    assert "variable ARTIFACT_BUCKET=trainyard-laptop" in done.stderr
+    both = called("pipelines.infra", *words, "--ci", "github", "--part", "storage")
+    assert both.returncode == 1 and "each is a stack of its own" in both.stderr
