@@ -239,6 +239,7 @@ class Compilation:
                 test=[*splits["test"], *recipe.evaluate.channels.values()],
             ),
             entry=bool(recipe.train.loop or recipe.inference.script),
+            batches=bool(recipe.train.loop),
             compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
             about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),

@@ -290,11 +290,15 @@ class Workload(Protocol):
         of ``baselines``.
         """
 
-    def answer(self, model: "torch.nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer an endpoint's request, both JSON objects; optional (see serving).
+    def answers(
+        self, model: "torch.nn.Module", requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, Any]]:
+        """Answer an endpoint's requests, all of them JSON objects, in one pass of the model;
+        optional.
 
         Raises:
-            DataError: the workload does not understand the request.
+            DataError: the workload does not understand one of the requests; they are then asked
+                again in smaller batches, and at last alone.
         """
 
 

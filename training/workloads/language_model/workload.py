@@ -206,6 +206,8 @@ class Workload:
         """Return a unigram and a bigram model's metrics, on the same tokens and targets."""
         return baselines.evaluate(train, test, self.tokenizer, limit)
 
-    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-        """Return the loss of predicting a text."""
-        return text_requests.answer(self.packing, model, request)
+    def answers(
+        self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, float]]:
+        """Return the loss of predicting each text."""
+        return text_requests.answers(self.packing, model, requests)
