@@ -61,6 +61,7 @@ from steps.shard.step import shard_step
 from steps.train.job_program import loop_program, script_program
 from steps.train.step import train_step
 from steps.train.train_script import Project
+from steps.transform.step import transform_step
 from trainyard.common.errors import RecipeError
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
@@ -150,7 +151,8 @@ class Compilation:
         gate = self.gate(evaluate)
         register = self.register(shard, train, evaluate, gate)
         gates = self.recipe.gate
-        verdict = verdict_condition(gate, register, gates.kinds if gates.visible_checks else ())
+        passed = [register, *self.transform(train, register)]
+        verdict = verdict_condition(gate, passed, gates.kinds if gates.visible_checks else ())
         steps = [train, evaluate, gate, verdict]
         pipeline = Pipeline(
             name=self.recipe.pipeline.name,
@@ -245,6 +247,17 @@ class Compilation:
             about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),
         )
 
+    def transform(self, train: TrainingStep, register: ModelStep) -> list[ProcessingStep]:
+        """Create the step that scores further records, if the recipe has it."""
+        config, base = self.recipe.transform, self.recipe.train.base
+        if config is None:
+            return []
+        image = self._processing_image(config)
+        step = transform_step(
+            self.context, config, image=image, train=train, register=register, base=base
+        )
+        return [step]
+
     def _evaluate_by_script(
         self, shard: ProcessingStep | None, train: TrainingStep, script: Project
     ) -> ProcessingStep:
@@ -305,6 +318,7 @@ class Compilation:
             "shard": of_workload,
             "train": (*recipe.train.packages, *of_workload),
             "evaluate": of_workload,
+            "transform": of_workload,
             "gate": recipe.gate.packages,
             "evaluate_script": SCRIPTS_JOB,
         }

@@ -17,6 +17,7 @@ from steps.evaluate.config import EvaluateConfig
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
+from steps.transform.config import TransformConfig
 from trainyard.common.errors import RecipeError, nearest
 
 FIELD = "environments"
@@ -36,6 +37,7 @@ PARTS = {
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),
+    "transform": (TransformConfig, ("input", *_PROCESSING)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
 """Section → (its type, the fields of it that an environment may change)."""

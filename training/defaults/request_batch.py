@@ -1,6 +1,6 @@
 """The records of requests as a batch; values are as in JSON Lines that the shard step reads."""
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from training.defaults.default_scores import Batches, count
 from training.workloads import Column, Workload
 from trainyard.common.errors import DataError
 
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 ROWS = 8
 """Batches hold a multiple of so many samples: matrix products round a row in the same way in each
 of them, whatever the other rows (measured: ``tests/training/export/test_request_handler.py``)."""
@@ -40,6 +41,19 @@ def batch_of(
         if missing := sorted((batch.looked & columns.keys()) - record.keys()):
             raise DataError(f"record: has no {', '.join(missing)}, which the model uses")
     return found
+
+
+def used_columns(workload: Workload) -> dict[str, Column]:
+    """Return the columns whose fields the workload's ``inputs`` reads; all, if it prepares samples,
+    which then have other fields.
+    """
+    columns = workload.packing.columns
+    if hasattr(workload, "prepare"):
+        return dict(columns)
+    table = rows([{name: _empty(column) for name, column in columns.items()}], columns)
+    batch = _Looked(Batches(workload, torch.device("cpu")).of(workload.packing.packer().add(table)))
+    workload.inputs(batch)
+    return {name: column for name, column in columns.items() if name in batch.looked}
 
 
 def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
@@ -90,6 +104,16 @@ def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> 
         raise DataError(f"record.{name}: is {shown}; expected {expected} or null") from None
 
 
+def json_values(column: Column, values: pa.Array) -> list[Any]:
+    """Return values that the readers produce as JSON's, which ``rows`` reads again as they were."""
+    found = values.to_pylist()
+    if column.kind == "bytes":
+        return [None if one is None else b64encode(one).decode() for one in found]
+    if column.kind == "timestamp":
+        return [None if one is None else (EPOCH + one * MICROSECOND).isoformat() for one in found]
+    return found
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
@@ -106,7 +130,7 @@ def _moment(value: Any) -> int:
     """Return microseconds since 1970; a time without an offset is UTC."""
     found = datetime.fromisoformat(value)
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (aware - EPOCH) // MICROSECOND
 
 
 KINDS: dict[str, tuple[Callable[[Any], Any], pa.DataType, str]] = {

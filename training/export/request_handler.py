@@ -60,11 +60,12 @@ class Served:
         return [*self.workload.answers(self.model, requests)]
 
 
-def open_served(folder: Path) -> Served:
-    """Load the artifact in ``folder``, onto the GPU if there is one.
+def open_served(folder: Path, base: Path | None = None) -> Served:
+    """Load the artifact in ``folder``, onto the GPU if there is one; ``base``: see
+    ``training.export.artifact.open_artifact``.
 
     Raises:
         DataError: a file of the artifact is missing or damaged.
     """
-    workload, model, _ = open_artifact(folder)
+    workload, model, _ = open_artifact(folder, base)
     return Served(workload, model.to("cuda" if torch.cuda.is_available() else "cpu"))

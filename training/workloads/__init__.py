@@ -301,6 +301,13 @@ class Workload(Protocol):
                 again in smaller batches, and at last alone.
         """
 
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The raw columns that a request needs, for batch scoring; optional, with ``request``."""
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the request for a record of ``request_columns``, whose values are JSON's."""
+
 
 def takes_share(workload: Workload) -> bool:
     """Return whether the workload's ``scores`` takes a ``share`` of the split."""

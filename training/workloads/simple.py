@@ -213,6 +213,16 @@ class Simple(Complete):
 
         return {"constant": constant_baseline.evaluate(self, train, test, limit)}
 
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The columns whose fields ``inputs`` reads; all, if the workload prepares samples."""
+        from training.defaults import request_batch
+
+        return request_batch.used_columns(self)
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"record": record}
+
     def answers(
         self, model: "nn.Module", requests: Sequence[Mapping[str, Any]]
     ) -> Sequence[dict[str, Any]]:

@@ -17,6 +17,7 @@ from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
 from training.data.preparation import Preparation
 from training.scores import Block
+from training.workloads import Column
 from training.workloads.image import baselines
 from training.workloads.image.classes import FILE, Classes
 from training.workloads.image.config import ImageConfig
@@ -50,6 +51,7 @@ class Workload(Simple):
     """See ``training.workloads.Workload``; the unit is the image."""
 
     packing: Packing
+    at_once = AT_ONCE
 
     def __init__(self, packing: Packing) -> None:
         super().__init__(packing)
@@ -153,6 +155,15 @@ class Workload(Simple):
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Yield a hash per image, whatever its label."""
         return self.packing.examples(dataset)
+
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The column of the images."""
+        name = self.config.image
+        return {name: self.packing.columns[name]}
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"image": record[self.config.image]}
 
     def answers(
         self, model: nn.Module, requests: Sequence[Mapping[str, Any]]

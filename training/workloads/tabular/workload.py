@@ -16,6 +16,7 @@ from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
 from training.defaults.request_batch import record_of, rows
 from training.scores import Block, Metrics
+from training.workloads import Column
 from training.workloads.category_codes import MISSING
 from training.workloads.simple import Simple
 from training.workloads.tabular import baselines
@@ -33,6 +34,7 @@ class Workload(Simple):
     """See ``training.workloads.Workload``; the unit is the row."""
 
     packing: Packing
+    at_once = EVALUATION_BATCH
 
     def __init__(self, packing: Packing) -> None:
         super().__init__(packing)
@@ -141,6 +143,12 @@ class Workload(Simple):
         encoder = Encoder(self.features, self.config.clip)
         found = baselines.fitted(encoder, train, limit)
         return {name: self._scores(logits, test, ()) for name, logits in found.items()}
+
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The columns that the model sees."""
+        seen = (*self.config.categories, *self.config.numbers)
+        return {name: self.packing.columns[name] for name in seen}
 
     def answers(
         self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
