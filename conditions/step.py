@@ -10,9 +10,10 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 
 
 def verdict_condition(
-    gate: ProcessingStep, register: Step, visible: Sequence[str] = ()
+    gate: ProcessingStep, passed: Sequence[Step], visible: Sequence[str] = ()
 ) -> ConditionStep:
-    """Return the condition: ``register`` if gate.json says ``pass``, else fail with its reason.
+    """Return the condition: the steps ``passed`` if gate.json says ``pass``, else fail with its
+    reason.
 
     Only words are compared: ``conditions.verdict`` has turned anything missing, not finite or
     malformed into ``reject`` with a reason. ``visible``: kinds of checks that get a condition of
@@ -41,6 +42,6 @@ def verdict_condition(
         conditions=[
             ConditionEquals(left=word, right="pass") for word in [read("verdict"), *passes]
         ],
-        if_steps=[register],
+        if_steps=list(passed),
         else_steps=[rejected],
     )

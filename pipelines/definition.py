@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
-from sagemaker.core.workflow.parameters import (
-    Parameter,
-)
+from sagemaker.core.workflow.parameters import Parameter
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
@@ -40,7 +38,7 @@ from pipelines.compile.provenance_asset import (
     origin_of,
     with_provenance,
 )
-from pipelines.compile.training_inputs import base_of, loop_parts, started
+from pipelines.compile.training_inputs import about, loop_parts, started
 from pipelines.compile.user_code import parts_of, scripts_of
 from pipelines.compile.wheelhouse import Wheelhouse, requirements_of
 from pipelines.recipe.aws_account import Account, account_number, resolve
@@ -56,13 +54,13 @@ from steps.evaluate_script.config import Leaks
 from steps.evaluate_script.step import evaluate_script_step
 from steps.gate.step import gate_step
 from steps.processing import output_uri, split_argument
-from steps.register.config import ENDPOINT
 from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.job_program import loop_program, script_program
 from steps.train.step import train_step
 from steps.train.train_script import Project
+from steps.transform.step import transform_step
 from trainyard.common.errors import RecipeError
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
@@ -153,7 +151,8 @@ class Compilation:
         gate = self.gate(evaluate)
         register = self.register(shard, train, evaluate, gate)
         gates = self.recipe.gate
-        verdict = verdict_condition(gate, register, gates.kinds if gates.visible_checks else ())
+        passed = [register, *self.transform(train, register)]
+        verdict = verdict_condition(gate, passed, gates.kinds if gates.visible_checks else ())
         steps = [train, evaluate, gate, verdict]
         pipeline = Pipeline(
             name=self.recipe.pipeline.name,
@@ -243,12 +242,22 @@ class Compilation:
                 test=[*splits["test"], *recipe.evaluate.channels.values()],
             ),
             entry=bool(recipe.train.loop or recipe.inference.script),
+            batches=bool(recipe.train.loop),
             compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
-            about={"pipeline": recipe.pipeline.name, "workload": recipe.kind}
-            | base_of(recipe)
-            | ({ENDPOINT: recipe.deploy.endpoint} if recipe.deploy else {}),
+            about=about(recipe),
         )
+
+    def transform(self, train: TrainingStep, register: ModelStep) -> list[ProcessingStep]:
+        """Create the step that scores further records, if the recipe has it."""
+        config, base = self.recipe.transform, self.recipe.train.base
+        if config is None:
+            return []
+        image = self._processing_image(config)
+        step = transform_step(
+            self.context, config, image=image, train=train, register=register, base=base
+        )
+        return [step]
 
     def _evaluate_by_script(
         self, shard: ProcessingStep | None, train: TrainingStep, script: Project
@@ -311,6 +320,7 @@ class Compilation:
             "shard": of_workload,
             "train": (*recipe.train.packages, *of_workload),
             "evaluate": of_workload,
+            "transform": of_workload,
             "gate": recipe.gate.packages,
             "evaluate_script": SCRIPTS_JOB,
         }

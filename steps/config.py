@@ -6,6 +6,8 @@ from steps.job_arguments import Settings
 
 Section = Settings
 """Section of a recipe."""
+S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
+"""Pattern of a place in S3."""
 
 
 class ProcessingCompute(Section):

@@ -17,7 +17,7 @@ from sagemaker.core.shapes import (
 )
 from sagemaker.core.workflow.parameters import Parameter
 from sagemaker.core.workflow.properties import PropertyFile
-from sagemaker.mlops.workflow.steps import ProcessingStep
+from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 
 from steps.config import ProcessingCompute
 from steps.context import StepContext
@@ -74,6 +74,7 @@ def processing_step(
     environment: Mapping[str, str] | None = None,
     instance_count: int | Parameter | None = None,
     property_files: Sequence[PropertyFile] = (),
+    depends_on: Sequence[Step] = (),
     display_name: str,
     description: str,
 ) -> ProcessingStep:
@@ -82,6 +83,7 @@ def processing_step(
     ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``. ``job``: the
     folder of the job, if it is not the step's own. ``environment``: further variables of the
     container. ``instance_count`` overrides the compute's own, for a pipeline parameter.
+    ``depends_on``: steps that must have ended, beside those whose outputs are inputs.
     """
     step = name.lower()
     job = job or step
@@ -114,6 +116,7 @@ def processing_step(
         description=description,
         step_args=step_args,
         property_files=list(property_files),
+        depends_on=list(depends_on) or None,
         cache_config=context.cache,
         retry_policies=list(context.retries),
     )

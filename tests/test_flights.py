@@ -19,6 +19,7 @@ from tests.conftest import clean_environment
 pytestmark = pytest.mark.slow
 
 BUCKET = "trainyard-laptop"
+BROKEN = "has 2 fields, the header has 27"
 SMALL = [
     "train.instance_count=1",
     "workload.config.hidden=[32]",
@@ -30,6 +31,8 @@ SMALL = [
     "train.loop.micro_batch=128",
     "train.loop.validation_samples=500",
     "gate={max_log_loss: 1.0}",
+    "transform={input: s3://trainyard-laptop/new, keep: [flight], max_bad_share: 0.05,"
+    " instance_count: 2}",
 ]
 
 
@@ -61,6 +64,9 @@ def ran(flights, emulator, s3, tmp_path_factory):
     for month, rows in flights.groupby("month"):
         name, content = month_object(month, rows)
         s3.put_object(Bucket=BUCKET, Key=f"raw/nycflights13/{name}", Body=content)
+    for start in (0, 50):
+        text = flights[start : start + 50].drop(columns=["arr_delay", "date"]).to_csv(index=False)
+        s3.put_object(Bucket=BUCKET, Key=f"new/{start}.csv", Body=f"{text}a,line\n".encode())
     home = tmp_path_factory.mktemp("home")
     return subprocess.run(
         [sys.executable, "-m", "pipelines.upsert", "--recipe", "recipes/flights.yaml",
@@ -127,3 +133,24 @@ def test_the_evaluation_compares_with_all_baselines(outputs):
     base_rate = evaluation["baselines"]["base_rate"]
     assert evaluation["baselines"]["logistic_regression"]["log_loss"] < base_rate["log_loss"]
     assert evaluation["metrics"]["auc"]["value"] > 0.6
+
+
+def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, flights, tmp_path):
+    """The label and the day are not known yet; each of two instances scores one of two files."""
+    from training.export.request_handler import open_served
+
+    [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(tmp_path, filter="data")
+    served = open_served(tmp_path)
+    found = {key: body for key, body in outputs.items() if key.startswith("transform/")}
+    for start in (0, 50):
+        lines = [json.loads(x) for x in found[f"transform/scores/{start}.csv.jsonl"].splitlines()]
+        kept = [line["input"].pop("flight") for line in lines]
+        assert kept == flights["flight"][start : start + 50].astype(str).tolist()
+        for line in lines[:5]:
+            assert line["answer"] == served.answer({"record": line["input"]})
+    summaries = [json.loads(body) for key, body in found.items() if "summary" in key]
+    assert [(one["records"], one["scored"]) for one in summaries] == [(51, 50)] * 2
+    bad = [json.loads(body) for key, body in found.items() if re.search(r"quarantine/\w+\.j", key)]
+    assert [(one["line"], one["reason"]) for one in bad] == [(51, BROKEN)] * 2

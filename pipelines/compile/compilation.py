@@ -20,7 +20,7 @@ from trainyard.plan.deployed_pipeline import State
 
 JOBS = "steps/requirements.txt"
 """Requirements of the jobs of WITH_WORKLOAD."""
-WITH_WORKLOAD = ("shard", "train", "evaluate")
+WITH_WORKLOAD = ("shard", "train", "evaluate", "transform")
 """Steps that import the workload; others install only the packages listed for each."""
 
 

@@ -28,6 +28,7 @@ def pipeline_parameters(
         "ShardInstanceCount": recipe.shard.instance_count,
         "TrainInstanceType": recipe.train.instance_type,
         "TrainInstanceCount": recipe.train.instance_count,
+        "TransformInputUri": recipe.transform.input if recipe.transform else None,
         "MaxSteps": recipe.train.loop.max_steps if recipe.train.loop else None,
     }
     values = {

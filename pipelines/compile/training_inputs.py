@@ -14,6 +14,7 @@ from typing import Any
 from pipelines.compile.compilation import step_code
 from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import model_of
+from steps.register.config import ENDPOINT
 from training.finetuning.hugging_face_folder import CONFIG, INDEX, named
 from training.identity import Parts, parts
 from training.input_shares import identity_shares as shares_of
@@ -52,14 +53,15 @@ def start_of(recipe: Recipe) -> dict[str, Any] | None:
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
 
 
-def base_of(recipe: Recipe) -> dict[str, str]:
-    """Return the registry's metadata on the model that the training begins with; empty
-    without one.
+def about(recipe: Recipe) -> dict[str, str]:
+    """Return the registry's metadata on the recipe: pipeline, workload, the model that the training
+    begins with, the endpoint.
     """
+    found = {"pipeline": recipe.pipeline.name, "workload": recipe.kind}
     start = recipe.train.start_from
-    if start is None or recipe.train.base is None:
-        return {}
-    return {BASE: start.model_package or recipe.train.base}
+    if start is not None and recipe.train.base is not None:
+        found[BASE] = start.model_package or recipe.train.base
+    return found | ({ENDPOINT: recipe.deploy.endpoint} if recipe.deploy else {})
 
 
 def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:

@@ -12,17 +12,18 @@ from pipelines.recipe import champion_section, script_section
 from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.budget_section import Budget
 from pipelines.recipe.champion_section import Champion
-from pipelines.recipe.data_section import S3_URI, Data
+from pipelines.recipe.data_section import Data
 from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
-from steps.config import Section
+from steps.config import S3_URI, Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
+from steps.transform.config import TransformConfig
 from training.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.errors import nearest
@@ -30,7 +31,7 @@ from trainyard.language.retries import LIMITS, Cause
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
-    *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
+    *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount", "TransformInputUri"),
 )
 """Pipeline parameters of a recipe that does not list any."""
 
@@ -181,6 +182,9 @@ class Recipe(Section):
     register_: RegisterConfig = Field(alias="register")
     """The register step."""
 
+    transform: TransformConfig | None = Field(default=None, exclude_if=lambda one: one is None)
+    """Batch scoring by the registered model; None: no such step."""
+
     cache: Cache = Cache()
     """The step cache."""
 
@@ -233,13 +237,13 @@ class Recipe(Section):
         without = {"MaxSteps"} if self.train.script else set()
         without |= set() if self.data else {"InputUri", "ShardInstanceCount"}
         without |= {"InputUri"} if self.data and self.data.inputs else set()
+        without |= set() if self.transform else {"TransformInputUri"}
         return tuple(name for name in OVERRIDABLE if name not in without)
 
     @model_validator(mode="after")
     def _loop_or_script(self) -> Self:
-        script_section.check(
-            self.train, self.evaluate, self.inference.script, self.data is not None
-        )
+        given = self.data is not None, self.transform is not None
+        script_section.check(self.train, self.evaluate, self.inference.script, *given)
         if self.train.script:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
         return self

@@ -5,10 +5,9 @@ from typing import Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from steps.config import Section
+from steps.config import S3_URI, Section
 from training.input_shares import Change, Mixture, check, check_steps
 
-S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 """Pattern of the name of a folder, a job's input, and a slice; readers skip other
 names (_x, .x).

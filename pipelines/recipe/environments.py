@@ -20,6 +20,7 @@ from steps.evaluate.config import EvaluateConfig
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
+from steps.transform.config import TransformConfig
 from trainyard.common.errors import RecipeError, nearest
 
 FIELD = "environments"
@@ -39,6 +40,7 @@ PARTS = {
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),
+    "transform": (TransformConfig, ("input", *_PROCESSING)),
     "deploy": (Deploy, tuple(Deploy.model_fields)),
     "promotion": (Promotion, tuple(Promotion.model_fields)),
     "champion": (Champion, tuple(Champion.model_fields)),

@@ -38,13 +38,17 @@ def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
 
 
 def check(
-    train: TrainStepConfig, evaluate: EvaluateConfig, inference: str | None, data: bool
+    train: TrainStepConfig,
+    evaluate: EvaluateConfig,
+    inference: str | None,
+    data: bool,
+    transform: bool,
 ) -> None:
     """Check that all fields of a script are given, or none of them.
 
     Args:
         inference: the inference script.
-        data: whether the recipe has a data section.
+        data, transform: whether the recipe has that section.
 
     Raises:
         ValueError: a field is missing, or not allowed; names the field.
@@ -54,6 +58,11 @@ def check(
             raise ValueError("data: is missing; only a train.script can do without it")
         _refuse_a_scripts(evaluate, inference)
         return
+    if transform:
+        raise ValueError(
+            "transform: scores by a workload's answers, and train.script has no workload; remove "
+            "it, and run a Batch Transform job of the registered package"
+        )
     if evaluate.script is None:
         raise ValueError(
             "evaluate.script: is missing; name the script that scores each example of the test "

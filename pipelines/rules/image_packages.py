@@ -16,7 +16,7 @@ from trainyard.validate.rules.job_view import Job, containers
 from trainyard.validate.rules.rule import Violation, rule
 
 CHECKOUT = Path(__file__).parents[2]
-WITH_TORCH = ("train", "evaluate")
+WITH_TORCH = ("train", "evaluate", "transform")
 
 
 def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:

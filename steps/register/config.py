@@ -8,6 +8,15 @@ from steps.config import Section
 
 ENDPOINT = "endpoint"
 """Customer metadata: the endpoint that the recipe deploys to, whose model is the champion."""
+SERVING = {
+    "SAGEMAKER_TS_BATCH_SIZE": "32",
+    "SAGEMAKER_TS_MAX_BATCH_DELAY": "2",  # ms; with 0, TorchServe's batches have two requests
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+"""Variables of a package whose handler answers whole batches (``training.export.inference``): the
+most requests in one, and how long the first waits for others. TorchServe then runs one worker;
+SAGEMAKER_TS_MIN_WORKERS and _MAX_WORKERS change that. Torch's threads wait passively: else they
+take the core from TorchServe's front end."""
 
 
 class CardConfig(Section):

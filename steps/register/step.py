@@ -14,7 +14,7 @@ from sagemaker.serve.model_builder import ModelBuilder
 
 from steps.context import StepContext
 from steps.processing import output_uri
-from steps.register.config import RegisterConfig
+from steps.register.config import SERVING, RegisterConfig
 from steps.register.model_card import Data, Run, model_card
 from training.starting_weights import BASE
 from trainyard.common.errors import DefinitionError
@@ -56,6 +56,7 @@ def register_step(
     gate: ProcessingStep,
     data: Data,
     entry: bool,
+    batches: bool,
     compressed: bool,
     metrics: Mapping[str, str],
     about: Mapping[str, str | PipelineVariable],
@@ -69,6 +70,7 @@ def register_step(
     Args:
         entry: whether the artifact holds code/inference.py; without it, the image has to answer
             requests by itself, as those of XGBoost do.
+        batches: whether it is Trainyard's, which answers requests in batches.
         compressed: whether the model is one model.tar.gz; else it is all files of a prefix.
 
     Raises:
@@ -77,7 +79,7 @@ def register_step(
     builder = Builder(
         s3_model_data_url=_model_data(train, compressed=compressed),
         image_uri=image,
-        env_vars=ENTRY if entry else {},
+        env_vars=(ENTRY if entry else {}) | (SERVING if batches else {}),
         role_arn=context.role,
         sagemaker_session=context.session,
     )

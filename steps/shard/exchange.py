@@ -149,7 +149,7 @@ class Peers:
         if body[:1] == ERROR:
             raise DataError(f"{host}: {body[1:].decode()}")
         if body[:1] == THERE and stem == PULLED and self.passed:
-            shard_progress.write(Record(identity=self.corpus), f"knows-{host}", self._plan)
+            shard_progress.write(Record(identity=self.corpus), f"knows-{host}", self._plan.progress)
         return body[1:] if body[:1] == THERE else None
 
     def keys(
@@ -193,7 +193,7 @@ class Peers:
             return ABSENT
         if question.get("passed"):
             settled = Record(identity=self.corpus)
-            shard_progress.write(settled, f"told-{question['from']}", self._plan)
+            shard_progress.write(settled, f"told-{question['from']}", self._plan.progress)
         return THERE + path.read_bytes()
 
     def refusal(self, question: Mapping[str, Any]) -> str:

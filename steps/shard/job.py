@@ -110,7 +110,7 @@ def _surveyed(
     corpus = survey_pass.Corpus(whole, [reads], plan)
     check_share(corpus.counts(), plan.max_bad_share)
     found = survey_pass.survey(corpus, plan)
-    shard_progress.write(found, STEM, plan)
+    shard_progress.write(found, STEM, plan.progress)
     return found
 
 

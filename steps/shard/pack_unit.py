@@ -49,7 +49,7 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
         parts = {split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)}
         if plan.summary:
             parts |= split_summary.parts(unit, plan, parts["train"], unit.bytes / max(whole, 1))
-        shard_progress.write(Packed(identity=unit.identity, splits=parts), unit.stem, plan)
+        shard_progress.write(Packed(identity=unit.identity, splits=parts), unit.stem, plan.progress)
 
     return finish
 

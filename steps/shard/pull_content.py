@@ -111,7 +111,7 @@ class _Pulling:
                     )
             runs += [(span[0], run) for run in writer.close()]
         record = Pulled(identity=self._identity, runs=runs)
-        shard_progress.write(record, f"{FOLDER}-from-{host}", plan)
+        shard_progress.write(record, f"{FOLDER}-from-{host}", plan.progress)
         return runs
 
     def _content(self, host: str, span: Span) -> Iterator:

@@ -79,8 +79,10 @@ class Quarantine:
             self._draft.discard()
 
 
-def check_share(objects: Sequence[Counts], limit: float) -> None:
-    """Check that few enough of the records are bad.
+def check_share(
+    objects: Sequence[Counts], limit: float, setting: str = "shard.max_bad_share"
+) -> None:
+    """Check that few enough of the records are bad; ``setting`` is the limit's name in a recipe.
 
     Raises:
         DataError: more than ``limit`` of them are; says how many of which objects, and why.
@@ -97,7 +99,7 @@ def check_share(objects: Sequence[Counts], limit: float) -> None:
     ]
     more = f"; and {len(worst) - NAMED} more files" if len(worst) > NAMED else ""
     raise DataError(
-        f"{bad:,} of {records:,} records are bad, more than shard.max_bad_share {limit:.4%}: "
+        f"{bad:,} of {records:,} records are bad, more than {setting} {limit:.4%}: "
         f"{'; '.join(named)}{more}"
     )
 

@@ -67,7 +67,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
             ties=records.ties,
             runs=runs,
         )
-        shard_progress.write(done, raw.unit, plan)
+        shard_progress.write(done, raw.unit, plan.progress)
 
     return finish
 

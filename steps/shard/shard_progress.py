@@ -112,10 +112,10 @@ def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
     }
 
 
-def write(record: Record, stem: str, plan: Plan) -> None:
+def write(record: Record, stem: str, folder: Path) -> None:
     """Write the record; all files that it names must have been written before."""
     body = record.model_dump_json().encode()
-    atomic_file.write(plan.progress / f"{stem}.json", _seal(body).encode() + b"\n" + body)
+    atomic_file.write(folder / f"{stem}.json", _seal(body).encode() + b"\n" + body)
 
 
 def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:

@@ -98,7 +98,7 @@ def _listing(seen: Sequence[File], peers: Peers, folder: Path, plan: Plan, share
     digest = json_sha256(seen)
     plan.progress.mkdir(parents=True, exist_ok=True)
     own = Listing(identity=peers.identity, files=[] if shared else [list(seen)], digest=digest)
-    shard_progress.write(own, "listing", plan)
+    shard_progress.write(own, "listing", plan.progress)
     identity = {**peers.identity, "own": digest}
     known = shard_progress.read(Listing, "all-files", identity, plan.progress)
     if known is None:
@@ -111,7 +111,7 @@ def _listing(seen: Sequence[File], peers: Peers, folder: Path, plan: Plan, share
                 )
         files = [files for one in listings for files in one.files]
         known = Listing(identity=identity, files=files, digest=digest)
-        shard_progress.write(known, "all-files", plan)
+        shard_progress.write(known, "all-files", plan.progress)
     return known
 
 
@@ -154,22 +154,22 @@ def survey_and_pull(
         return found
     _check_room(whole, own, peers, plan)
     done = missing_work.read(own, shard_progress.already_read(own, plan), plan, pool)
-    shard_progress.write(Reads(identity=identity, reads=done), "reads", plan)
+    shard_progress.write(Reads(identity=identity, reads=done), "reads", plan.progress)
     reads = peers.gather(Reads, "reads", identity, "for raw objects to be read")
     corpus = Corpus(whole, [one.reads for one in reads], plan)
     check_share(corpus.counts(), plan.max_bad_share)
     found = _survey(corpus, peers, plan)
     pulled = pull(found, peers, plan, pool.processes)
     found = found.model_copy(update={"runs": pulled, "distinct": True})
-    shard_progress.write(found, survey.STEM, plan)
-    shard_progress.write(Record(identity=identity), PULLED, plan)
+    shard_progress.write(found, survey.STEM, plan.progress)
+    shard_progress.write(Record(identity=identity), PULLED, plan.progress)
     peers.pulled = True
     try:
         peers.gather(Record, PULLED, identity, "for all records to be pulled")
     except TrainyardError as error:
         log.warning("%s. All content of this instance is here, so it goes on", error)
         return found
-    shard_progress.write(Record(identity=identity), ALL_PULLED, plan)
+    shard_progress.write(Record(identity=identity), ALL_PULLED, plan.progress)
     peers.announce(hosts)
     _remove_own_runs(peers, plan)
     return found
@@ -218,9 +218,9 @@ def _write_lost(found: Duplicates, peers: Peers, plan: Plan) -> None:
     identity = peers.corpus
     for host, mask in zip(peers.cluster.hosts, found.masks, strict=True):
         bits = base64.b64encode(zlib.compress(mask, 1)).decode()
-        shard_progress.write(Mask(identity=identity, bits=bits), f"mask-{host}", plan)
+        shard_progress.write(Mask(identity=identity, bits=bits), f"mask-{host}", plan.progress)
     lost = Lost(identity=identity, records=dict(found.records), bytes=dict(found.bytes))
-    shard_progress.write(lost, "lost", plan)
+    shard_progress.write(lost, "lost", plan.progress)
 
 
 def _remove_own_runs(peers: Peers, plan: Plan) -> None:

@@ -438,3 +438,13 @@ def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
     assert parameters("pipeline.overridable=[]") == told
     listed = parameters("pipeline.overridable=[MaxSteps, GateMinAuc]")
     assert listed == told | {"MaxSteps", "GateMinAuc"}
+
+
+def test_records_are_scored_when_the_model_is_registered():
+    body = json.loads(compiled("recipes/flights.yaml", "transform={input: s3://a-bucket/new}").body)
+    found = steps(body)["Transform"]
+    assert found["DependsOn"] == ["Register"]
+    inputs = {one["InputName"]: one["S3Input"] for one in found["Arguments"]["ProcessingInputs"]}
+    assert inputs["records"]["S3Uri"] == {"Get": "Parameters.TransformInputUri"}
+    assert inputs["records"]["S3DataDistributionType"] == "ShardedByS3Key"
+    assert "Transform" not in steps(json.loads(compiled("recipes/flights.yaml").body))

@@ -1,7 +1,7 @@
-"""A request's record as a batch of one; values are as in JSON Lines that the shard step reads."""
+"""The records of requests as a batch; values are as in JSON Lines that the shard step reads."""
 
-from base64 import b64decode
-from collections.abc import Callable, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,29 +9,51 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from training.defaults.default_scores import Batches
+from training.defaults.default_scores import Batches, count
 from training.workloads import Column, Workload
 from trainyard.common.errors import DataError
 
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+ROWS = 8
+"""Batches hold a multiple of so many samples: matrix products round a row in the same way in each
+of them, whatever the other rows (measured: ``tests/training/export/test_request_handler.py``)."""
+
 
 def batch_of(
-    workload: Workload, request: Mapping[str, Any], device: torch.device
+    workload: Workload, requests: Sequence[Mapping[str, Any]], device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the request's record as a batch of one sample.
+    """Return the requests' records as a batch of samples, in their order; see ``rows`` for its end.
 
     Raises:
-        DataError: the request holds no record, or one without a column that the model uses, or
-            with a value of the wrong type.
+        DataError: a request holds no record, or one without a column that the model uses, or
+            with a value of the wrong type; or records are packed together.
     """
     columns = workload.packing.columns
-    record = record_of(request, columns)
-    rest = {name: _empty(column) for name, column in columns.items() if name not in record}
-    packer = workload.packing.packer()
-    batch = _Looked(Batches(workload, device).of(packer.add(row(record | rest, columns))))
+    records = [record_of(request, columns) for request in requests]
+    empty = {name: _empty(column) for name, column in columns.items()}
+    table = rows([empty | record for record in records], columns)
+    found = Batches(workload, device).of(workload.packing.packer().add(table))
+    if int(count(found)) != len(table):
+        raise DataError("records are packed together, so a request has no sample of its own")
+    batch = _Looked(found)
     workload.inputs(batch)
-    if missing := sorted(batch.looked & rest.keys()):
-        raise DataError(f"record: has no {', '.join(missing)}, which the model uses")
-    return dict(batch)
+    for record in records:
+        if missing := sorted((batch.looked & columns.keys()) - record.keys()):
+            raise DataError(f"record: has no {', '.join(missing)}, which the model uses")
+    return found
+
+
+def used_columns(workload: Workload) -> dict[str, Column]:
+    """Return the columns whose fields the workload's ``inputs`` reads; all, if it prepares samples,
+    which then have other fields.
+    """
+    columns = workload.packing.columns
+    if hasattr(workload, "prepare"):
+        return dict(columns)
+    table = rows([{name: _empty(column) for name, column in columns.items()}], columns)
+    batch = _Looked(Batches(workload, torch.device("cpu")).of(workload.packing.packer().add(table)))
+    workload.inputs(batch)
+    return {name: column for name, column in columns.items() if name in batch.looked}
 
 
 def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
@@ -45,14 +67,15 @@ def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict
     return dict(record)
 
 
-def row(record: Mapping[str, Any], columns: Mapping[str, Column]) -> pa.RecordBatch:
-    """Return a record as a batch of one, in the types that the readers produce.
+def rows(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> pa.RecordBatch:
+    """Return records, in the types that the readers produce; the last is repeated up to ROWS.
 
     Raises:
         DataError: a value is not of the column's kind.
     """
-    arrays = {name: _value(name, column, record.get(name)) for name, column in columns.items()}
-    return pa.RecordBatch.from_pydict(arrays)
+    arrays = {n: _values(n, column, records) for n, column in columns.items()}
+    repeated = [len(records) - 1] * (-len(records) % ROWS)
+    return pa.RecordBatch.from_pydict(arrays).take(pa.array([*range(len(records)), *repeated]))
 
 
 def _empty(column: Column) -> Any:
@@ -67,14 +90,28 @@ def _empty(column: Column) -> Any:
     return ""
 
 
-def _value(name: str, column: Column, value: Any) -> pa.Array:
-    """Convert a value from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
+def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> pa.Array:
+    """Convert values from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
     convert, dtype, expected = KINDS[column.kind]
+    given, value = [], None
     try:
-        return pa.array([None if value is None else convert(value)], dtype)
-    except (ValueError, TypeError):
+        for record in records:
+            value = record.get(name)
+            given.append(None if value is None else convert(value))
+        return pa.array(given, dtype)
+    except (ValueError, TypeError):  # of several, pyarrow does not say which: they are asked alone
         shown = f"{value!r}"[:60]
         raise DataError(f"record.{name}: is {shown}; expected {expected} or null") from None
+
+
+def json_values(column: Column, values: pa.Array) -> list[Any]:
+    """Return values that the readers produce as JSON's, which ``rows`` reads again as they were."""
+    found = values.to_pylist()
+    if column.kind == "bytes":
+        return [None if one is None else b64encode(one).decode() for one in found]
+    if column.kind == "timestamp":
+        return [None if one is None else (EPOCH + one * MICROSECOND).isoformat() for one in found]
+    return found
 
 
 def _number(value: Any) -> float:
@@ -93,7 +130,7 @@ def _moment(value: Any) -> int:
     """Return microseconds since 1970; a time without an offset is UTC."""
     found = datetime.fromisoformat(value)
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (aware - EPOCH) // MICROSECOND
 
 
 KINDS: dict[str, tuple[Callable[[Any], Any], pa.DataType, str]] = {

@@ -1,11 +1,18 @@
 """The functions that AWS's PyTorch inference toolkit calls; shipped as ``code/inference.py``.
 
 The toolkit puts ``/opt/ml/model/code`` on Python's path, imports the module that
-``SAGEMAKER_PROGRAM`` names, and answers ``/invocations`` with these four functions
+``SAGEMAKER_PROGRAM`` names, and answers ``/invocations`` with its functions
 (github.com/aws/sagemaker-pytorch-inference-toolkit, "Model serving").
+
+TorchServe gathers requests into batches where SAGEMAKER_TS_BATCH_SIZE asks for them, but the
+toolkit then calls the functions for one request after the other, with the content type of the
+first (``Transformer.transform`` of sagemaker-inference 1.10.1). So once the model is loaded,
+``transform`` replaces that method: one pass of the model answers the batch.
 """
 
 import json
+import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +24,45 @@ JSON = "application/json"
 
 def model_fn(model_dir: str) -> Served:
     """Load the artifact, once per process."""
-    return open_served(Path(model_dir))
+    from sagemaker_inference.transformer import Transformer  # the image has it
+
+    served = open_served(Path(model_dir))
+    Transformer.transform = lambda _, data, context: transform(served, data, context)
+    return served
+
+
+def transform(served: Served, data: Sequence[Mapping[str, Any]], context: Any) -> list[str]:
+    """Answer a batch of requests; ``context`` is TorchServe's, and takes the status of each."""
+    pairs = zip(data, context.request_processor, strict=True)
+    asked = [_read(one.get("body") or b"", each.get_request_properties()) for one, each in pairs]
+    answers = iter(served.answers([one for one in asked if not isinstance(one, Exception)]))
+    found = [one if isinstance(one, Exception) else next(answers) for one in asked]
+    return [_say(one, context, index) for index, one in enumerate(found)]
+
+
+def _read(body: bytes, headers: Mapping[str, Any]) -> Any:
+    """Return a request, or the exception that refuses it."""
+    from sagemaker_inference import errors, utils
+
+    try:
+        return input_fn(body, utils.retrieve_content_type_header(headers) or "")
+    except errors.BaseInferenceToolkitError as refused:
+        return refused
+
+
+def _say(found: Any, context: Any, index: int) -> str:
+    """Return the body of an answer, after its status and type were set."""
+    from sagemaker_inference import utils
+
+    context.set_response_content_type(index, JSON)
+    if not isinstance(found, Exception):
+        return output_fn(found, JSON)
+    reason = getattr(found, "message", str(found))
+    status = getattr(found, "status_code", 400 if isinstance(found, TrainyardError) else 500)
+    if status == 500:
+        traceback.print_exception(found)
+    context.set_response_status(status, utils.remove_crlf(reason), index)
+    return reason
 
 
 def input_fn(body: str | bytes, content_type: str) -> Any:

@@ -1,9 +1,9 @@
-"""The trained model as a function that answers one request: for endpoints and latency measurements.
+"""The trained model as a function that answers requests: for endpoints and batch scoring.
 
 Requests and answers are JSON objects; the workload defines their content.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,20 +30,42 @@ class Served:
         Raises:
             DataError: the request is not a JSON object, or the workload does not understand it.
         """
-        if not isinstance(request, Mapping):
-            raise DataError(f"the request is {str(request)[:60]!r}; expected a JSON object")
-        if not hasattr(self.workload, "answer"):
+        [found] = self.answers([request])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def answers(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
+        """Answer several requests together: an exception is the answer to one that has none, a
+        DataError if that is the request's fault.
+
+        When some fail, each half is asked alone, and so on: no request costs another its answer.
+        """
+        try:
+            return self._together(requests)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others have to be answered
+            if len(requests) < 2:
+                return [error] * len(requests)
+        half = len(requests) // 2
+        return [*self.answers(requests[:half]), *self.answers(requests[half:])]
+
+    @torch.inference_mode()
+    def _together(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
+        for request in requests:
+            if not isinstance(request, Mapping):
+                raise DataError(f"the request is {str(request)[:60]!r}; expected a JSON object")
+        if not hasattr(self.workload, "answers"):
             name = type(self.workload).__module__.rpartition(".")[0]
-            raise DataError(f"workload {name} answers no requests: give its Workload an answer()")
-        with torch.inference_mode():
-            return self.workload.answer(self.model, request)
+            raise DataError(f"workload {name} answers no requests: give its Workload an answers()")
+        return [*self.workload.answers(self.model, requests)]
 
 
-def open_served(folder: Path) -> Served:
-    """Load the artifact in ``folder``, onto the GPU if there is one.
+def open_served(folder: Path, base: Path | None = None) -> Served:
+    """Load the artifact in ``folder``, onto the GPU if there is one; ``base``: see
+    ``training.export.artifact.open_artifact``.
 
     Raises:
         DataError: a file of the artifact is missing or damaged.
     """
-    workload, model, _ = open_artifact(folder)
+    workload, model, _ = open_artifact(folder, base)
     return Served(workload, model.to("cuda" if torch.cuda.is_available() else "cpu"))

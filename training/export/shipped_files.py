@@ -45,6 +45,11 @@ ROOMS = {
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
+    "transform": (
+        *("steps/transform/", "steps/shard/", "training/"),
+        *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),
+        "steps/evaluate/model_folder.py",
+    ),
 }
 """Step → further files that its job imports. A room (folder) ends with a slash."""
 

@@ -250,27 +250,25 @@ class Workload(Protocol):
         ``example``, ``group`` and slices depend on the split alone: ``model`` may be any other
         that takes the same samples. Runs on the model's device. ``slices`` are among the spec's.
 
-        With a ``share`` only the rows of that share of the split are yielded: those of all shares,
-        one after the other, are the rows of the whole, bit for bit; so the model sees the same
-        batches as for the whole (``Dataset.stream`` cuts shares between them), and an example of
-        several samples belongs to the share that it begins in. The argument is optional: with it
-        the evaluation scores on all GPUs at once, without it in one process.
+        With a ``share`` only that share's rows are yielded: those of all shares, one after the
+        other, are the rows of the whole, bit for bit (``Dataset.stream`` cuts between batches). An
+        example of several samples belongs to the share that it begins in. The argument is optional:
+        with it the evaluation scores on all GPUs at once.
         """
 
     def scores_of(
         self, probability: "Callable[[Samples], np.ndarray]", test: "Dataset", slices: Sequence[str]
     ) -> "Iterator[Block]":
-        """Yield the rows of ``scores`` for another pipeline's model: samples in this order → the
-        label 1's probability, float64 (n,). Optional (``WorkloadSpec.takes_probabilities``).
+        """Yield the rows of ``scores`` for another pipeline's model, from the probabilities of the
+        label 1, float64 (n,). Optional (``WorkloadSpec.takes_probabilities``).
         """
 
     def records(self, test: "Dataset") -> "Iterator[list[dict[str, Any]]]":
         """Yield the records, in this order: column → raw value, or None. Optional, likewise."""
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
-        """Return the spec's metrics of the rows that ``scores`` gave; ``blocks`` may be read twice.
-
-        Standard errors count groups, not rows.
+        """Return the spec's metrics of the rows that ``scores`` gave, with standard errors over
+        groups; ``blocks`` may be read twice.
         """
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
@@ -293,19 +291,25 @@ class Workload(Protocol):
     def baseline_scores(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> "Mapping[str, Iterator[Block]]":
-        """Return baseline → its rows: those of ``scores``, with the baseline's in place of the
-        model's.
-
-        Optional: ``WorkloadSpec.baselines_scored`` says that it exists; it is then called instead
-        of ``baselines``.
+        """Return baseline → its rows, as of ``scores``. Optional: where
+        ``WorkloadSpec.baselines_scored`` says that it exists, it replaces ``baselines``.
         """
 
-    def answer(self, model: "torch.nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer an endpoint's request, both JSON objects; optional (see serving).
+    def answers(
+        self, model: "torch.nn.Module", requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, Any]]:
+        """Answer an endpoint's requests, JSON objects, in one pass of the model; optional.
 
         Raises:
-            DataError: the workload does not understand the request.
+            DataError: one is not understood; they are asked again in smaller batches.
         """
+
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The raw columns of a request, for batch scoring; optional, with ``request``."""
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the request for a record of ``request_columns``, whose values are JSON's."""
 
 
 def takes_share(workload: Workload) -> bool:

@@ -213,14 +213,27 @@ class Simple(Complete):
 
         return {"constant": constant_baseline.evaluate(self, train, test, limit)}
 
-    def answer(self, model: "nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``outputs`` for ``{"record": {column: value, …}}``; unused columns may be left
-        out.
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The columns whose fields ``inputs`` reads; all, if the workload prepares samples."""
+        from training.defaults import request_batch
+
+        return request_batch.used_columns(self)
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"record": record}
+
+    def answers(
+        self, model: "nn.Module", requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, Any]]:
+        """Return ``outputs`` for each ``{"record": {column: value, …}}``; unused columns may be
+        left out.
         """
         from training.defaults import request_batch
 
-        batch = request_batch.batch_of(self, request, next(model.parameters()).device)
-        return {"outputs": model(*self.inputs(batch))[0].tolist()}
+        batch = request_batch.batch_of(self, requests, next(model.parameters()).device)
+        outputs = model(*self.inputs(batch))[: len(requests)]
+        return [{"outputs": found} for found in outputs.tolist()]
 
     def _unwritten(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__module__}: Workload has no {method}()")

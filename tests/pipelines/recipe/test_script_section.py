@@ -34,6 +34,7 @@ def test_the_first_metric_is_the_primary_one():
         ("gate.max_near_duplicates=0", "gate.max_near_duplicates: the examples"),
         ("gate.below_baseline=chance", "gate.below_baseline: 'chance' is not a baseline"),
         ("gate.min_acuracy=0.5", "gate.min_acuracy: unknown field; nearest valid name: min_accur"),
+        ("transform={input: s3://somebodys/new}", "transform: scores by a workload's answers"),
         ("gate.superiority={auc: 0}", "gate.superiority.auc: is not a metric"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,6 +136,101 @@ def test_the_handlers_of_the_toolkit(language, tmp_path):
         with pytest.raises(BaseInferenceToolkitError) as refused:
             call()
         assert refused.value.status_code == status
+
+
+class Batch:
+    """Headers of requests and states of answers, as in TorchServe 0.12's ts/context.py."""
+
+    model_name = "model"
+
+    def __init__(self, folder: Path, types: list[str]) -> None:
+        self.system_properties = {"model_dir": str(folder)}
+        self.request_processor = [
+            SimpleNamespace(get_request_properties=lambda one=one: {"Content-Type": one})
+            for one in types
+        ]
+        self.statuses, self.types = dict.fromkeys(range(len(types)), 200), {}
+
+    def set_response_status(self, code: int, phrase: str, idx: int) -> None:
+        self.statuses[idx] = code
+        assert "\n" not in phrase
+
+    def set_response_content_type(self, idx: int, value: str) -> None:
+        self.types[idx] = value
+
+
+def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeypatch):
+    """The toolkit is AWS's own; by itself it answers a batch with a failure by one body."""
+    from sagemaker_inference.transformer import Transformer
+    from sagemaker_pytorch_serving_container.handler_service import HandlerService
+
+    folder = tabular.workload.packing.assets
+    monkeypatch.setattr(Transformer, "transform", Transformer.transform)  # put back afterwards
+    monkeypatch.setenv("SAGEMAKER_PROGRAM", "training.export.inference.py")
+    passes = []
+    monkeypatch.setattr(Served, "_together", spied(Served._together, passes))
+    service = HandlerService()
+    service.initialize(Batch(folder, []))
+    asked = records(30)
+    bodies = [json.dumps(one).encode() for one in asked]
+    context = Batch(folder, ["application/json"] * 30)
+    found = service.handle([{"body": body} for body in bodies], context)
+    assert [json.loads(one) for one in found] == [tabular.answer(one) for one in asked]
+    assert passes[0] == 30 and set(context.statuses.values()) == {200}
+
+    kinds = ["application/json"] * 3 + ["text/csv", "application/json; charset=utf-8"]
+    bodies[1:3] = b"{", b'{"record": {"weight": "heavy"}}'
+    context = Batch(folder, kinds)
+    found = service.handle([{"body": body} for body in bodies[:5]], context)
+    assert [*context.statuses.values()] == [200, 400, 400, 415, 200]
+    assert json.loads(found[0]) == tabular.answer(asked[0])
+    assert json.loads(found[4]) == tabular.answer(asked[4])
+    assert found[2] == "record.weight: is 'heavy'; expected a number or null"
+    assert set(context.types.values()) == {"application/json"}
+
+
+def spied(method, sizes: list[int]):
+    """The method, which then notes the size of each of its batches."""
+
+    def spy(self, requests):
+        sizes.append(len(requests))
+        return method(self, requests)
+
+    return spy
+
+
+def records(count: int) -> list[dict]:
+    rows = table(count, 7)[[*TABULAR["categories"], *TABULAR["numbers"]]]
+    return [{"record": row.where(row.notna(), None).to_dict()} for _, row in rows.iterrows()]
+
+
+@pytest.mark.parametrize("name", ["tabular", "language"])
+def test_an_answer_does_not_depend_on_the_other_requests(name, request):
+    """Bit for bit, on a processor: a batch is a multiple of ROWS samples, or of long ones."""
+    served = request.getfixturevalue(name)
+    texts = [{"text": "ab" * length} for length in range(1, 41)]
+    asked = records(40) if name == "tabular" else texts
+    alone = [served.answer(one) for one in asked]
+    for size in (2, 3, 7, 8, 13, 32, 40):
+        batches = [asked[start : start + size] for start in range(0, 40, size)]
+        assert [one for batch in batches for one in served.answers(batch)] == alone
+
+
+def test_a_request_costs_no_other_its_answer(tabular):
+    asked = records(20)
+    asked[3], asked[11] = {"record": {"wieght": 1}}, "no object"
+    found = tabular.answers(asked)
+    wrong = {index for index, one in enumerate(found) if isinstance(one, DataError)}
+    assert wrong == {3, 11} and "no column wieght" in str(found[3])
+    assert found[4] == tabular.answer(asked[4])
+
+    class Faulty:
+        def answers(self, model, requests):
+            return [{"ratio": 1 / request["x"]} for request in requests]
+
+    one, two = Served(Faulty(), tabular.model).answers([{"x": 0}, {"x": 2}])
+    assert isinstance(one, ZeroDivisionError) and two == {"ratio": 0.5}
+    assert tabular.answers([]) == []
 
 
 def test_a_workload_that_answers_nothing_says_so(language):

@@ -13,7 +13,7 @@ import torch
 from tests.training.trainings import CHECKOUT, TOYS, check_shares, evaluated, loss_of, losses
 from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
-from training.defaults.request_batch import batch_of
+from training.defaults.request_batch import ROWS, batch_of
 from training.export.artifact import open_artifact
 from training.export.request_handler import Served
 from training.strategies.mesh import share_sequences
@@ -192,10 +192,10 @@ class Everything(Simple):
 def test_a_request_is_packed_as_a_record_is():
     workload = Everything(Everything.packed()(None, None))
     raw = {
-        "list": pa.array([[1.0, -2.0]]),
-        "any": pa.array([[0.5, 1.5, 2.5]]),
-        "at": pa.array([86_400_000_000]),
-        "image": pa.array([b"\x00\xff"], pa.binary()),
+        "list": pa.array([[1.0, -2.0]] * ROWS),
+        "any": pa.array([[0.5, 1.5, 2.5]] * ROWS),
+        "at": pa.array([86_400_000_000] * ROWS),
+        "image": pa.array([b"\x00\xff"] * ROWS, pa.binary()),
     }
     packed = workload.packing.pack(pa.RecordBatch.from_pydict(raw))
     assert {n: f.shape for n, f in workload.packing.fields.items()} == {
@@ -207,13 +207,13 @@ def test_a_request_is_packed_as_a_record_is():
         "at": "1970-01-02T02:00:00+02:00",
         "image": "AP8=",
     }
-    batch = batch_of(workload, {"record": record}, torch.device("cpu"))
+    batch = batch_of(workload, [{"record": record}] * 3, torch.device("cpu"))
     assert batch.keys() == packed.keys()
     for name, values in packed.items():
         np.testing.assert_array_equal(batch[name], values)
         assert batch[name].numpy().dtype == values.dtype
     with pytest.raises(DataError, match="has no any, at, which the model uses"):
-        batch_of(workload, {"record": {"list": [1, 2], "image": None}}, torch.device("cpu"))
+        batch_of(workload, [{"record": {"list": [1, 2], "image": None}}], torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_request_is_packed_as_a_record_is():
 def test_a_wrong_value_of_a_request_is_named(name, value, expected):
     workload = Everything(Everything.packed()(None, None))
     with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
-        batch_of(workload, {"record": {name: value}}, torch.device("cpu"))
+        batch_of(workload, [{"record": {name: value}}], torch.device("cpu"))
 
 
 def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, monkeypatch):

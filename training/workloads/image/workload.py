@@ -17,6 +17,7 @@ from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
 from training.data.preparation import Preparation
 from training.scores import Block
+from training.workloads import Column
 from training.workloads.image import baselines
 from training.workloads.image.classes import FILE, Classes
 from training.workloads.image.config import ImageConfig
@@ -26,14 +27,8 @@ from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
 
-def answer(
-    config: ImageConfig, classes: Classes, model: nn.Module, request: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return ``label``, the likeliest class, and ``probabilities`` of all classes.
-
-    Raises:
-        DataError: the request holds no image.
-    """
+def requested(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
+    """Return the pixels of a request's image. Raises: DataError: the request holds no image."""
     text = request.get("image")
     if set(request) != {"image"} or not isinstance(text, str):
         raise DataError('expected {"image": "<an encoded image in base64>"}')
@@ -43,14 +38,7 @@ def answer(
         raise DataError(f"image: is {text[:40]!r}, expected base64: {error}") from None
     if reason := refuse(content):
         raise DataError(f"image: {reason}")
-    found = torch.from_numpy(pixels(content, config, None).copy())[None]
-    logits = model(found.to(next(model.parameters()).device))[0]
-    shares = logits.double().softmax(0).tolist()
-    best = int(torch.as_tensor(shares).argmax())
-    return {
-        "label": classes.names[best],
-        "probabilities": dict(zip(classes.names, shares, strict=True)),
-    }
+    return torch.from_numpy(pixels(content, config, None).copy())
 
 
 AT_ONCE = 64  # images that are scored together
@@ -63,6 +51,7 @@ class Workload(Simple):
     """See ``training.workloads.Workload``; the unit is the image."""
 
     packing: Packing
+    at_once = AT_ONCE
 
     def __init__(self, packing: Packing) -> None:
         super().__init__(packing)
@@ -167,9 +156,30 @@ class Workload(Simple):
         """Yield a hash per image, whatever its label."""
         return self.packing.examples(dataset)
 
-    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the class of an image given in base64, and the probability of each class."""
-        return answer(self.config, self.classes, model, request)
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The column of the images."""
+        name = self.config.image
+        return {name: self.packing.columns[name]}
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"image": record[self.config.image]}
+
+    def answers(
+        self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, Any]]:
+        """Return ``label``, the likeliest class of each image, and ``probabilities`` of all.
+
+        Raises:
+            DataError: a request holds no image in base64.
+        """
+        images = torch.stack([requested(self.config, request) for request in requests])
+        shares = model(images.to(next(model.parameters()).device)).double().softmax(1)
+        names = self.classes.names
+        return [
+            {"label": names[best], "probabilities": dict(zip(names, found, strict=True))}
+            for best, found in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
+        ]
 
     def _scored(
         self,

@@ -6,7 +6,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,20 +23,34 @@ from trainyard.common.errors import DataError
 BATCH = 16  # samples at a time, as in the evaluation: a long text must not fill the memory
 
 
-def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-    """Return ``bits_per_byte``, and the ``nats``, ``bytes`` and ``tokens`` behind it.
+def answers(
+    packing: Packing, model: nn.Module, requests: Sequence[Mapping[str, Any]]
+) -> list[dict[str, float]]:
+    """Return ``bits_per_byte`` of each request, and ``nats``, ``bytes`` and ``tokens`` behind it.
 
     They are the same sums as the evaluation's for the same samples.
 
     Raises:
-        DataError: the request holds neither a text nor tokens, or nothing to predict.
+        DataError: a request holds neither a text nor tokens, or nothing to predict.
     """
-    samples, counted = _samples(packing, request)
-    size = int(np.sum(packing.tokenizer.token_bytes[samples[:, 1:]], where=counted))
-    if not size:
+    found = [_samples(packing, request) for request in requests]
+    samples = np.concatenate([one for one, _ in found])
+    sizes = [
+        int(np.sum(packing.tokenizer.token_bytes[one[:, 1:]], where=counted))
+        for one, counted in found
+    ]
+    if 0 in sizes:
         raise DataError("the request holds no text whose bytes could be predicted; send more")
     starts = range(0, len(samples), BATCH)
     nats = np.concatenate([_nats(model, samples[start : start + BATCH]) for start in starts])
+    ends = np.cumsum([len(one) for one, _ in found])
+    return [
+        _answer(nats[end - len(counted) : end], counted, size)
+        for end, (_, counted), size in zip(ends, found, sizes, strict=True)
+    ]
+
+
+def _answer(nats: np.ndarray, counted: np.ndarray, size: int) -> dict[str, float]:
     total = float(np.sum(nats, where=counted, dtype=np.float64))
     return {
         "bits_per_byte": total / math.log(2) / size,

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from training.data.dataset import Dataset, Share
 from training.scores import Block, Metrics
+from training.workloads import Column
 from training.workloads.language_model import baselines, hugging_face_weights, text_requests
 from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.context_parallel import Documents, places
@@ -206,6 +207,16 @@ class Workload:
         """Return a unigram and a bigram model's metrics, on the same tokens and targets."""
         return baselines.evaluate(train, test, self.tokenizer, limit)
 
-    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-        """Return the loss of predicting a text."""
-        return text_requests.answer(self.packing, model, request)
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The columns of a document."""
+        return self.packing.columns
+
+    def request(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        return record
+
+    def answers(
+        self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, float]]:
+        """Return the loss of predicting each text."""
+        return text_requests.answers(self.packing, model, requests)

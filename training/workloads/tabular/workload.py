@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,8 +14,9 @@ from torch.nn import functional as F
 from training.data.dataset import Dataset, Share
 from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
-from training.defaults.request_batch import record_of, row
+from training.defaults.request_batch import record_of, rows
 from training.scores import Block, Metrics
+from training.workloads import Column
 from training.workloads.category_codes import MISSING
 from training.workloads.simple import Simple
 from training.workloads.tabular import baselines
@@ -28,28 +28,6 @@ from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import columns, metrics, values
 from trainyard.common.errors import TrainingError
 
-
-def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-    """Return the ``probability`` that the record's label is greater than ``label_above``.
-
-    Raises:
-        DataError: the request holds no record, or a column has the wrong type.
-    """
-    record = record_of(request, packing.columns)
-    device = next(model.parameters()).device
-    samples = packing.packer().add(_row(packing, record))
-    batch = {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
-    return {"probability": model(*inputs(batch)).double().sigmoid().item()}
-
-
-def _row(packing: Packing, record: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return a batch of one record. Label and group, which the model ignores, may be left out."""
-    config = packing.config
-    fill = {config.group: "", config.label: 0.0}
-    unseen = {config.group, config.label} - {*config.categories, *config.numbers}
-    return row({**record, **{name: fill[name] for name in unseen if name}}, packing.columns)
-
-
 EVALUATION_BATCH = 8192  # samples
 EPSILON = np.finfo(np.float64).eps
 
@@ -58,6 +36,7 @@ class Workload(Simple):
     """See ``training.workloads.Workload``; the unit is the row."""
 
     packing: Packing
+    at_once = EVALUATION_BATCH
 
     def __init__(self, packing: Packing) -> None:
         super().__init__(packing)
@@ -209,9 +188,29 @@ class Workload(Simple):
         found = baselines.fitted(encoder, train, limit)
         return {name: self._scores(logits, test, ()) for name, logits in found.items()}
 
-    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
-        """Return the probability that a record's label is 1."""
-        return answer(self.packing, model, request)
+    @property
+    def request_columns(self) -> Mapping[str, Column]:
+        """The columns that the model sees."""
+        seen = (*self.config.categories, *self.config.numbers)
+        return {name: self.packing.columns[name] for name in seen}
+
+    def answers(
+        self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
+    ) -> Sequence[dict[str, float]]:
+        """Return the ``probability`` that each record's label is greater than ``label_above``.
+
+        Label and group, which the model ignores, may be left out.
+
+        Raises:
+            DataError: a request holds no record, or a column has the wrong type.
+        """
+        config = self.config
+        fill = {config.label: 0.0} | ({config.group: ""} if config.group else {})
+        fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
+        records = [record_of(one, self.packing.columns) | fill for one in requests]
+        samples = self.packing.packer().add(rows(records, self.packing.columns))
+        found = torch.from_numpy(_logits(model, samples)).double().sigmoid().tolist()
+        return [{"probability": one} for one in found[: len(records)]]
 
 
 @torch.inference_mode()

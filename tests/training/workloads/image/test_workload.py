@@ -237,7 +237,7 @@ def test_a_training_resumed_in_mid_epoch_is_bitwise_the_undisturbed_one(splits, 
 
 def test_requests_are_answered_with_a_class_and_its_probability(workload, model):
     request = {"image": base64.b64encode(picture(3)).decode()}
-    found = workload.answer(model, request)
+    [found] = workload.answers(model, [request])
     assert set(found["probabilities"]) == {"dark", "light"}
     assert sum(found["probabilities"].values()) == pytest.approx(1)
     assert found["probabilities"][found["label"]] >= 0.5
@@ -254,7 +254,7 @@ def test_requests_are_answered_with_a_class_and_its_probability(workload, model)
 )
 def test_a_request_without_an_image_is_refused(workload, model, request_, message):
     with pytest.raises(DataError, match=message):
-        workload.answer(model, request_)
+        workload.answers(model, [request_])
 
 
 def test_what_was_learned_travels_with_the_model(workload, tmp_path: Path):

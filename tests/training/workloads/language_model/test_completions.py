@@ -146,7 +146,7 @@ def test_a_request_is_a_prompt_with_its_completion(tmp_path):
     workload = load("language_model", SMALL)
     model = workload.model().eval()
     with torch.inference_mode():
-        answer = workload.answer(model, {"prompt": "ab", "completion": "cd"})
+        [answer] = workload.answers(model, [{"prompt": "ab", "completion": "cd"}])
     found = evaluated(workload, model, dataset(tmp_path, workload, [("ab", "cd")]))
     assert answer["bits_per_byte"] == pytest.approx(found["bits_per_byte"]["value"])
     assert (answer["tokens"], answer["bytes"]) == (3, 2)

@@ -138,7 +138,9 @@ def test_scores_and_answers_are_the_documents_losses_alone(tmp_path):
     (block,) = workload.scores(model, Dataset(tmp_path))
     first, *others = block["loss.sum"]
     with torch.inference_mode():
-        assert math.isclose(first, workload.answer(model, {"text": "one"})["nats"], rel_tol=1e-6)
+        assert math.isclose(
+            first, workload.answers(model, [{"text": "one"}])[0]["nats"], rel_tol=1e-6
+        )
     for text, score in zip(texts[2:], others, strict=True):
         alone = nats(workload, model, sample([[*text.encode()]]))
         assert math.isclose(score, alone[: len(text) + 1].sum(), rel_tol=1e-6)

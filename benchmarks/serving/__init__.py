@@ -1,0 +1,1 @@
+"""Compare a registered model's handler with AWS's toolkit as it comes, behind TorchServe."""

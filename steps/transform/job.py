@@ -1,0 +1,118 @@
+"""Score records by a trained model, as an endpoint of it would answer.
+
+python -m steps.transform.job [--keep NAME …] [--max_bad_share 0.01]
+
+Every record that goes in comes out, either in ``scores`` with its answer, or in ``quarantine`` with
+the reason. Killed at any moment and run again, the job does what is missing, and the files are byte
+by byte those of an undisturbed run.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+from steps.evaluate.model_folder import evidence, files_of
+from steps.job_arguments import typed
+from steps.job_main import run
+from steps.shard import cluster, raw_objects
+from steps.shard.quarantine import check_share
+from steps.shard.survey import Counts
+from steps.transform.scored_object import Scored, Scoring
+from steps.transform.settings import TransformSettings
+from training.cpu_cores import fit_threads
+from training.export import shipped_files
+from training.export.request_handler import open_served
+from training.starting_weights import BASE
+from trainyard.common import atomic_file
+from trainyard.common.errors import DataError
+from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
+
+log = logging.getLogger(__name__)
+
+
+def transform(options: argparse.Namespace) -> None:
+    """Score every file; write the summary last.
+
+    Raises:
+        DataError: no file, one that cannot be read, or too many bad records.
+    """
+    fit_threads()
+    inputs, instances = options.root / "processing/input", cluster.read(options.root, [], 0)
+    scoring = _scoring(options)
+    objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
+    if not objects and len(instances.hosts) == 1:
+        raise DataError("0 files in the records; upload some under transform.input")
+    found: dict[str, Scored] = {}
+    for raw in objects:
+        found[raw.name] = done = scoring.score(raw)
+        log.info("%s: %d records, %d of them bad", raw.name, done.records, done.quarantined)
+    counts = [
+        Counts(
+            name=name, records=one.records, duplicates=0, quarantined=one.quarantined,
+            reasons=one.reasons, units=[],
+        )
+        for name, one in found.items()
+    ]  # fmt: skip
+    check_share(counts, options.max_bad_share, "transform.max_bad_share")
+    records, bad = (sum(getattr(c, n) for c in counts) for n in ("records", "quarantined"))
+    told = {"records": records, "scored": records - bad, "quarantined": bad}
+    told["objects"] = {
+        raw.name: {"records": one.records, "quarantined": one.quarantined}
+        | {path.parent.name: path.name for path in scoring.files(raw) if path.exists()}
+        for raw in sorted(objects, key=lambda raw: raw.name)
+        for one in [found[raw.name]]
+    }
+    told["model_sha256"] = scoring.identity["model"]
+    path = scoring.output / f"quarantine/summary-{instances.host}.json"
+    atomic_file.write(path, json.dumps(told, indent=1))
+
+
+def _scoring(options: argparse.Namespace) -> Scoring:
+    inputs, output = options.root / "processing/input", options.root / "processing/output"
+    for folder in ("scores", "quarantine"):
+        (output / folder).mkdir(parents=True, exist_ok=True)
+    for draft in output.rglob(".*.tmp"):  # of a run that was killed
+        draft.unlink()
+    base = inputs / BASE if (inputs / BASE).is_dir() else None
+    served = open_served(files_of(inputs / "model", options.root / "unpacked"), base)
+    workload = served.workload
+    if not hasattr(workload, "request"):
+        name = type(workload).__module__.rpartition(".")[0]
+        raise DataError(f"workload {name} asks for no record: give its Workload a request()")
+    return Scoring(
+        served=served,
+        columns=workload.request_columns,
+        keep=options.keep,
+        identity={
+            "model": evidence(inputs / "model")["sha256"],
+            "keep": " ".join(options.keep),
+            "code": _code(type(workload).__module__),
+        },
+        output=output,
+    )
+
+
+def _code(workload: str) -> str:
+    """Return the SHA-256 of the code that decides the result."""
+    checkout = Path(__file__).parents[2]
+    rooms = shipped_files.of_rooms(checkout, ["steps/transform/", "steps/shard/", "training/"])
+    files = sorted({**dict(rooms), **dict(shipped_files.beside(workload))}.items())
+    return lines_sha256(f"{name} {file_sha256(path)}" for name, path in files)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Parse the job's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
+    return typed(parser, arguments, TransformSettings)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    run(lambda: transform(options), options.root / "output/message")
+
+
+if __name__ == "__main__":
+    main()

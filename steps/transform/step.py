@@ -1,0 +1,46 @@
+"""Declare the transform step: N instances, each of which scores its part of the files."""
+
+from sagemaker.mlops.workflow.model_step import ModelStep
+from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
+
+from steps.context import StepContext
+from steps.job_arguments import words
+from steps.processing import input_folder, processing_step
+from steps.register.config import SERVING
+from steps.transform.config import TransformConfig
+from steps.transform.settings import TransformSettings
+from training.starting_weights import BASE
+
+
+def transform_step(
+    context: StepContext,
+    config: TransformConfig,
+    *,
+    image: str,
+    train: TrainingStep,
+    register: ModelStep,
+    base: str | None = None,
+) -> ProcessingStep:
+    """Declare the step with outputs ``scores``, JSON lines for each file of the parameter
+    TransformInputUri, and ``quarantine``, the bad records and a summary for each instance.
+
+    It begins when the model is registered. ``base``: S3 URI of the model that the training began
+    with.
+    """
+    return processing_step(
+        context,
+        "Transform",
+        image=image,
+        compute=config,
+        arguments=words(config, TransformSettings),
+        inputs=[
+            input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
+            input_folder("records", context.parameters["TransformInputUri"], divided=True),
+            *([input_folder(BASE, base)] if base else []),
+        ],
+        environment={"OMP_WAIT_POLICY": SERVING["OMP_WAIT_POLICY"]},
+        outputs=["scores", "quarantine"],
+        depends_on=[register],
+        display_name="Score further records",
+        description="Answer each record as an endpoint of the registered model would",
+    )

@@ -1,0 +1,159 @@
+"""The transform job: every record comes out once, with an endpoint's answer or a reason."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from steps.transform import job, scored_object
+from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
+from training.export import artifact
+from training.export.request_handler import Served, open_served
+from training.export.weight_location import Held
+from training.workloads import load
+from trainyard.common.errors import DataError
+
+LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
+
+
+def model(root: Path, name: str, settings: dict, learned: Path | None = None) -> Served:
+    """Put an artifact where the step gets it."""
+    workload = load(name, settings)
+    if learned:
+        workload.fit(dataset(learned, settings, {"a": table(300, 1)}))
+    torch.manual_seed(1)
+    folder = root / "processing/input/model"
+    description = {"workload": name, "workload_config": settings}
+    artifact.save(folder, Held(workload.model().state_dict()), workload, description, [])
+    return open_served(folder)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tabular model, and 70 records without a label in two files; three of them are bad."""
+    model(tmp_path, "tabular", SETTINGS, tmp_path / "train")
+    folder = tmp_path / "processing/input/records"
+    (folder / "june").mkdir(parents=True)
+    rows = table(40, 3).drop(columns="delay")
+    rows.insert(0, "order", range(100, 140))
+    text = rows.to_csv(index=False).splitlines()
+    text[6] = "105,red,S,heavy,1"
+    (folder / "june/a.csv").write_text("\n".join(text) + "\n")
+    lines = [json.dumps(row.dropna().to_dict()) for _, row in table(30, 4).iterrows()]
+    lines[3:3], lines[20] = ["{", "[]"], lines[20][:-1] + ', "weight": 1}'
+    (folder / "b.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def transformed(root: Path, *more: str) -> dict[str, bytes]:
+    """Run the job; return the files of both outputs."""
+    options = job.parse(["--root", str(root), "--max_bad_share", "0.1", "--keep", "order", *more])
+    job.transform(options)
+    return outputs(root)
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = root / "processing/output"
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for name in ("scores", "quarantine")
+        for path in sorted((folder / name).rglob("*"))
+        if path.is_file()
+    }
+
+
+def lines(content: bytes) -> list[dict]:
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
+    found = transformed(root)
+    served = open_served(root / "processing/input/model")
+    scores = lines(found["scores/june/a.csv.jsonl"]) + lines(found["scores/b.jsonl.jsonl"])
+    for one in scores:
+        asked = {name: value for name, value in one["input"].items() if name != "order"}
+        assert one["answer"] == served.answer({"record": asked})  # bit for bit
+    assert [one["input"]["order"] for one in scores[:6]] == [
+        "100",
+        "101",
+        "102",
+        "103",
+        "104",
+        "106",
+    ]
+    assert [one["line"] for one in scores[:6]] == [1, 2, 3, 4, 5, 7]
+    frame = pd.DataFrame([one["input"] for one in scores[:39]])
+    assert frame["weight"].tolist() == table(40, 3).drop(index=5)["weight"].tolist()
+    bad = [one for name, text in found.items() if name.endswith(".jsonl") and "quar" in name
+           for one in lines(text)]  # fmt: skip
+    assert sorted((one["source"], one["line"]) for one in bad) == [
+        ("b.jsonl", 4), ("b.jsonl", 5), ("b.jsonl", 21), ("june/a.csv", 6),
+    ]  # fmt: skip
+    assert any("'heavy', expected a number" in one["reason"] for one in bad)
+    summary = json.loads(found["quarantine/summary-algo-1.json"])
+    assert (summary["records"], summary["scored"], summary["quarantined"]) == (72, 68, 4)
+    assert summary["objects"]["june/a.csv"]["records"] == 40
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 7])
+def test_killed_and_run_again_it_gives_the_same_bytes(root: Path, monkeypatch, at: int):
+    monkeypatch.setattr(scored_object, "PART", 8)
+    write, written, again = scored_object._write, [], []
+
+    def noting(path, key, part):
+        again.append(path)
+        write(path, key, part)
+
+    monkeypatch.setattr(scored_object, "_write", noting)
+    whole, parts = transformed(root), len(again)
+    (root / "processing/output").rename(root / "whole")
+
+    class Killed(BaseException):
+        pass
+
+    def killing(path, key, part):
+        if len(written) == at:
+            path.write_bytes(b"torn")
+            raise Killed
+        written.append(path)
+        write(path, key, part)
+
+    monkeypatch.setattr(scored_object, "_write", killing)
+    with pytest.raises(Killed):
+        transformed(root)
+    again.clear()
+    monkeypatch.setattr(scored_object, "_write", noting)
+    (root / "processing/output/scores/.b.tmp").touch()
+    assert transformed(root) == whole
+    assert not {*written} & {*again} and len(again) == parts - at
+    assert transformed(root) == whole and len(again) == parts - at, "all was done already"
+    (root / "processing/output/scores/b.jsonl.jsonl").write_text("changed")
+    assert transformed(root) == whole
+    assert transformed(root, "--keep") != whole
+
+
+def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: Path):
+    served = model(tmp_path, "language_model", LANGUAGE)
+    folder = tmp_path / "processing/input/records"
+    folder.mkdir()
+    (folder / "a.txt").write_text("def f(x):\nq\n    return größer\n")
+    found = transformed(tmp_path, "--max_bad_share", "0.5")
+    first, third = lines(found["scores/a.txt.jsonl"])
+    assert first["answer"] == served.answer({"text": "def f(x):"})
+    assert third["input"] == {"order": None, "text": "    return größer"} and third["line"] == 3
+    [name] = [name for name in found if name.startswith("quarantine/") and "summary" not in name]
+    [bad] = lines(found[name])
+    assert (bad["line"], bad["excerpt"]) == (2, "order: None, text: 'q'")
+    assert "no text whose bytes could be predicted" in bad["reason"]
+
+
+def test_too_many_bad_records_end_the_job(root: Path):
+    options = job.parse(["--root", str(root), "--max_bad_share", "0.01"])
+    with pytest.raises(DataError, match=r"4 of 72 records are bad, more than transform.max_bad_sh"):
+        job.transform(options)
+    for path in (root / "processing/input/records").rglob("*.*"):
+        path.unlink()
+    with pytest.raises(DataError, match="0 files in the records; upload some"):
+        job.transform(options)
