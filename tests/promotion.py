@@ -17,6 +17,7 @@ from trainyard.common.safe_unpack import unpack
 from trainyard.emulator.authorization.authority import Mode
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.services import own_role
 
 DEV, STAGING, PROD = "123456789012", "222222222222", "333333333333"
 GROUP = "trainyard-laptop"
@@ -34,11 +35,12 @@ def recipe_in(folder: Path) -> Path:
     before = {STAGING: DEV, PROD: STAGING}
     environments: dict[str, Any] = {}
     for number, name in NAMES.items():
-        role, bucket = f"arn:aws:iam::{number}:role/trainyard", BUCKETS[number]
+        role, bucket = f"arn:aws:iam::{number}:role/{own_role.NAME}", BUCKETS[number]
         environments[name] = {"aws": {"account": number, "role": role, "bucket": bucket}}
         if number in before:
             reader = f"arn:aws:iam::{before[number]}:role/reader"
             environments[name]["promotion"] = {"source": NAMES[before[number]], "reader": reader}
+    environments["prod"]["deploy"] = {"endpoint": "live"}
     whole = yaml.safe_load((CHECKOUT / "recipes/laptop.yaml").read_text())
     whole |= {"gate": {"max_bits_per_byte": 8.5}, "environments": environments}
     path.write_text(yaml.safe_dump(whole))

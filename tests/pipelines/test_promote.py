@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.approve import approve
+from pipelines.deploy.__main__ import prepared
 from pipelines.promote import promote
+from pipelines.recipe.read_recipe import load
 from pipelines.registry.verification import verify
+from pipelines.serving.rollout import release
 from tests.promotion import BUCKETS, DEV, PACKAGE, PROD, STAGING, Accounts, three_accounts
 from trainyard.common.errors import GateError
 
@@ -108,25 +111,12 @@ def _empty(accounts: Accounts, number: str) -> None:
 
 
 def _deployed(accounts: Accounts, package: str) -> dict:
-    """Return the answer of an endpoint in the package's account, which is removed again."""
-    number = package.split(":")[4]
-    sagemaker = accounts.client(number, "sagemaker")
-    role = f"arn:aws:iam::{number}:role/AmazonSageMaker-ExecutionRole"
-    sagemaker.create_model(
-        ModelName="m", PrimaryContainer={"ModelPackageName": package}, ExecutionRoleArn=role
+    """Deploy the package in prod, and return the endpoint's answer."""
+    recipe, said = load(accounts.recipe, [], "prod"), []
+    with accounts.acting(PROD):
+        outcome = release(prepared(package, recipe, quick=True), said.append)
+    assert outcome.served and said[-1] == "live: InService"
+    answer = accounts.client(PROD, "sagemaker-runtime").invoke_endpoint(
+        EndpointName="live", ContentType="application/json", Body=json.dumps({"text": "def f(x):"})
     )
-    variant = {
-        "VariantName": "AllTraffic",
-        "ModelName": "m",
-        "InstanceType": "ml.m5.large",
-        "InitialInstanceCount": 1,
-    }
-    sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
-    sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-    waiter = sagemaker.get_waiter("endpoint_in_service")
-    waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 120})
-    answer = accounts.client(number, "sagemaker-runtime").invoke_endpoint(
-        EndpointName="e", ContentType="application/json", Body=json.dumps({"text": "def f(x):"})
-    )
-    sagemaker.delete_endpoint(EndpointName="e")
     return json.loads(answer["Body"].read())
