@@ -75,6 +75,7 @@ def tried(zone: Zone, folder: Path) -> Iterator[Outcome]:
             "package": lambda asking=asking: said(called("package", *asking)),
             "cloudformation": lambda plain=plain: _linted(zone, plain, folder),
             "terraform": lambda plain=plain: _read(zone, plain),
+            "beside": lambda plain=plain: _beside(zone, plain),
             "permissions": lambda plain=plain: _checked(zone, plain, folder),
         }
         for verb, run in verbs.items():
@@ -93,9 +94,33 @@ def _linted(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
     if problem := said(done):
         return problem
     (folder / "pipeline.yaml").write_text(done.stdout, encoding="utf-8")
+    return _lint(zone, done.stdout)
+
+
+def _lint(zone: Zone, template: str) -> str:
     region = load(zone.recipe).aws.region if not zone.environments else None
-    found = lint(done.stdout, config=ManualArgs(regions=[region or "us-east-1"]))
+    found = lint(template, config=ManualArgs(regions=[region or "us-east-1"]))
     return "\n".join(str(match) for match in found)
+
+
+BESIDE = (
+    *(("--part", part) for part in ("storage", "messages")),
+    *(("--ci", ci) for ci in ("codepipeline", "github", "gitlab")),
+)
+
+
+def _beside(zone: Zone, chosen: Sequence[str]) -> str:
+    """Look whether what lies beside the pipeline is a template, and names no stack of ours."""
+    problems = []
+    for option in BESIDE:
+        done = called("infra", *chosen, "--as", "cloudformation", *option)
+        if "--ci codepipeline: " in str(done.exception):  # refused by name
+            continue
+        problem = said(done) or _lint(zone, done.stdout)
+        if "ImportValue" in done.stdout:
+            problem = "imports from another stack"
+        problems += [f"{option[-1]}: {problem}"] if problem else []
+    return "\n".join(problems)
 
 
 def _read(zone: Zone, chosen: Sequence[str]) -> str:

@@ -104,15 +104,12 @@ def rendered(part: Part, facts: Facts) -> dict[str, Any]:
     """Return the template for the recipe, as a CloudFormation document.
 
     Raises:
-        DefinitionError: the recipe names no key that the template can refer to.
+        DefinitionError: CodePipeline cannot be had with this key, or in this partition.
     """
     file = FOLDER / f"{part}.yaml"
     document = read(file.read_text(encoding="utf-8"), str(file))
-    if part is Part.CODEPIPELINE and facts.key and ":alias/" in facts.key:
-        raise DefinitionError(
-            f"aws.kms_key: is {facts.definition.kms_key}; the builds' roles need the key itself, "
-            "which no policy names by an alias: give its ARN or its id"
-        )
+    if part is Part.CODEPIPELINE and (why := _refused(facts)):
+        raise DefinitionError(f"--ci codepipeline: {why}")
     imports = facts.imports()
     if part is Part.STORAGE and not facts.with_key:
         del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
@@ -125,6 +122,20 @@ def rendered(part: Part, facts: Facts) -> dict[str, Any]:
         if name in parameters:
             parameters[name]["Default"] = value
     return document
+
+
+def _refused(facts: Facts) -> str | None:
+    """Return why CodePipeline cannot be had; None where it can."""
+    if facts.key and ":alias/" in facts.key:
+        return (
+            f"aws.kms_key is {facts.definition.kms_key}; the builds' roles need the key itself, "
+            "which no policy names by an alias: give its ARN or its id"
+        )
+    if facts.subject.partition == "aws-cn":  # so say the schemas that cfn-lint carries
+        return (
+            "China's CloudFormation has no AWS::CodeConnections::Connection; take github or gitlab"
+        )
+    return None
 
 
 GONE = object()

@@ -1,6 +1,7 @@
 """Storage, messages and CI for a recipe: no stack of ours is named, what is known is filled in."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -49,8 +50,17 @@ def test_a_recipe_without_a_key_has_no_statement_about_one():
 
 
 def test_the_builds_roles_need_the_key_itself():
-    with pytest.raises(DefinitionError, match="aws.kms_key: is alias/ours; the builds' roles need"):
+    with pytest.raises(
+        DefinitionError, match="codepipeline: aws.kms_key is alias/ours; the builds"
+    ):
         rendered(Part.CODEPIPELINE, facts("prod", "aws.kms_key=alias/ours"))
+
+
+def test_a_partition_without_connections_is_named():
+    known = facts()
+    china = replace(known.subject, role="arn:aws-cn:iam::111122223333:role/x")
+    with pytest.raises(DefinitionError, match="China's CloudFormation has no AWS::CodeConnections"):
+        rendered(Part.CODEPIPELINE, replace(known, subject=china))
 
 
 def test_what_exists_is_referred_to():
