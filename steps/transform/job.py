@@ -95,10 +95,11 @@ def _scoring(options: argparse.Namespace) -> Scoring:
 
 
 def _code(workload: str) -> str:
-    """Return the SHA-256 of the code that decides the result."""
+    """Return the SHA-256 of the code that decides the result; ``workload``: its module."""
     checkout = Path(__file__).parents[2]
     rooms = shipped_files.of_rooms(checkout, ["steps/transform/", "steps/shard/", "training/"])
-    files = sorted({**dict(rooms), **dict(shipped_files.beside(workload))}.items())
+    own = () if workload.startswith("training.") else shipped_files.beside(workload)
+    files = sorted({**dict(rooms), **dict(own)}.items())
     return lines_sha256(f"{name} {file_sha256(path)}" for name, path in files)
 
 

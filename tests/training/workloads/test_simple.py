@@ -13,7 +13,7 @@ import torch
 from tests.training.trainings import CHECKOUT, TOYS, check_shares, evaluated, loss_of, losses
 from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
-from training.defaults.request_batch import ROWS, batch_of
+from training.defaults.request_batch import ROWS, batch_of, json_values
 from training.export.artifact import open_artifact
 from training.export.request_handler import Served
 from training.strategies.mesh import share_sequences
@@ -214,6 +214,28 @@ def test_a_request_is_packed_as_a_record_is():
         assert batch[name].numpy().dtype == values.dtype
     with pytest.raises(DataError, match="has no any, at, which the model uses"):
         batch_of(workload, [{"record": {"list": [1, 2], "image": None}}], torch.device("cpu"))
+
+
+def test_the_request_for_a_record_is_packed_as_the_record():
+    """As batch scoring asks: columns that the model does not use are not read."""
+    workload = Everything(Everything.packed()(None, None))
+    raw = pa.RecordBatch.from_pydict({
+        "list": pa.array([[1.0, -2.0], [3.0, 4.0]]),
+        "any": pa.array([[0.1, 1 / 3], []], pa.list_(pa.float64())),
+        "at": pa.array([1_700_000_000_000_001, -1]),
+        "image": pa.array([None, b"\x00\xff"], pa.binary()),
+    })  # fmt: skip
+    columns = workload.request_columns
+    assert columns == workload.packing.columns
+    values = [json_values(column, raw.column(name)) for name, column in columns.items()]
+    records = [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+    asked = json.loads(json.dumps([workload.request(record) for record in records]))
+    batch = batch_of(workload, asked, torch.device("cpu"))
+    filled = raw.take(pa.array([0] + [1] * (ROWS - 1)))
+    for name, expected in workload.packing.pack(filled).items():
+        np.testing.assert_array_equal(batch[name], expected)
+    workload.looks = ("at", "any")
+    assert set(workload.request_columns) == {"at", "any"}
 
 
 @pytest.mark.parametrize(
