@@ -219,3 +219,30 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         )
         shared = choose(tmp_path, store, 0, None, cached=True)
         assert shared.units and not shared.objects
+
+
+def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
+    theirs = client(entered(aws, PROD), aws, "sagemaker")
+    group = theirs.create_model_package_group(ModelPackageGroupName="g")["ModelPackageGroupArn"]
+    step = {
+        "Name": "Register",
+        "Type": "RegisterModel",
+        "Arguments": {"ModelPackageGroupName": group, "InferenceSpecification": MODEL},
+    }
+    aws.create("p", [step])
+    ended, steps = aws.run("p")
+    failed = steps["Register"]
+    assert ended["PipelineExecutionStatus"] == "Failed"
+    assert "not authorized to perform: sagemaker:CreateModelPackage" in failed["FailureReason"]
+    package = f"{group.replace('-group/', '/')}/*"
+    allowed = ["sagemaker:CreateModelPackage", "sagemaker:DescribeModelPackage"]
+    theirs.put_model_package_group_policy(
+        ModelPackageGroupName="g", ResourcePolicy=allow(allowed, package, AWS=OWN)
+    )
+    ended, steps = aws.run("p")
+    assert ended["PipelineExecutionStatus"] == "Succeeded", steps["Register"]["FailureReason"]
+    arn = steps["Register"]["Metadata"]["RegisterModel"]["Arn"]
+    assert arn == f"{group.replace('-group/', '/')}/1"
+    shown = theirs.describe_model_package(ModelPackageName=arn)
+    assert shown["CreatedBy"]["IamIdentity"]["Arn"].split(":")[4] == OWN
+    assert not aws.sm.list_model_package_groups()["ModelPackageGroupSummaryList"]

@@ -17,6 +17,7 @@ from trainyard.emulator.authorization.service_calls import (
     members,
     sagemaker_calls,
 )
+from trainyard.emulator.request_scope import foreign
 from trainyard.language.step_types import step_type
 
 _IMAGE = re.compile(r"(\d{12})\.dkr\.ecr(?:-fips)?\.([\w-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)")
@@ -110,7 +111,8 @@ def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
     if group and not str(group).startswith("arn:"):
         owner = {"ModelPackageGroupName": group, "Tags": marked}
         yield from sagemaker_calls("CreateModelPackageGroup", owner)
-    yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": marked})
+    tagged = {} if foreign(str(group)) else {"Tags": marked}  # a group of others' has its own tags
+    yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagged})
     yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
     specification = arguments.get("InferenceSpecification") or {}
     for name in ("ModelDataUrl", "S3Uri"):
