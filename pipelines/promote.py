@@ -51,7 +51,7 @@ from pipelines.registry.verification import (
 from steps.gate.config import GateConfig
 from trainyard.aws_clients import assumed, client, service_errors
 from trainyard.common.errors import GateError, RecipeError
-from trainyard.terminal import console, run
+from trainyard.terminal import console, errors, run
 
 SESSION = "promotion"
 NOT_COPIED = ("base's bytes",)
@@ -70,11 +70,10 @@ class Sides:
     @property
     def way(self) -> Way:
         assert self.target.promotion is not None  # both_sides checks it
-        source, number = resolve(self.source.aws), self.account
-        owner = account_in(source.role) or ""
-        group = _group_arn(self.source.register_.model_package_group, source.region, owner)
+        source, target = resolve(self.source.aws), resolve(self.target.aws)
+        group = _group_arn(self.source.register_.model_package_group, source.region, source.role)
         return Way(
-            source=account_in(group) or owner,
+            source=account_in(group) or "",
             target=self.account,
             group=group,
             bucket=source.bucket,
@@ -82,18 +81,22 @@ class Sides:
             reader=self.target.promotion.reader,
             key=self.source.aws.kms_key,
             into=Place(
-                bucket=resolve(self.target.aws).bucket,
+                bucket=target.bucket,
                 prefix=f"{self.target.aws.prefix}/{self.target.pipeline.name}/promoted",
-                group=_group_arn(self.target.register_.model_package_group, source.region, number),
+                group=_group_arn(
+                    self.target.register_.model_package_group, source.region, target.role
+                ),
                 key=self.target.aws.kms_key,
             ),
         )
 
 
-def _group_arn(group: str, region: str, account: str) -> str:
+def _group_arn(group: str, region: str, role: str) -> str:
+    """Return the ARN of a group, in the account of the role if it is given by its name."""
     if group.startswith("arn:"):
         return group
-    return f"arn:aws:sagemaker:{region}:{account}:model-package-group/{group}"
+    _, partition, *_ = role.split(":")
+    return f"arn:{partition}:sagemaker:{region}:{account_in(role)}:model-package-group/{group}"
 
 
 def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> Sides:
@@ -181,8 +184,12 @@ def _approval(evidence: Evidence, way: Way, sides: Sides) -> dict[str, str]:
 
 def _is_of(session: str, role: str) -> bool:
     """Return whether a session is of the role with that ARN."""
-    name = role.rpartition("/")[2]
-    return session.startswith(f"arn:aws:sts::{account_in(role)}:assumed-role/{name}/")
+    *_, kind, name, _ = session.replace(":", "/").split("/")
+    return (account_in(session), kind, name) == (
+        account_in(role),
+        "assumed-role",
+        role.rpartition("/")[2],
+    )
 
 
 def _checked(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str, str]:
@@ -223,9 +230,7 @@ def _refuse_second(arn: str, sides: Sides, region: str) -> None:
     """Refuse to promote a package twice, unless its promotion was rejected."""
     sagemaker, group = client("sagemaker", region), sides.target.register_.model_package_group
     with service_errors(f"listing the packages of {group}"):
-        known = sagemaker.list_model_package_groups(NameContains=group.rpartition("/")[2][:63])
-        names = {one["ModelPackageGroupName"] for one in known["ModelPackageGroupSummaryList"]}
-        if not group.startswith("arn:") and group not in names:
+        if not _exists(sagemaker, group):
             return
         pages = sagemaker.get_paginator("list_model_packages").paginate(ModelPackageGroupName=group)
         found = [p for page in pages for p in page["ModelPackageSummaryList"]]
@@ -268,35 +273,40 @@ def _register(
     s3, sagemaker = client("s3", region), client("sagemaker", region)
     group = sides.target.register_.model_package_group
 
-    def written(hop: Hop) -> tuple[Record, dict[str, Any]]:
+    def written(hop: Hop) -> dict[str, Any]:
         whole = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
         bucket, key = split(f"{folder}/{FILE}")
         with service_errors(f"writing {folder}/{FILE}"):
             s3.put_object(Bucket=bucket, Key=key, Body=whole.text)
-        return whole, request(whole, folder, hashlib.sha256(whole.text).hexdigest(), group)
+        return request(whole, folder, hashlib.sha256(whole.text).hexdigest(), group)
 
-    _, asked = written(hop)
-    place = f"arn:aws:sagemaker:{region}:{hop.account}:model-package/{group.rpartition('/')[2]}/0"
+    asked = written(hop)
+    place = f"{sides.way.into.group.replace(':model-package-group/', ':model-package/')}/0"
     arrived = Evidence(place, sagemaker, s3)
     arrived.registered = asked | {"ModelPackageArn": place}
     statuses = _refuse_mismatch(hop.package, list(run_checks(Promoted(arrived), PROMOTED)))
-    _, asked = written(hop.model_copy(update={"checks": statuses}))
+    asked = written(hop.model_copy(update={"checks": statuses}))
     with service_errors(f"registering {hop.package} in {group}"):
-        _need_group(sagemaker, group, sides.target.aws.tags)
+        if not _exists(sagemaker, group):
+            tags = [{"Key": k, "Value": v} for k, v in sides.target.aws.tags.items()]
+            given = {"Tags": tags} if tags else {}
+            sagemaker.create_model_package_group(ModelPackageGroupName=group, **given)
         arn: str = sagemaker.create_model_package(**asked)["ModelPackageArn"]
     return arn
 
 
-def _need_group(sagemaker: Any, group: str, tags: Mapping[str, str]) -> None:
-    """Create the target's group if it is missing; another account's has to be there."""
+def _exists(sagemaker: Any, group: str) -> bool:
+    """Return whether the target has the group; another account's, named by its ARN, has to be
+    there.
+    """
     if group.startswith("arn:"):
-        return
-    found = sagemaker.list_model_package_groups(NameContains=group)
-    if group not in {g["ModelPackageGroupName"] for g in found["ModelPackageGroupSummaryList"]}:
-        given = [{"Key": key, "Value": value} for key, value in tags.items()]
-        sagemaker.create_model_package_group(
-            ModelPackageGroupName=group, **({"Tags": given} if given else {})
-        )
+        return True
+    pages = sagemaker.get_paginator("list_model_package_groups").paginate(NameContains=group)
+    return any(
+        one["ModelPackageGroupName"] == group
+        for page in pages
+        for one in page["ModelPackageGroupSummaryList"]
+    )
 
 
 def main(
@@ -316,7 +326,8 @@ def main(
     if policies:
         print(json.dumps(documents(sides.way, policies), indent=2))
         return
-    arn = promote(str(package), sides)
+    with errors.status("checking the package, copying it, checking the copies"):
+        arn = promote(str(package), sides)
     console.print(f"{arn}: registered, PendingManualApproval", highlight=False, markup=False)
 
 

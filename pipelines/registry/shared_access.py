@@ -69,7 +69,8 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
     """Return the policies that let the role ``promoter`` of the target promote, by where they
     belong.
     """
-    objects, bucket = f"arn:aws:s3:::{way.bucket}/{way.prefix}/*", f"arn:aws:s3:::{way.bucket}"
+    bucket = f"{_partition(way.group)}:s3:::{way.bucket}"
+    objects = f"{bucket}/{way.prefix}/*"
     listing = {"StringLike": {"s3:prefix": [f"{way.prefix}/*"]}}
     who = {"AWS": promoter}
     package = f"{way.group.replace(':model-package-group/', ':model-package/')}/*"
@@ -112,17 +113,22 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
 
 def _registers(into: Place) -> Iterator[dict[str, Any]]:
     """Iterate over what the promoter does in its own account."""
-    objects = f"arn:aws:s3:::{into.bucket}/{into.prefix}/*"
+    bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
     below = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
-    yield _allow(["s3:GetObject", "s3:PutObject"], objects)
-    yield _allow(["s3:ListBucket"], f"arn:aws:s3:::{into.bucket}", when=below)
+    yield _allow(["s3:GetObject", "s3:PutObject"], f"{bucket}/{into.prefix}/*")
+    yield _allow(["s3:ListBucket"], bucket, when=below)
     verbs = ("CreateModelPackage", "DescribeModelPackage", "ListModelPackages")
     yield _allow([f"sagemaker:{verb}" for verb in verbs], package)
     yield _allow(["sagemaker:CreateModelPackageGroup", "sagemaker:AddTags"], into.group)
     yield _allow(["sagemaker:ListModelPackageGroups"], "*")
     if into.key:
         yield _allow(["kms:GenerateDataKey", "kms:Decrypt"], into.key)
+
+
+def _partition(arn: str) -> str:
+    """Return the start of each ARN in the partition of ``arn``: ``arn:aws``, or that of China."""
+    return ":".join(arn.split(":")[:2])
 
 
 def _policy(*statements: dict[str, Any]) -> dict[str, Any]:
