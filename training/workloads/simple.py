@@ -78,6 +78,14 @@ class Simple(Complete):
     at_once = 256
     """Number of samples scored together."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "answer" in vars(cls):
+            raise TrainingError(
+                f"{cls.__module__}: Workload has answer(model, request), which nothing calls any "
+                "more; write answers(model, requests), which returns a list of answers"
+            )
+
     @classmethod
     @cache
     def described(cls) -> WorkloadSpec:

@@ -277,3 +277,8 @@ def test_a_sample_says_which_input_it_comes_from(tmp_path):
     workload.at_once = 5
     check_shares(workload, workload.model().eval(), test, ["source"])
     assert spec(NAME).sliced_by_input(None) == "source"
+
+
+def test_a_method_that_nothing_calls_any_more_is_named():
+    with pytest.raises(TrainingError, match="write answers"):
+        type("Workload", (Simple,), {"answer": lambda self, model, request: {}})
