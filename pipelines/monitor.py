@@ -102,7 +102,7 @@ def main(
         with service_errors(f"publishing to {monitor.topic}"):
             client("sns", account.region).publish(
                 TopicArn=monitor.topic,
-                Subject=f"{deploy.endpoint}: drift in {len(drifted)} features"[:100],
+                Subject=f"{deploy.endpoint}: features that drifted: {len(drifted)}",
                 Message=f"{said}\n{folder}",
             )
     if again and start_run:

@@ -25,7 +25,7 @@ from trainyard.quality.tables import Cells
 from trainyard.terminal import console, run
 
 ERROR, LEAST_PSI = 0.05, 0.1
-SIZES = ((500, 500), (2000, 500), (5000, 2000))
+SIZES = ((500, 500), (2000, 500))
 """Requests of baseline and week."""
 WIDE = {"country", "product"}
 """Features of 60 and of 400 values."""
@@ -80,7 +80,7 @@ def main(
     peer: Annotated[
         Path | None, typer.Option("--evidently", help="Python that has Evidently.")
     ] = None,
-    peer_weeks: Annotated[int, typer.Option(help="Number of each kind that it sees.")] = 100,
+    peer_weeks: Annotated[int, typer.Option(help="Number of each kind that it sees.")] = 20,
 ) -> None:
     """Simulate weeks."""
     columns = ("requests", "by", "false alarms", "upper 95 %", "the two alone", "the two")

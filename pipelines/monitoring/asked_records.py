@@ -85,12 +85,12 @@ def captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
 
 
 def _take(found: Source, line: str, variant: str, start: datetime, end: datetime) -> None:
-    event = json.loads(line)
-    at = datetime.strptime(event["eventMetadata"]["inferenceTime"], TIME)
-    if not start <= at.replace(tzinfo=start.tzinfo) < end:
-        return
-    sides = event["captureData"]
     try:
+        event = json.loads(line)
+        at = datetime.strptime(event["eventMetadata"]["inferenceTime"], TIME)
+        if not start <= at.replace(tzinfo=start.tzinfo) < end:
+            return
+        sides = event["captureData"]
         asked = _body(sides["endpointInput"])
     except (KeyError, ValueError) as error:
         found.unread.append(f"{error!r}")

@@ -22,9 +22,8 @@ PARTS = 5
 """Quantiles of either sample whose values bound the bins of a number's index."""
 CATEGORIES = 20
 """Most categories that are told apart; the rarer ones are one."""
-EXACT = 1000
-"""Most values whose test is exact; beyond it the limit of many holds, and SciPy's exact sum may
-not."""
+EXACT = 100
+"""Most values, of both, whose test is exact: with many, rounding spoils SciPy's exact sum."""
 LEAST = 5.0
 """Expected number of requests below which a category counts among the rarer ones (Cochran 1954)."""
 
@@ -95,10 +94,15 @@ def _of_numbers(name: str, before: np.ndarray, now: np.ndarray) -> Change:
     edges = np.unique([np.quantile(one, inner, method="lower") for one in (before, now)])
     counts = [np.bincount(np.searchsorted(edges, x), minlength=len(edges) + 1)
               for x in (before, now)]  # fmt: skip
-    told = f"median {np.median(before):.4g} → {np.median(now):.4g}"
-    method = "exact" if max(len(before), len(now)) <= EXACT else "asymp"
-    chance = float(ks_2samp(before, now, method=method).pvalue)
-    return Change(name, VALUES, chance, psi(*counts), told)
+    method = "exact" if len(before) + len(now) <= EXACT else "asymp"
+    test = ks_2samp(before, now, method=method)
+    old, new = (f"{np.median(side):.4g}" for side in (before, now))
+    told = f"median {old} → {new}"
+    if old == new:
+        where = test.statistic_location
+        shares = ((side <= where).mean() for side in (before, now))
+        told = "up to {:.4g}: {:.1%} → {:.1%}".format(where, *shares)
+    return Change(name, VALUES, float(test.pvalue), psi(*counts), told)
 
 
 def _of_categories(name: str, before: np.ndarray, now: np.ndarray) -> Change:

@@ -17,6 +17,7 @@ from pipelines.recipe.read_recipe import load
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.pipelines.upserting import clean_aws
+from trainyard.aws_clients import client
 from trainyard.common.errors import DataError, RecipeError
 
 pytestmark = pytest.mark.long
@@ -121,7 +122,14 @@ def test_records_of_files_are_a_baseline_and_a_column_that_is_gone_is_told(aws, 
     rows = "\n".join(f"{n % 3},{n % 7}.5" for n in range(300))
     s3.put_object(Bucket=BUCKET, Key="base/a.csv", Body=f"gate,distance\n{rows}\n".encode())
     base = f"monitor.baseline=s3://{BUCKET}/base/"
-    assert monitor(base, "monitor.features=[gate]") == 1
+    sns, sqs = client("sns", "us-east-1"), client("sqs", "us-east-1")
+    topic = sns.create_topic(Name="drift")["TopicArn"]
+    queue = sqs.create_queue(QueueName="drift")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn["QueueArn"])
+    assert monitor(base, "monitor.features=[gate]", f"monitor.topic={topic}") == 1
+    [message] = sqs.receive_message(QueueUrl=queue)["Messages"]
+    assert json.loads(message["Body"])["Subject"] == "flights: features that drifted: 1"
     [violation] = written(s3, "constraint_violations")["violations"]
     assert violation["constraint_check_type"] == "missing_column_check"
     assert "do not retrain yet: first look why gate come empty" in capsys.readouterr().out

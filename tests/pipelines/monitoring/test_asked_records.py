@@ -49,6 +49,7 @@ def test_captured_lines_are_read_whatever_their_encoding(s3: Any):
         line(json.dumps(other).encode(), "application/octet-stream", b"\xff"),
         line(b"1,2", "text/csv"),
         line(b"[1]"),
+        "{",
     ]
     now = datetime.now(UTC)
     put(s3, f"c/e/v-1/{now:%Y/%m/%d/%H}/x.jsonl", "\n".join(lines).encode())
@@ -56,7 +57,7 @@ def test_captured_lines_are_read_whatever_their_encoding(s3: Any):
     week = timedelta(days=7)
     found = captured(s3, "s3://bkt/c/e", now - week, now + timedelta(minutes=1))
     assert found.kept == [Asked(record, {"p": 0.5}, "v-1"), Asked(other, None, "v-1")]
-    assert found.number == 2 and len(found.unread) == 2
+    assert found.number == 2 and len(found.unread) == 3
     assert captured(s3, "s3://bkt/c/e", now - week, now - timedelta(minutes=1)).number == 0
 
 

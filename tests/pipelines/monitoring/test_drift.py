@@ -33,6 +33,11 @@ def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
     assert found.drifted and found.chance < 1e-50 and found.told.startswith("median ")
 
 
+def test_a_number_whose_median_stays_says_where_it_moved():
+    found = one(["0"] * 80 + ["1"] * 20, ["0"] * 51 + ["5"] * 49)[VALUES]
+    assert found.drifted and found.told == "up to 1: 100.0% → 51.0%"
+
+
 def test_certain_trifles_are_no_drift():
     random = np.random.default_rng(0)
     found = one(cells(random.normal(size=9000)), cells(random.normal(0.1, 1, 9000)))[VALUES]
