@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.monitoring.drift import MISSING, VALUES
@@ -34,7 +35,8 @@ def advice(period: Period) -> tuple[bool, str]:
     """Return whether to retrain, and the sentence that says so."""
     empty, moved = period.drifted(MISSING), period.drifted(VALUES)
     if empty:
-        return False, f"do not retrain yet: first look why {', '.join(empty)} come empty"
+        names = ", ".join(empty)
+        return False, f"do not retrain yet: first look why {names} are missing as often as they are"
     if moved:
         return True, f"retrain on newer records: {', '.join(moved)} moved"
     return False, "no drift: no need to retrain"
@@ -49,8 +51,8 @@ def show(period: Period) -> None:
         if quiet <= SHOWN:
             style = "bold red" if change.drifted else None
             cells = (f"{change.psi:.3f}", f"{change.chance:.2g}", "drift" if style else "")
-            table.add_row(change.feature, change.told, *cells, style=style)
-    console.print(table, highlight=False, markup=False)
+            table.add_row(escape(change.feature), escape(change.told), *cells, style=style)
+    console.print(table, highlight=False)
     for line in (f"… and {quiet - SHOWN} more without drift" if quiet > SHOWN else "",
                  *period.notes):  # fmt: skip
         if line:

@@ -44,8 +44,10 @@ class Source:
 
     number: int = 0
     """Number of records, those not kept included."""
-    unread: list[str] = field(default_factory=list)
-    """Why captured lines were not read, one entry each."""
+    unread: int = 0
+    """Number of captured lines that were not read."""
+    why: str = ""
+    """Why the last of these was not."""
     kept: list[Asked] = field(default_factory=list)
     _draw: random.Random = field(default_factory=lambda: random.Random(0))
 
@@ -92,11 +94,10 @@ def _take(found: Source, line: str, variant: str, start: datetime, end: datetime
             return
         sides = event["captureData"]
         asked = _body(sides["endpointInput"])
+        if not isinstance(asked, dict):
+            raise ValueError("the request is no JSON object")
     except (KeyError, ValueError) as error:
-        found.unread.append(f"{error!r}")
-        return
-    if not isinstance(asked, dict):
-        found.unread.append("the request is no JSON object")
+        found.unread, found.why = found.unread + 1, repr(error)
         return
     try:
         answer = _body(sides["endpointOutput"])

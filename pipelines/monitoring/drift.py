@@ -123,7 +123,8 @@ def _of_categories(name: str, before: np.ndarray, now: np.ndarray) -> Change:
     chance = float(chi2_contingency(counts, correction=False).pvalue)
     shares = counts / counts.sum(axis=1, keepdims=True)
     most = int(np.abs(shares[1] - shares[0]).argmax())
-    told = f"{names[most]} {shares[0, most]:.1%} → {shares[1, most]:.1%}"
+    value = names[most] if names[most].isprintable() else repr(names[most])
+    told = f"{value:.30} {shares[0, most]:.1%} → {shares[1, most]:.1%}"
     return Change(name, VALUES, chance, psi(*counts), told)
 
 

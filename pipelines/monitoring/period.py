@@ -61,7 +61,7 @@ def look(s3: Any, recipe: Recipe, monitor: Monitor, root: str, end: datetime) ->
 def _captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
     found = captured(s3, root, start, end)
     if not found.number:
-        why = f"; not read: {found.unread[0]}" if found.unread else ""
+        why = f"; {found.unread} were not read: {found.why}" if found.unread else ""
         raise DataError(
             f"{root}: has no requests from {start:%F %R} to {end:%F %R} UTC{why}; choose another "
             "time by --until or monitor.days, or set monitor.baseline to records"
@@ -70,12 +70,14 @@ def _captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
 
 
 def compared(recipe: Recipe, monitor: Monitor, asked: Source, baseline: Source) -> Period:
-    """Compare two sources. Raises RecipeError: the baseline lacks a feature."""
+    """Compare two sources. Raises RecipeError, DataError: the baseline lacks a feature."""
     before, now = (_table(source.kept, recipe.kind == TEXTS) for source in (baseline, asked))
     config = None if recipe.train.script else recipe.workload_config
     kinds = dict.fromkeys(getattr(config, "categories", ()), False)
     kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
     names = monitor.features or [*kinds] or [*before.columns]
+    if not names:
+        raise DataError("monitor: the records of the baseline have no columns")
     for name in names:
         if name not in before.columns:
             near = nearest(name, [*before.columns])
@@ -86,7 +88,7 @@ def compared(recipe: Recipe, monitor: Monitor, asked: Source, baseline: Source) 
     absent = tuple(name for name in names if name not in now.columns)
     before, now = (_chosen(table, names) for table in (before, now))
     quantities = {n for n in names if kinds.get(n, _is_number(before.columns[n]))}
-    notes = [f"{len(asked.unread)} requests not read: {asked.unread[0]}"] if asked.unread else []
+    notes = [f"{asked.unread} requests not read: {asked.why}"] if asked.unread else []
     if monitor.prediction:
         answers = _answers(monitor.prediction, baseline.kept, asked.kept)
         if all(answers):
