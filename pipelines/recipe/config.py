@@ -15,6 +15,7 @@ from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.data_section import Data
 from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
+from pipelines.recipe.monitor_section import Monitor, refuse_monitor
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
 from steps.config import S3_URI, Section
@@ -197,6 +198,9 @@ class Recipe(Section):
     deploy: Deploy | None = Field(default=None, exclude_if=lambda one: one is None)
     """The endpoint that serves the model."""
 
+    monitor: Monitor | None = Field(default=None, exclude_if=lambda one: one is None)
+    """Drift of what the endpoint is asked."""
+
     promotion: Promotion | None = Field(default=None, exclude_if=lambda one: one is None)
     """From which environment packages are promoted to this one."""
 
@@ -349,19 +353,13 @@ class Recipe(Section):
         )
 
     @model_validator(mode="after")
-    def _image_can_train(self) -> Self:
-        if self.train.loop is None:
-            return self
-        images = self.images
-        if refused := refuse_images(self.train.loop, images.pytorch_version, images.training):
+    def _image_and_machines_fit(self) -> Self:
+        train, version, image = self.train, self.images.pytorch_version, self.images.training
+        if train.loop is not None and (refused := refuse_images(train.loop, version, image)):
             raise ValueError(refused)
-        return self
-
-    @model_validator(mode="after")
-    def _machines_fit(self) -> Self:
-        train, parameter = self.train, "TrainInstanceType" in self.pipeline.overridable
         if refused := refuse_batch(train):
             raise ValueError(f"train.loop: {refused}")
+        parameter = "TrainInstanceType" in self.pipeline.overridable
         refused = refuse_fallbacks(train, encrypted=bool(self.aws.kms_key), parameter=parameter)
         if refused:
             raise ValueError(f"train.fallback_instance_types: {refused}")
@@ -391,7 +389,9 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _fsx_needs_vpc(self) -> Self:
+    def _what_they_need_is_there(self) -> Self:
         if self.train.fsx and not self.aws.vpc:
             raise ValueError("train.fsx: a file system is mounted through a VPC; set aws.vpc")
+        if refused := refuse_monitor(self.monitor, self.deploy):
+            raise ValueError(refused)
         return self

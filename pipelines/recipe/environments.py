@@ -14,6 +14,7 @@ from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.extended_recipe import Tree, over
+from pipelines.recipe.monitor_section import Monitor
 from pipelines.recipe.promotion_section import Promotion
 from steps.config import ProcessingCompute
 from steps.evaluate.config import EvaluateConfig
@@ -42,6 +43,7 @@ PARTS = {
     "evaluate": (EvaluateConfig, _PROCESSING),
     "transform": (TransformConfig, ("input", *_PROCESSING)),
     "deploy": (Deploy, tuple(Deploy.model_fields)),
+    "monitor": (Monitor, tuple(Monitor.model_fields)),
     "promotion": (Promotion, tuple(Promotion.model_fields)),
     "champion": (Champion, tuple(Champion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),

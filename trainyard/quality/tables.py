@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,14 @@ def _from_csv(files: list[Path], header: bool) -> Table:
 
 
 def _from_records(files: list[Path], lines: bool) -> Table:
-    """Read JSON; objects within objects become columns such as ``a.b``."""
-    records = [dict(_flat(record)) for path in files for record in _records(path, lines)]
-    names = dict.fromkeys(name for record in records for name in record)
-    return Table({name: [record.get(name) for record in records] for name in names}, len(records))
+    return of_records(record for path in files for record in _records(path, lines))
+
+
+def of_records(records: Iterable[Mapping[str, Any]]) -> Table:
+    """Return records as columns; objects within objects become columns such as ``a.b``."""
+    flat = [dict(_flat(record)) for record in records]
+    names = dict.fromkeys(name for record in flat for name in record)
+    return Table({name: [record.get(name) for record in flat] for name in names}, len(flat))
 
 
 def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
@@ -101,14 +105,14 @@ def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _flat(record: dict[str, Any], within: str = "") -> Iterator[tuple[str, str | None]]:
+def _flat(record: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str | None]]:
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{within}{name}.")
         elif value is None or isinstance(value, str):
             yield f"{within}{name}", value or None
         else:
-            yield f"{within}{name}", json.dumps(value)
+            yield f"{within}{name}", json.dumps(value, default=str)
 
 
 def numbers(cells: Cells) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Simulated weeks of requests, with and without drift, for ``pipelines.monitoring.drift``."""

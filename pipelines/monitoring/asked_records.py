@@ -1,0 +1,165 @@
+"""Records that a model was asked, and its answers: captured by an endpoint, or of a file.
+
+Data capture: developer guide, "Capture data from real-time endpoint". Of each source at most
+``MOST`` records are kept, drawn at random, so that memory does not grow with the traffic.
+"""
+
+import csv
+import gzip
+import io
+import json
+import random
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any
+
+from pipelines.registry.package_evidence import split
+from trainyard.aws_clients import service_errors
+from trainyard.common.errors import DataError
+
+MOST = 10_000
+"""Records of a source that are compared; these show a shift of a fiftieth of the distribution."""
+NO_VARIANT = ""
+"""Variant of a record that is not captured."""
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One record, and the answer to it."""
+
+    record: Mapping[str, Any]
+    answer: Any = None
+    """The JSON answer; None where it is not known."""
+    variant: str = NO_VARIANT
+    """The endpoint's variant that answered: it is named after the model's version."""
+
+
+@dataclass
+class Source:
+    """Records of one source. ``add`` keeps at most ``MOST`` of them."""
+
+    number: int = 0
+    """Number of records, those not kept included."""
+    unread: int = 0
+    """Number of captured lines that were not read."""
+    why: str = ""
+    """Why the last of these was not."""
+    kept: list[Asked] = field(default_factory=list)
+    _draw: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def add(self, one: Asked) -> None:
+        """Add a record (reservoir sampling: Vitter 1985, algorithm R)."""
+        self.number += 1
+        if len(self.kept) < MOST:
+            self.kept.append(one)
+        elif (place := self._draw.randrange(self.number)) < MOST:
+            self.kept[place] = one
+
+
+def captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
+    """Return what was captured from ``start`` to before ``end``, both in UTC.
+
+    Args:
+        root: S3 URI of the endpoint's captured data; variants are the folders in it.
+
+    Raises:
+        ServiceError: S3 refused.
+    """
+    found = Source()
+    bucket, prefix = split(f"{root}/")
+    with service_errors(f"reading what was captured below {root}"):
+        pages = s3.get_paginator("list_objects_v2").paginate(
+            Bucket=bucket, Prefix=prefix, Delimiter="/"
+        )
+        folders = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        days = [start + timedelta(days=n) for n in range((end - start).days + 2)]
+        for folder in folders:
+            for day in days:
+                for key in _keys(s3, bucket, f"{folder}{day:%Y/%m/%d}/"):
+                    body = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+                    for line in body.splitlines():
+                        _take(found, line, folder[len(prefix) : -1], start, end)
+    return found
+
+
+def _take(found: Source, line: str, variant: str, start: datetime, end: datetime) -> None:
+    try:
+        event = json.loads(line)
+        at = datetime.strptime(event["eventMetadata"]["inferenceTime"], TIME)
+        if not start <= at.replace(tzinfo=start.tzinfo) < end:
+            return
+        sides = event["captureData"]
+        asked = _body(sides["endpointInput"])
+        if not isinstance(asked, dict):
+            raise ValueError("the request is no JSON object")
+    except (KeyError, ValueError) as error:
+        found.unread, found.why = found.unread + 1, repr(error)
+        return
+    try:
+        answer = _body(sides["endpointOutput"])
+    except (KeyError, ValueError):  # not captured, or no JSON: the features are compared
+        answer = None
+    found.add(Asked(_record(asked), answer, variant))
+
+
+def _body(side: Mapping[str, str]) -> Any:
+    """Return a captured body. Raises ValueError, also for a body that is not JSON."""
+    data = b64decode(side["data"]).decode() if side["encoding"] == "BASE64" else side["data"]
+    return json.loads(data)
+
+
+def _record(asked: dict[str, Any]) -> dict[str, Any]:
+    inside = asked.get("record")
+    return inside if isinstance(inside, dict) else asked
+
+
+def of_files(s3: Any, uri: str) -> Source:
+    """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores.
+
+    Raises:
+        DataError: there is none, or a file cannot be read.
+        ServiceError: S3 refused.
+    """
+    found = Source()
+    bucket, prefix = split(uri)
+    with service_errors(f"reading {uri}"):
+        for key in _keys(s3, bucket, prefix):
+            if PurePosixPath(key).name.startswith((".", "_")):
+                continue
+            body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            try:
+                for row in _rows(PurePosixPath(key), body):
+                    scored = isinstance(row.get("input"), dict) and "answer" in row
+                    found.add(Asked(_record(row["input"]), row["answer"]) if scored else Asked(row))
+            except (ValueError, OSError, AttributeError) as error:
+                raise DataError(
+                    f"s3://{bucket}/{key}: {error}; monitor.baseline is of CSV with a header, JSON "
+                    "Lines or Parquet"
+                ) from None
+    if not found.number:
+        raise DataError(f"{uri}: holds no records; monitor.baseline names a file or a prefix")
+    return found
+
+
+def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".gz":
+        path, body = path.with_suffix(""), gzip.decompress(body)
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq  # takes a while
+
+        yield from pq.read_table(io.BytesIO(body)).to_pylist()
+    elif path.suffix == ".csv":
+        yield from csv.DictReader(io.StringIO(body.decode("utf-8-sig")))
+    elif path.suffix in (".jsonl", ".ndjson"):
+        yield from (json.loads(line) for line in body.decode().splitlines() if line.strip())
+    else:
+        raise ValueError(f"format {path.suffix or 'without a suffix'} is not read")
+
+
+def _keys(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    yield from (item["Key"] for page in pages for item in page.get("Contents", ()))

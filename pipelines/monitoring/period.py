@@ -1,0 +1,133 @@
+"""Compare what an endpoint was asked in a period, and what it answered, with a baseline."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pipelines.monitoring.asked_records import NO_VARIANT, Asked, Source, captured, of_files
+from pipelines.monitoring.drift import Change, compare
+from pipelines.monitoring.text_features import of_texts
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.monitor_section import Monitor
+from trainyard.common.errors import DataError, RecipeError, nearest
+from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, inferred_type
+from trainyard.quality.tables import Cells, Table, of_records
+
+TEXTS = "language_model"
+"""Workload whose requests are texts, which are compared by their features."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period beside its baseline."""
+
+    asked: Source
+    baseline: Source
+    now: Table
+    before: Table
+    changes: tuple[Change, ...]
+    absent: tuple[str, ...]
+    """Features that no request has."""
+    notes: tuple[str, ...]
+    """What was not compared, and why."""
+
+    def drifted(self, *respects: str) -> list[str]:
+        """Return the features that drifted in one of these respects."""
+        found = (c.feature for c in self.changes if c.drifted and c.of in respects)
+        return [*dict.fromkeys(found)]
+
+
+def look(s3: Any, recipe: Recipe, monitor: Monitor, root: str, end: datetime) -> Period:
+    """Compare the period that ends at ``end`` with the baseline.
+
+    Args:
+        root: S3 URI below which the endpoint's requests are captured.
+
+    Raises:
+        DataError: one of them has no records.
+        RecipeError: the baseline lacks a feature.
+        ServiceError: S3 refused.
+    """
+    start = end - timedelta(days=monitor.days)
+    asked = _captured(s3, root, start, end)
+    if monitor.baseline:
+        baseline = of_files(s3, monitor.baseline)
+    else:
+        baseline = _captured(s3, root, start - timedelta(days=monitor.baseline_days), start)
+    return compared(recipe, monitor, asked, baseline)
+
+
+def _captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
+    found = captured(s3, root, start, end)
+    if not found.number:
+        why = f"; {found.unread} were not read: {found.why}" if found.unread else ""
+        raise DataError(
+            f"{root}: has no requests from {start:%F %R} to {end:%F %R} UTC{why}; choose another "
+            "time by --until or monitor.days, or set monitor.baseline to records"
+        )
+    return found
+
+
+def compared(recipe: Recipe, monitor: Monitor, asked: Source, baseline: Source) -> Period:
+    """Compare two sources. Raises RecipeError, DataError: the baseline lacks a feature."""
+    before, now = (_table(source.kept, recipe.kind == TEXTS) for source in (baseline, asked))
+    config = None if recipe.train.script else recipe.workload_config
+    kinds = dict.fromkeys(getattr(config, "categories", ()), False)
+    kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
+    names = monitor.features or [*kinds] or [*before.columns]
+    if not names:
+        raise DataError("monitor: the records of the baseline have no columns")
+    for name in names:
+        if name not in before.columns:
+            near = nearest(name, [*before.columns])
+            raise RecipeError(
+                f"monitor: the baseline has no column {name!r}; {near}; or name those to compare "
+                "in monitor.features"
+            )
+    absent = tuple(name for name in names if name not in now.columns)
+    before, now = (_chosen(table, names) for table in (before, now))
+    quantities = {n for n in names if kinds.get(n, _is_number(before.columns[n]))}
+    notes = [f"{asked.unread} requests not read: {asked.why}"] if asked.unread else []
+    if monitor.prediction:
+        answers = _answers(monitor.prediction, baseline.kept, asked.kept)
+        if all(answers):
+            name = f"answer.{monitor.prediction}"
+            before.columns[name], now.columns[name] = answers
+            quantities.add(name)
+        else:
+            notes.append(f"{monitor.prediction}: no answers of the same model in both")
+    limits = {"error": monitor.error, "least_psi": monitor.least_psi}
+    changes = compare(before.columns, now.columns, quantities, **limits)
+    return Period(asked, baseline, now, before, tuple(changes), absent, tuple(notes))
+
+
+def _answers(path: str, *sources: Sequence[Asked]) -> list[Cells]:
+    """Return the numbers at ``path`` of each source's answers, by variants that both have."""
+    common = set.intersection(*({one.variant for one in source} for source in sources))
+    if any(one.variant == NO_VARIANT for one in sources[0]):  # a transform's scores
+        common = {one.variant for source in sources for one in source}
+    return [
+        [str(value) for one in source if one.variant in common
+         if isinstance(value := _inside(one.answer, path), int | float)]
+        for source in sources
+    ]  # fmt: skip
+
+
+def _inside(answer: Any, path: str) -> Any:
+    for member in path.split("."):
+        answer = answer.get(member) if isinstance(answer, dict) else None
+    return answer
+
+
+def _chosen(table: Table, names: Iterable[str]) -> Table:
+    missing: Cells = [None] * table.rows
+    return Table({name: table.columns.get(name, missing) for name in names}, table.rows)
+
+
+def _table(asked: Iterable[Asked], texts: bool) -> Table:
+    return of_records(of_texts(one.record) if texts else one.record for one in asked)
+
+
+def _is_number(cells: Cells) -> bool:
+    return inferred_type(cells) in (INTEGRAL, FRACTIONAL)
