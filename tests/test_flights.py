@@ -15,6 +15,7 @@ import pytest
 from pipelines.corpora.nycflights13 import data_folder, joined, month_object
 from steps.shard.splits import split_of
 from tests.conftest import clean_environment
+from trainyard.common.safe_unpack import unpack
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +142,7 @@ def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, fligh
 
     [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(tmp_path, filter="data")
+        unpack(tar, tmp_path)
     served = open_served(tmp_path)
     found = {key: body for key, body in outputs.items() if key.startswith("transform/")}
     for start in (0, 50):
