@@ -97,7 +97,7 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     assert summary["objects"]["june/a.csv"]["records"] == 40
 
 
-@pytest.mark.parametrize("at", [0, 1, 3, 7])
+@pytest.mark.parametrize("at", [0, 3, *(pytest.param(n, marks=pytest.mark.sweep) for n in (1, 7))])
 def test_killed_and_run_again_it_gives_the_same_bytes(root: Path, monkeypatch, at: int):
     monkeypatch.setattr(scored_object, "PART", 8)
     write, written, again = scored_object._write, [], []
