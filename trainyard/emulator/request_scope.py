@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 REGION = "us-east-1"
@@ -22,7 +22,9 @@ _NAME = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _ARN = re.compile(r"arn:[\w-]+:[\w-]+:(?P<region>[\w-]*):(?P<account>\d{12})?:")
 _region = contextvars.ContextVar("region", default=REGION)
 _account = contextvars.ContextVar("account", default=ACCOUNT)
-_caller = contextvars.ContextVar("caller", default="")
+_caller: contextvars.ContextVar[Callable[[], str]] = contextvars.ContextVar(
+    "caller", default=lambda: ""
+)
 
 
 def region() -> str:
@@ -37,11 +39,11 @@ def account() -> str:
 
 def caller() -> str:
     """Return the ARN of the user or session whose request this is; empty if it is not known."""
-    return _caller.get()
+    return _caller.get()()
 
 
 @contextlib.contextmanager
-def within(name: str, of: str | None = None) -> Iterator[None]:
+def within(name: str, of: str = "") -> Iterator[None]:
     """Work for the region ``name`` inside the block, of the account ``of``, or of the current one.
 
     An invalid name means the default region.
@@ -56,8 +58,10 @@ def within(name: str, of: str | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def acting(by: str) -> Iterator[None]:
-    """Work inside the block for the user or session with the ARN ``by``."""
+def acting(by: Callable[[], str]) -> Iterator[None]:
+    """Work inside the block for a user or session. ``by`` returns its ARN: few requests ask for
+    it.
+    """
     token = _caller.set(by)
     try:
         yield

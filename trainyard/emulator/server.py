@@ -36,10 +36,9 @@ from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.request_scope import (
     ACCOUNT,
-    EXISTING,
     account,
-    account_of,
     acting,
+    foreign,
     region,
     region_of,
     within,
@@ -94,8 +93,7 @@ class Endpoint:
         end = time.monotonic() + seconds
         request = {"PipelineExecutionArn": execution}
         while time.monotonic() < end:
-            of = account_of(execution)
-            with within(region_of(execution), of if of in EXISTING else None):
+            with within(region_of(execution), foreign(execution)):
                 found = self.app.sagemaker.handle("DescribePipelineExecution", request)
             if found["PipelineExecutionStatus"] in ENDED:
                 return found
@@ -155,7 +153,7 @@ class App:
             return _unauthorized(request, why)
         request.environ[SIGNED] = signed
         of = self.keys.account(signed.key)
-        with within(signed.region, of), acting(self._who(signed.key)):
+        with within(signed.region, of), acting(lambda: self._who(signed.key)):
             if signed.service == "sts" and of == ACCOUNT:
                 self._open_account(request)
             if denied := refusal(self.aws.authority, self.keys, request, signed):

@@ -117,8 +117,10 @@ def _tags(given: Any) -> Iterator[tuple[str, str]]:
 
 
 def owner_of(arn: str, objects: ObjectStore, own: str) -> str:
-    """Return the account that a resource belongs to: ``own`` if it exists nowhere, or the number in
-    its ARN is no account's here.
+    """Return the number of the account that a resource belongs to.
+
+    It is ``own`` for a bucket that does not exist, and for an ARN whose number is not that of an
+    account here.
     """
     if found := _BUCKET.match(arn):
         return objects.owner(found[1]) if objects.has_bucket(found[1]) else own

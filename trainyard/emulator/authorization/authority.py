@@ -107,17 +107,18 @@ class Authority:
     def check(self, caller: Caller | None, calls: Iterable[Call]) -> None:
         """Raise ``AccessDenied``, a 403 in AWS's words, for the first call that is denied."""
         for call in calls if caller else ():
-            across = caller and self._owner(caller, call) != caller.principal.account
+            owner = self._owner(caller, call) if caller else ""
+            across = caller and owner != caller.principal.account
             if across and call.action == "iam:PassRole":
                 self._deny("Cross-account pass role is not allowed.", "ValidationException")
             if caller and (across or self._holds(caller)):
-                decision = self.decide(caller, call)
+                decision = self._decide(caller, call, owner)
                 if not decision.allowed:
                     self._deny(decision.says + _hint(caller))
 
     def _owner(self, caller: Caller, call: Call) -> str:
         own = caller.principal.account
-        if call.action == "s3:CreateBucket":  # S3 says whose the name is already
+        if len(EXISTING) == 1 or call.action == "s3:CreateBucket":  # S3 says whose a name is
             return own
         return account_policies.owner_of(call.resource, self.objects, own)
 
@@ -134,9 +135,9 @@ class Authority:
             return False
         return True
 
-    def decide(self, caller: Caller, call: Call) -> Decision:
-        """Return the decision on one call."""
-        held, owner = caller.held, self._owner(caller, call)
+    def _decide(self, caller: Caller, call: Call, owner: str) -> Decision:
+        """Return the decision on one call. ``owner``: the account of its resource."""
+        held = caller.held
         try:
             resource = account_policies.of_resource(
                 call.resource, owner, self.objects, self.group_policy
