@@ -38,7 +38,7 @@ class Extra(StrEnum):
 
 
 class Ci(StrEnum):
-    """Who plans and upserts on a commit."""
+    """CI system that plans and upserts the pipeline at each commit."""
 
     CODEPIPELINE = "codepipeline"
     GITHUB = "github"

@@ -55,7 +55,8 @@ from trainyard.terminal import console, errors, run
 
 SESSION = "promotion"
 NOT_COPIED = ("base's bytes",)
-"""Checks whose objects stay behind: the base of a fine-tuning is no part of its package."""
+"""Checks that read objects which are not copied to the target's account: the model that a
+fine-tuning began with does not belong to its package."""
 
 
 @dataclass(frozen=True, slots=True)

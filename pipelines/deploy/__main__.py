@@ -68,7 +68,10 @@ def main(
     refuse_other_caller(account_number(loaded.aws, environment), loaded.aws.region)
     if rollback:
         if loaded.deploy is None:
-            raise RecipeError(f"{recipe}: deploy: is missing; there is no endpoint to roll back")
+            raise RecipeError(
+                f"{recipe}: deploy: is missing; it names the endpoint to roll back, as deploy: "
+                "{endpoint: NAME}"
+            )
         outcome = go_back(loaded.deploy.endpoint, resolve(loaded.aws).region, _say)
     else:
         outcome = release(prepared(str(package), loaded, quick=quick), _say)

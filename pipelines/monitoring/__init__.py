@@ -1,1 +1,1 @@
-"""Watch what a deployed model is asked, and say what is no longer as it was."""
+"""Compare what an endpoint was asked with a baseline, and name the features that drifted."""

@@ -20,7 +20,7 @@ class Comparison(Section):
     into an object. Default: only errors are compared."""
 
     better: Literal["lower", "higher"] = "lower"
-    """Which values of ``quality`` are better."""
+    """Whether an answer with a lower or a higher ``quality`` is the better one."""
 
     error: float = Field(default=0.05, gt=0, lt=0.5)
     """Probability of a false roll-back, of errors and quality together."""

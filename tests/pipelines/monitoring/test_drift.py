@@ -77,7 +77,9 @@ def test_one_drift_is_found_among_many_features_and_named_alone():
 
 
 def test_the_error_is_that_of_all_features_together():
-    """Of 50 weeks of 10 features 5 % are 2.5 false alarms; without Holm 20 would be."""
+    """In 50 weeks at an error of 5 %, 2.5 false alarms are expected; without Holm's correction over
+    the 10 features, 20.
+    """
     random = np.random.default_rng(2)
     alarms = 0
     for _ in range(50):

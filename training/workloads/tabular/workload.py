@@ -98,7 +98,7 @@ class Workload(Simple):
     def scores_of(
         self, probability: Callable[[Samples], np.ndarray], test: Dataset, slices: Sequence[str]
     ) -> Iterator[Block]:
-        """Yield the rows of ``scores`` of a model that is no torch model.
+        """Yield the rows of ``scores`` from the probabilities that a model of any framework gives.
 
         ``probability``: samples → the probability of the label 1, float64 (n,). One of 0 or 1 is
         moved off by float64's epsilon, as scikit-learn's log_loss does.
