@@ -37,14 +37,14 @@ from pipelines.registry.promotion_record import (
     record_of,
     request,
 )
-from pipelines.registry.record_checks import Unchecked, asked_of_gate
+from pipelines.registry.record_checks import asked_of_gate
 from pipelines.registry.shared_access import Place, Way, documents, refuse_strangers
 from pipelines.registry.verification import (
     BYTES,
     CHECKOUT,
-    PROMOTED,
     QUICK,
     Check,
+    checks_of,
     first_mismatch,
     run_checks,
 )
@@ -150,9 +150,8 @@ def promote(arn: str, sides: Sides) -> str:
     evidence = evidence_of(arn, client("sagemaker", region, reader), s3)
     approval = _approval(evidence, way, sides)
     _refuse_second(arn, sides, region)
-    first = PROMOTED if isinstance(evidence, Promoted) else {**QUICK, **BYTES}
-    verdict: Check = recompute.checks(CHECKOUT, named=False)["verdict"]
-    kept = _checked(evidence, {**first, "verdict": verdict})
+    verdict = recompute.checks(CHECKOUT, named=False)["verdict"]
+    kept = _checked(evidence, checks_of(evidence, {**QUICK, **BYTES, "verdict": verdict}))
     _judge(evidence, sides.target.gate)
     record = record_of(evidence)
     folder = _folder(sides, evidence)
@@ -214,17 +213,8 @@ def _judge(evidence: Evidence, gate: GateConfig) -> None:
     recorded = GateConfig.model_validate(evidence.recipe["gate"])
     if (gate.values, gate.thresholds) == (recorded.values, recorded.thresholds):
         return
-    try:
-        found = recompute.judged(evidence, CHECKOUT, arguments=asked_of_gate(evidence, gate))[
-            "gate.json"
-        ]
-    except Unchecked as why:
-        raise GateError(
-            f"{evidence.arn}: this environment's gate differs from the one that it passed, and "
-            f"cannot be asked here: {why}; promote from a checkout of the package's commit"
-        ) from None
-    if found["verdict"] != "pass":
-        raise GateError(f"{evidence.arn}: this environment's gate rejects it: {found['reason']}")
+    what = "not promoted: this environment's gate differs from the one that it passed"
+    recompute.require_pass(evidence, CHECKOUT, what, arguments=asked_of_gate(evidence, gate))
 
 
 def _refuse_second(arn: str, sides: Sides, region: str) -> None:
@@ -285,7 +275,9 @@ def _register(
     place = f"{sides.way.into.group.replace(':model-package-group/', ':model-package/')}/0"
     arrived = Evidence(place, sagemaker, s3)
     arrived.registered = asked | {"ModelPackageArn": place}
-    statuses = _refuse_mismatch(hop.package, list(run_checks(Promoted(arrived), PROMOTED)))
+    copied = Promoted(arrived)
+    findings = run_checks(copied, checks_of(copied, {**QUICK, **BYTES}))
+    statuses = _refuse_mismatch(hop.package, list(findings))
     asked = written(hop.model_copy(update={"checks": statuses}))
     with service_errors(f"registering {hop.package} in {group}"):
         if not _exists(sagemaker, group):

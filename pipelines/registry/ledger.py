@@ -32,9 +32,8 @@ from conditions.no_champion import NONE, UNRESOLVED
 from pipelines.deploy.upsert_lock import LOST_RACE, whoami
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.record_checks import Unchecked
 from trainyard.aws_clients import client, error_code, service_errors
-from trainyard.common.errors import GateError, ServiceError
+from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.parameters import values
@@ -105,15 +104,8 @@ def judged_at(evidence: Evidence, looks: Recount, checkout: Path) -> str:
     if looks.used >= looks.due:
         return f"look {looks.used} at its test split"
     instead = f"look {looks.due} at its test split, judged as look {looks.used}"
-    try:
-        gate = recompute.judged(evidence, checkout, looks.due)["gate.json"]
-    except Unchecked as why:
-        raise GateError(
-            f"{evidence.arn}: not approved: it was {instead}, and cannot be judged again here: "
-            f"{why}; try in a checkout of commit {evidence.provenance.get('commit')}"
-        ) from None
-    if gate["verdict"] != "pass":
-        raise GateError(f"{evidence.arn}: not approved: it was {instead}: {gate['reason']}")
+    what = f"not approved: it was {instead}"
+    recompute.require_pass(evidence, checkout, what, look=looks.due)
     return f"{instead}, and again as it was due: pass"
 
 

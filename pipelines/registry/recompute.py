@@ -16,7 +16,7 @@ from pipelines.compile.compilation import step_code
 from pipelines.compile.provenance_asset import changes_sha256, current_commit
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, difference
-from trainyard.common.errors import DefinitionError
+from trainyard.common.errors import DefinitionError, GateError
 from trainyard.common.hashes import file_sha256
 
 Check = Callable[[Evidence], str]
@@ -80,6 +80,33 @@ def judged(
         output = root / "processing/output/gate"
         files = ("gate.json", "provenance.json")
         return {name: json.loads((output / name).read_bytes()) for name in files}
+
+
+def require_pass(
+    evidence: Evidence,
+    checkout: Path,
+    what: str,
+    look: int | None = None,
+    arguments: list[Any] | None = None,
+) -> None:
+    """Require that the gate, asked otherwise than in the run, passes the model, too.
+
+    Args:
+        what: for errors: what is refused, and why the gate is asked again.
+        look, arguments: as of ``judged``.
+
+    Raises:
+        GateError: it rejects the model, or cannot be run here.
+    """
+    try:
+        gate = judged(evidence, checkout, look, arguments)["gate.json"]
+    except Unchecked as why:
+        raise GateError(
+            f"{evidence.arn}: {what}, and cannot be judged again here: {why}; try in a checkout of "
+            f"commit {evidence.provenance.get('commit')}"
+        ) from None
+    if gate["verdict"] != "pass":
+        raise GateError(f"{evidence.arn}: {what}: {gate['reason']}")
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:

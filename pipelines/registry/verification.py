@@ -84,13 +84,11 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def promotion(evidence: Evidence) -> str:
+def promotion(evidence: Promoted) -> str:
     """Check that a promoted package is what its record says, and that it names the record.
 
     Every other check then reads the record and the copies beside it.
     """
-    if not isinstance(evidence, Promoted):
-        raise Unchecked("the package was registered by a run")
     digest = hashlib.sha256(evidence.read(evidence.uri)).hexdigest()
     same(f"SHA-256 of {FILE}", digest, evidence.promotion.get(SHA256), "the package")
     package = evidence.registered
@@ -105,12 +103,10 @@ def promotion(evidence: Evidence) -> str:
                        *(hop.account for hop in hops)])  # fmt: skip
 
 
-def copies(evidence: Evidence) -> str:
+def copies(evidence: Promoted) -> str:
     """Check every byte of the copies that a promotion made; what an earlier check has read whole is
     not read again.
     """
-    if not isinstance(evidence, Promoted):
-        raise Unchecked("the package was registered by a run")
     recorded = evidence.record.objects
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda uri: evidence.opened.get(uri) or evidence.sha256(uri), recorded)
@@ -190,9 +186,6 @@ BYTES: Mapping[str, Check] = {
     "scores": data_checks.scores,
 }
 """Checks of every byte to be deployed, and of everything that the verdict rests on."""
-PROMOTED: Mapping[str, Check] = {"promotion": promotion, **QUICK, **BYTES, "copies": copies}
-"""Checks of a promoted package. The data stay in the account of origin: the tables of scores on
-them were copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +212,8 @@ def verify(
         ServiceError: the package does not exist, or AWS cannot be reached.
     """
     evidence = evidence_of(arn)
-    if isinstance(evidence, Promoted):
-        first: Mapping[str, Check] = {"promotion": promotion}
-        local = recompute.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
-        return list(run_checks(evidence, {**first, **QUICK} if quick else {**PROMOTED, **local}))
-    return list(run_checks(evidence, chosen(checkout, quick=quick, deep=deep)))
+    checks = chosen(checkout, quick=quick, deep=deep)
+    return list(run_checks(evidence, checks_of(evidence, checks)))
 
 
 def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
@@ -242,13 +232,24 @@ def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Findi
     For the train split, which is not read again, the manifests and every file's name and size;
     ``deep``: every byte too. Of a promoted package, every byte of its copies.
     """
-    if isinstance(evidence, Promoted):
-        return run_checks(evidence, PROMOTED)
     splits = {
         "test split": data_checks.split("test", deep=True),
         "train split": data_checks.split("train", deep=deep),
     }
-    return run_checks(evidence, {**QUICK, **BYTES, **splits})
+    return run_checks(evidence, checks_of(evidence, {**QUICK, **BYTES, **splits}))
+
+
+def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, Check]:
+    """Return those of the checks that the evidence has something for.
+
+    Of a promoted package the data stay in the account of origin: instead of the splits, the record
+    of the promotion is checked first, and last, where every byte of the model is, all copies.
+    """
+    if not isinstance(evidence, Promoted):
+        return checks
+    kept = {name: check for name, check in checks.items() if not name.endswith(" split")}
+    whole = {"copies": lambda _: copies(evidence)} if BYTES.keys() <= kept.keys() else {}
+    return {"promotion": lambda _: promotion(evidence), **kept, **whole}
 
 
 def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:
