@@ -214,7 +214,8 @@ def _judge(evidence: Evidence, gate: GateConfig) -> None:
     if (gate.values, gate.thresholds) == (recorded.values, recorded.thresholds):
         return
     what = "not promoted: this environment's gate differs from the one that it passed"
-    recompute.require_pass(evidence, CHECKOUT, what, arguments=asked_of_gate(evidence, gate))
+    asked = asked_of_gate(evidence, gate, gate.thresholds)
+    recompute.require_pass(evidence, CHECKOUT, what, arguments=asked)
 
 
 def _refuse_second(arn: str, sides: Sides, region: str) -> None:

@@ -9,6 +9,7 @@ import re
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from pipelines.compile.package_lock import read
 from pipelines.console import OWNERS
 from pipelines.registry import training_checks
 from pipelines.registry.package_evidence import Evidence
+from pipelines.registry.recompute import require_pass
+from pipelines.registry.record_checks import asked_of_gate
 from pipelines.registry.verification import (
     QUICK,
     before_approval,
@@ -29,6 +32,7 @@ from pipelines.registry.verification import (
     run_checks,
     verify,
 )
+from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT, called
 from tests.harms import (
     TAMPERINGS,
@@ -88,6 +92,15 @@ def test_an_honest_package_verifies_to_the_last_byte_and_to_the_definition(regis
     findings = json.loads(done.stdout)["findings"]
     assert {f["status"] for f in findings} == {"ok"}, done.stdout
     assert findings[-1]["name"] == "definition again"
+
+
+def test_another_gate_judges_the_recorded_scores_again(registered, checkout):
+    evidence = Evidence(registered.arn)
+    for bound, said in ((100.0, None), (0.1, "bits_per_byte")):
+        gate = GateConfig.model_validate({**evidence.recipe["gate"], "max_bits_per_byte": bound})
+        asked = asked_of_gate(evidence, gate, gate.thresholds)
+        with pytest.raises(GateError, match=said) if said else nullcontext():
+            require_pass(evidence, checkout, "not promoted", arguments=asked)
 
 
 def test_the_record_binds_everything_that_the_issue_names(registered):

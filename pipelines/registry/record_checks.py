@@ -171,15 +171,16 @@ def origin(evidence: Evidence) -> str:
     return f"{len(known)} fields"
 
 
-def asked_of_gate(evidence: Evidence, config: GateConfig) -> list[Any]:
-    """Return the arguments of the gate's job for these demands, with the run's parameters."""
+def asked_of_gate(
+    evidence: Evidence, config: GateConfig, thresholds: Mapping[str, Any]
+) -> list[Any]:
+    """Return the arguments of the gate's job for these demands, about the run's champion and look.
+
+    ``thresholds``: name → value, in place of the config's.
+    """
     given = evidence.parameters
-    thresholds = {
-        name: str(given.get(threshold_parameter(name), value))
-        for name, value in config.thresholds.items()
-    }
     return arguments(
-        config.values | {"threshold": thresholds},
+        config.values | {"threshold": {name: str(value) for name, value in thresholds.items()}},
         primary_metric=evidence.provenance["primary_metric"],
         directions=evidence.provenance["directions"],
         champion=given["ChampionArn"],
@@ -189,7 +190,12 @@ def asked_of_gate(evidence: Evidence, config: GateConfig) -> list[Any]:
 
 def demands(evidence: Evidence) -> str:
     """Check that the gate was asked for what the recipe demands, with the run's parameters."""
-    expected = asked_of_gate(evidence, GateConfig.model_validate(evidence.recipe["gate"]))
+    config, given = GateConfig.model_validate(evidence.recipe["gate"]), evidence.parameters
+    thresholds = {
+        name: given.get(threshold_parameter(name), value)
+        for name, value in config.thresholds.items()
+    }
+    expected = asked_of_gate(evidence, config, thresholds)
     found = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
     for position, (ours, theirs) in enumerate(zip_longest(expected, found)):
         if ours is None or theirs is None or _number(ours) != _number(theirs):
