@@ -297,23 +297,21 @@ def _policy(stage: Stage, number: str, where: str, statement: dict[str, Any]) ->
 
 
 def wide_policy(stage: Stage, row: Row) -> str:
-    statement = {
-        "Effect": "Allow",
-        "Principal": PRINCIPALS[row["principal"]],
-        "Action": ACTIONS[row["where"]][row["action"]],
-        "Condition": CONDITIONS[row["condition"]],
-    }
-    number = HOPS[row["hop"]]
-    with _policy(stage, number, row["where"], statement):
-        return stage.promoted(number)
+    return _let_in(stage, row, PRINCIPALS[row["principal"]], CONDITIONS[row["condition"]])
 
 
 def confused_deputy(stage: Stage, row: Row) -> str:
+    service = {"Service": f"{row['service']}.amazonaws.com"}
+    return _let_in(stage, row, service, SERVICES[row["condition"]])
+
+
+def _let_in(stage: Stage, row: Row, principal: Any, condition: dict[str, Any]) -> str:
+    """Promote while the policy of ``row["where"]`` lets the principal in."""
     statement = {
         "Effect": "Allow",
-        "Principal": {"Service": f"{row['service']}.amazonaws.com"},
+        "Principal": principal,
         "Action": ACTIONS[row["where"]][row["action"]],
-        "Condition": SERVICES[row["condition"]],
+        "Condition": condition,
     }
     number = HOPS[row["hop"]]
     with _policy(stage, number, row["where"], statement):

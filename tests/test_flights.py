@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 
-import boto3
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from pipelines.corpora.nycflights13 import data_folder, joined, month_object
 from steps.shard.splits import split_of
 from tests.conftest import clean_environment
+from tests.trainyard.emulator.standin import make_client
 from trainyard.common.safe_unpack import unpack
 
 pytestmark = pytest.mark.slow
@@ -49,13 +49,7 @@ def flights() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def s3(emulator):
-    return boto3.client(
-        "s3",
-        endpoint_url=emulator.url,
-        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
-        region_name="us-east-1",
-    )
+    return make_client(emulator, "s3")
 
 
 @pytest.fixture(scope="module")

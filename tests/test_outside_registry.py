@@ -11,7 +11,6 @@ import sys
 import tarfile
 from pathlib import Path
 
-import boto3
 import joblib
 import pandas as pd
 import pytest
@@ -19,6 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from tests.conftest import clean_environment
 from tests.test_flights import BUCKET, SMALL, flights, s3  # noqa: F401 (fixtures)
+from tests.trainyard.emulator.standin import make_client
 
 pytestmark = pytest.mark.sweep
 
@@ -73,13 +73,7 @@ def package(emulator, s3, flights, theirs) -> str:  # noqa: F811
 
 
 def client(emulator):
-    return boto3.client(
-        "sagemaker",
-        endpoint_url=emulator.url,
-        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
-        region_name="us-east-1",
-    )
+    return make_client(emulator, "sagemaker")
 
 
 def verb(emulator, home: Path, name: str, *words: str) -> str:
