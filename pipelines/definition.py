@@ -12,11 +12,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
 from sagemaker.core.workflow.parameters import Parameter
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
-from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
+from sagemaker.mlops.workflow.steps import ProcessingStep, Step, TrainingStep
 
 from conditions.step import verdict_condition
 from pipelines.compile.champion_scoring import champion_of
@@ -38,7 +37,13 @@ from pipelines.compile.provenance_asset import (
     origin_of,
     with_provenance,
 )
-from pipelines.compile.training_inputs import about, loop_parts, started
+from pipelines.compile.training_inputs import (
+    about,
+    loop_parts,
+    packed_with,
+    started,
+    workload_hyperparameters,
+)
 from pipelines.compile.user_code import parts_of, scripts_of
 from pipelines.compile.wheelhouse import Wheelhouse, requirements_of
 from pipelines.recipe.aws_account import Account, account_number, resolve
@@ -46,6 +51,7 @@ from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, Set
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
+from steps.choose.step import choose_step, found_by
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
@@ -61,7 +67,7 @@ from steps.train.job_program import loop_program, script_program
 from steps.train.step import train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
-from trainyard.common.errors import RecipeError
+from steps.tune.step import tune_step
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
 
@@ -146,14 +152,15 @@ class Compilation:
         Without a data section there is no Shard.
         """
         shard = self.shard() if self.recipe.data else None
-        train = self.train(shard)
+        tune = self.tune(shard) if self.recipe.tune else []
+        train = self.train(shard, tune)
         evaluate = self.evaluate(shard, train)
         gate = self.gate(evaluate)
         register = self.register(shard, train, evaluate, gate)
         gates = self.recipe.gate
         passed = [register, *self.transform(train, register)]
         verdict = verdict_condition(gate, passed, gates.kinds if gates.visible_checks else ())
-        steps = [train, evaluate, gate, verdict]
+        steps = [*tune, train, evaluate, gate, verdict]
         pipeline = Pipeline(
             name=self.recipe.pipeline.name,
             parameters=[one for one in self.parameters.values() if isinstance(one, Parameter)],
@@ -171,22 +178,40 @@ class Compilation:
             recipe.shard,
             image=self._processing_image(recipe.shard),
             workload_arguments=["--workload", recipe.workload.name]
-            + ["--workload_config", *split_argument(_packed_with(recipe))],
+            + ["--workload_config", *split_argument(packed_with(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             mixed=recipe.data.prefixes,
             summarised=self.evaluation is None and recipe.samples_spec.summarised,
         )
 
-    def train(self, shard: ProcessingStep | None) -> TrainingStep:
-        """Create the step that trains: Trainyard's loop, or the user's script."""
+    def tune(self, shard: ProcessingStep | None) -> list[Step]:
+        """Create the step that searches hyperparameters, and the one that judges the best again."""
+        recipe, config = self.recipe, self.recipe.tune
+        assert config is not None  # noqa: S101 (``definition`` has checked)
+        tune = tune_step(
+            self.context, config, self.train(shard),
+            loop=recipe.train.loop, extended=self.session.extended,
+        )  # fmt: skip
+        if config.judged == 1:
+            return [tune]
+        image = self._processing_image(recipe.gate)
+        return [tune, choose_step(self.context, config, recipe.gate, image=image, tune=tune)]
+
+    def train(self, shard: ProcessingStep | None, tune: Sequence[Step] = ()) -> TrainingStep:
+        """Create the step that trains: Trainyard's loop, or the user's script.
+
+        With ``tune``, it takes the values that were found, and goes on from their training's last
+        checkpoint.
+        """
         context, config = self.context, self.recipe.train
         if self.project:
             program = script_program(context, config, self.project, shard, self.training)
         else:
-            program = loop_program(context, config, shard, _workload(self.recipe))
+            program = loop_program(context, config, shard, workload_hyperparameters(self.recipe))
         return train_step(
             context, config, program,
             image=self.image, shard=shard, checkpoint_key=self.training.name,
+            found=found_by(tune, self.recipe.tune),
         )  # fmt: skip
 
     def evaluate(self, shard: ProcessingStep | None, train: TrainingStep) -> ProcessingStep:
@@ -350,32 +375,6 @@ class Compilation:
 
     def _processing_image(self, compute: ProcessingCompute) -> str:
         return processing_image(self.recipe, self.account.region, compute.instance_type)
-
-
-def _workload(recipe: Recipe) -> dict[str, str]:
-    """Return the hyperparameters that tell the loop what to train."""
-    settings = recipe.workload_config.model_dump_json()
-    mixture = recipe.data.mixture if recipe.data else None
-    weights = {"mixture": mixture.model_dump_json()} if mixture else {}
-    return {"workload": recipe.workload.name, "workload_config": settings, **weights}
-
-
-def _packed_with(recipe: Recipe) -> str:
-    """Return the settings that samples depend on: a wider model is trained on the same shards.
-
-    Raises:
-        RecipeError: the workload's SPEC leaves out a setting that the others need.
-    """
-    names, config = recipe.samples_spec.packed_with, recipe.workload_config
-    chosen = config.model_dump_json(include=None if names is None else set(names))
-    try:
-        type(config).model_validate_json(chosen)
-    except ValidationError as error:
-        raise RecipeError(
-            f"workload {recipe.workload.name}: SPEC.packed_with {names} is not enough: "
-            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; add that setting"
-        ) from None
-    return chosen
 
 
 def from_recipe(

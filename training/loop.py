@@ -123,6 +123,11 @@ class Loop:
         if self.average is not None:
             self.average.swap()
 
+    def held_out_loss(self, validation: Dataset) -> float:
+        """Return the trained model's mean loss on the samples that no validation used."""
+        held_out = range(len(validation) - self.config.held_out_samples, len(validation))
+        return self._validate(validation, {"": held_out})[0]
+
     def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy
         self._order = samples = order(config, train, self._mixture)
@@ -194,7 +199,8 @@ class Loop:
             began = time.perf_counter()
             self._check()
             with self._averaged():
-                loss, of_inputs = self._validate(validation)
+                looked_at = validated(config, validation, self._mixture)
+                loss, of_inputs = self._validate(validation, looked_at)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"validation loss is {loss} after step {self.step}; nothing is saved: "
@@ -209,10 +215,11 @@ class Loop:
             clock.mark("checkpoint")
 
     @torch.no_grad()
-    def _validate(self, validation: Dataset) -> tuple[float, dict[str, float]]:
-        """Return the mean loss of the validated samples, over all ranks, and that of each input."""
+    def _validate(
+        self, validation: Dataset, looked_at: Mapping[str, Sequence[int] | np.ndarray]
+    ) -> tuple[float, dict[str, float]]:
+        """Return the mean loss of these samples, over all ranks, and that of each input."""
         strategy = self.strategy
-        looked_at = validated(self.config, validation, self._mixture)
         modes = {module: module.training for module in strategy.model.modules()}
         strategy.model.eval()
         totals = [self._loss_of(validation, indices) for indices in looked_at.values()]
@@ -337,7 +344,8 @@ def validated(
         DataError: no input of the mixture has samples.
     """
     if mixture is None:
-        return {"": range(min(len(validation), config.validation_samples))}
+        left = len(validation) - config.held_out_samples
+        return {"": range(min(left, config.validation_samples))}
     found = inputs(validation.merged)
     most = max(1, config.validation_samples // len(mixture.names))
     looked_at = {name: found[name].first(most) for name in mixture.names if name in found}

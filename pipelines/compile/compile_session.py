@@ -95,6 +95,11 @@ class CompileSession(PipelineSession):
         self.assets[asset.key] = asset
         return asset.uri
 
+    def extended(self, uri: str, files: dict[str, bytes]) -> str:
+        """Remember a folder that holds the files of another one, and further ones."""
+        [folder] = [asset for asset in self.assets.values() if asset.uri == uri]
+        return self.add({**folder.files, **files})
+
     def upload_data(self, path: str, *_: object, **__: object) -> str:
         """Remember the folder instead of uploading it; the SDK calls this for its drivers."""
         return self.add(read_folder(Path(path)))

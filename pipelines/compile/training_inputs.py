@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pipelines.compile.compilation import step_code
 from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import model_of
@@ -75,6 +77,32 @@ def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
     shares = shares_of(recipe.data.mixture if recipe.data else None)
     more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
     return known.model_copy(update=more)
+
+
+def workload_hyperparameters(recipe: Recipe) -> dict[str, str]:
+    """Return the hyperparameters that tell the loop what to train."""
+    settings = recipe.workload_config.model_dump_json()
+    mixture = recipe.data.mixture if recipe.data else None
+    weights = {"mixture": mixture.model_dump_json()} if mixture else {}
+    return {"workload": recipe.workload.name, "workload_config": settings, **weights}
+
+
+def packed_with(recipe: Recipe) -> str:
+    """Return the settings that samples depend on: a wider model is trained on the same shards.
+
+    Raises:
+        RecipeError: the workload's SPEC leaves out a setting that the others need.
+    """
+    names, config = recipe.samples_spec.packed_with, recipe.workload_config
+    chosen = config.model_dump_json(include=None if names is None else set(names))
+    try:
+        type(config).model_validate_json(chosen)
+    except ValidationError as error:
+        raise RecipeError(
+            f"workload {recipe.workload.name}: SPEC.packed_with {names} is not enough: "
+            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; add that setting"
+        ) from None
+    return chosen
 
 
 def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

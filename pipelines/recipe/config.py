@@ -18,6 +18,7 @@ from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refu
 from pipelines.recipe.monitor_section import Monitor, refuse_monitor
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
+from pipelines.recipe.tune_section import refuse_tune
 from steps.config import S3_URI, Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -25,6 +26,7 @@ from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
 from steps.transform.config import TransformConfig
+from steps.tune.config import TuneConfig
 from training.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.errors import nearest
@@ -50,10 +52,9 @@ class PipelineConfig(Section):
     """Steps that may run at the same time in one execution."""
 
     overridable: tuple[str, ...] = OVERRIDABLE
-    """Pipeline parameters that may be changed when a run is started. All else is constant until the
-    next upsert. A threshold can be added to the defaults: GateMaxBitsPerByte for
-    ``gate.max_bits_per_byte``. A run that changes a parameter is approved only for a stated reason.
-    """
+    """Pipeline parameters that may be changed when a run is started; all else is constant until the
+    next upsert. Thresholds can be added: GateMaxBitsPerByte for ``gate.max_bits_per_byte``. A run
+    that changes a parameter is approved only for a stated reason."""
 
 
 class Images(Section):
@@ -167,6 +168,9 @@ class Recipe(Section):
 
     train: TrainStepConfig
     """The train step."""
+
+    tune: TuneConfig | None = Field(default=None, exclude_if=lambda one: one is None)
+    """Search for better hyperparameters, before the train step; None: no search."""
 
     evaluate: EvaluateConfig = EvaluateConfig()
     """The evaluate step."""
@@ -379,8 +383,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _wheels_have_their_channel(self) -> Self:
-        sections = {"train": self.train, "evaluate": self.evaluate}
-        for section, config in sections.items():
+        for section, config in (("train", self.train), ("evaluate", self.evaluate)):
             if self.packages.wheelhouse and "wheels" in config.channels:
                 raise ValueError(
                     f"{section}.channels.wheels: packages.wheelhouse has a channel of that name; "
@@ -392,6 +395,7 @@ class Recipe(Section):
     def _what_they_need_is_there(self) -> Self:
         if self.train.fsx and not self.aws.vpc:
             raise ValueError("train.fsx: a file system is mounted through a VPC; set aws.vpc")
-        if refused := refuse_monitor(self.monitor, self.deploy):
+        refused = refuse_tune(self.tune, self.train, self.data)
+        if refused := refused or refuse_monitor(self.monitor, self.deploy):
             raise ValueError(refused)
         return self

@@ -1,9 +1,13 @@
 """Declare the train step: a ModelTrainer on N nodes, for the training loop or for a script."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
+from sagemaker.core.workflow.functions import Join
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import (
@@ -27,6 +31,16 @@ from trainyard.common.errors import DefinitionError
 SCRIPT = "/opt/ml/input/data/sm_drivers/sm_train.sh"
 WHEELS = "/opt/ml/input/data/wheels"
 COMMAND = f"chmod +x {SCRIPT} && exec /bin/bash {SCRIPT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a tuning has found."""
+
+    training_job: PipelineVariable
+    """Name of the best training job."""
+    values: Mapping[str, PipelineVariable]
+    """Hyperparameter → its value there."""
 
 
 class OfflineTrainer(ModelTrainer):
@@ -75,8 +89,12 @@ def train_step(
     image: str,
     shard: ProcessingStep | None,
     checkpoint_key: str,
+    found: Found | None = None,
 ) -> TrainingStep:
     """Run ``program``; the model goes to ``<root>/runs/<execution>/train``.
+
+    ``found``: the values to train with, of a training job whose checkpoints are below its name: the
+    same training goes on from its last one.
 
     ``checkpoint_key`` names the inputs of the training, as far as the definition knows them. The
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
@@ -85,6 +103,9 @@ def train_step(
     house = context.wheels("train")
     wheels = [s3_channel("wheels", house, "File")] if house else []
     kind = SignalledTrainer if config.script else OfflineTrainer
+    checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
+    if found:
+        checkpoints = Join(on="/", values=[checkpoints, found.training_job])
     trainer = kind(
         sagemaker_session=context.session,
         role=context.role,
@@ -101,12 +122,12 @@ def train_step(
             compression_type="NONE" if config.model_compression == "none" else None,
         ),
         checkpoint_config=CheckpointConfig(
-            s3_uri=f"{context.root_uri}/checkpoints/{checkpoint_key}",
+            s3_uri=checkpoints,
             local_path=CHECKPOINTS,
         ),
         training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
         environment={**context.pip(WHEELS), **program.environment},
-        hyperparameters=program.hyperparameters,
+        hyperparameters={**program.hyperparameters, **(found.values if found else {})},
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     )
     if program.metrics:

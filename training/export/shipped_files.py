@@ -45,6 +45,7 @@ ROOMS = {
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
+    "choose": (),
     "transform": (
         *("steps/transform/", "steps/shard/", "training/"),
         *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),
@@ -74,7 +75,7 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("in_place_restart", "scaling", "scores", "simulate", "try"),
+        *("in_place_restart", "scaling", "scores", "simulate", "trial", "try"),
         *("export/inference", "export/request_handler", "export/shipped_files"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
     )

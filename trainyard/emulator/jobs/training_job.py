@@ -6,7 +6,6 @@ The container's contract is AWS's: "How Amazon SageMaker AI Provides Training In
 
 import contextlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -14,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs import builtin_algorithms, container_images
+from trainyard.emulator.jobs import builtin_algorithms, container_images, image_entrypoint
 from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.metric_definitions import Metrics
@@ -101,12 +99,12 @@ class TrainingJob(Job):
         self._download_checkpoints(node)
         self._write_config(node, hosts)
         self._say_what_is_ignored(node)
-        node.command = self._command()
+        node.command = image_entrypoint.command(self.request, self.place.python)
         image = self.request["AlgorithmSpecification"]["TrainingImage"]
         node.environment |= {
             "TRAINING_JOB_NAME": self.name,
             "TRAINING_JOB_ARN": self.arn,
-            **self._toolkit(),
+            **image_entrypoint.environment(self.request),
             **self.request.get("Environment", {}),
         }
         node.environment |= container_images.own_packages(image, node.environment)
@@ -260,29 +258,6 @@ class TrainingJob(Job):
         }
         return config | ({"ContentType": t} if (t := channel.get("ContentType")) else {})
 
-    def _command(self) -> list[str]:
-        if builtin_algorithms.without_script(self.request):
-            return builtin_algorithms.training_command(self.request, self.place.python)
-        spec = self.request["AlgorithmSpecification"]
-        entrypoint = spec.get("ContainerEntrypoint") or [str(toolkit(self.place.python))]
-        return [*entrypoint, *spec.get("ContainerArguments", [])]
-
-    def _toolkit(self) -> dict[str, str]:
-        """Return AWS's variables for the images' own entrypoint, the sagemaker-training toolkit."""
-        if self.request["AlgorithmSpecification"].get("ContainerEntrypoint"):
-            return {}
-        if builtin_algorithms.without_script(self.request):
-            return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
-        image = self.request["AlgorithmSpecification"]["TrainingImage"]
-        plain = facts.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
-        package = f"sagemaker_{'xgboost' if facts.is_xgboost(image) else 'pytorch'}_container"
-        module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
-        return {
-            "SAGEMAKER_BASE_DIR": "/opt/ml",
-            **({} if plain else module),
-            "SM_STUDIO_LOCAL_MODE": "true",  # else it waits for DNS of its peers for a minute
-        }
-
     # results
 
     def _publish_model(self, folders: list[Path]) -> None:
@@ -337,17 +312,8 @@ def _refuse_groups(request: dict) -> None:
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
-    spec = request["AlgorithmSpecification"]
-    if builtin_algorithms.without_script(request):
-        if why := builtin_algorithms.refusal(request, python):
-            raise _invalid(why)
-    elif not spec.get("ContainerEntrypoint") and not toolkit(python):
-        raise _invalid(
-            "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
-            f"sagemaker-training toolkit, which {python} lacks. SDK v3's ModelTrainer sets an "
-            "entrypoint; for SDK v2 jobs install sagemaker-pytorch-training there, or "
-            "sagemaker-training, which is enough for XGBoost and scikit-learn"
-        )
+    if why := image_entrypoint.refusal(request, python):
+        raise _invalid(why)
 
 
 def _refuse_output(request: dict) -> None:
@@ -380,12 +346,6 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
             raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
     except ClientFault as fault:
         raise _invalid(f"{_where(channel)}: {fault}") from None
-
-
-def toolkit(python: Path) -> Path | None:
-    """Return the sagemaker-training toolkit's command; None if that interpreter lacks it."""
-    found = shutil.which("train", path=str(python.parent))
-    return Path(found) if found else None
 
 
 def _where(channel: dict) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from trainyard.emulator.tuning.objective_curves import Hyperband, Median, Rule
 from trainyard.emulator.tuning.search_space import Space, Values, space_of
 from trainyard.emulator.tuning.tuning_request import CONFIG, objective_of, ranges_of, resources
+from trainyard.language.step_types.job_steps import starts_drivers
 
 OBJECTIVE = "_tuning_objective_metric"
 """Hyperparameter by which the service tells algorithms their objective metric."""
@@ -67,9 +68,11 @@ def described(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drivers_idle(definition: Mapping[str, Any]) -> bool:
-    """Return whether SDK v3 uploaded its drivers, and no hyperparameter asks for torchrun
+    """Return whether SDK v3 uploaded its drivers, and no hyperparameter starts them, or torchrun
     instead.
     """
+    if starts_drivers(definition):
+        return False
     channels = [channel["ChannelName"] for channel in definition.get("InputDataConfig") or ()]
     static = definition.get("StaticHyperParameters") or {}
     return "sm_drivers" in channels and "sagemaker_torch_distributed_enabled" not in static

@@ -1,5 +1,8 @@
 """Steps that start a SageMaker job."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from trainyard.language.step_types.shape_form import list_of, structure
 from trainyard.language.step_types.step_type import Choice, Job, StepType
 
@@ -28,6 +31,21 @@ TRANSFORM_JOB = Job(
     machines="transform",
     instances="TransformResources",
 )
+
+DRIVERS = "/opt/ml/input/data/sm_drivers"
+"""Folder of SDK v3's drivers in a container: the channel that the SDK adds to a training job."""
+PROGRAM, FOLDER = "sagemaker_program", "sagemaker_submit_directory"
+"""Hyperparameters that name a file and its folder to the sagemaker-training toolkit."""
+
+
+def starts_drivers(request: Mapping[str, Any]) -> bool:
+    """Return whether the toolkit is told to run a program beside the drivers, which starts them.
+
+    ``request``: CreateTrainingJob's, or a TrainingJobDefinition of a tuning job.
+    """
+    given = request.get("HyperParameters") or request.get("StaticHyperParameters") or {}
+    return given.get(FOLDER) == DRIVERS and isinstance(given.get(PROGRAM), str)
+
 
 TRAINING = StepType(
     name="Training",

@@ -8,6 +8,7 @@ and sagemaker/train/templates.py; reproduced).
 import re
 from collections.abc import Iterator
 
+from trainyard.language.step_types.job_steps import starts_drivers
 from trainyard.validate.rules.job_view import Job, known_text, member, training
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -73,7 +74,7 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )
 def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
-    if job.step.type != "Tuning":
+    if job.step.type != "Tuning" or starts_drivers(job.arguments):
         return
     ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes
     if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED):

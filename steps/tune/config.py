@@ -1,0 +1,111 @@
+"""The tune step's settings: the ranges that are searched, and the budget of the search."""
+
+from typing import Literal, Self
+
+from pydantic import Field, FiniteFloat, model_validator
+
+from steps.config import Section
+
+MOST_RANGES, MOST_VALUES, MOST_TRAININGS, MOST_PARALLEL, MOST_JUDGED = 30, 30, 750, 100, 10
+"""Limits of a tuning job (developer guide, automatic-model-tuning-limits), and of the inputs of the
+processing job that judges the best."""
+
+Value = str | bool | int | FiniteFloat
+
+
+class Range(Section):
+    """A range of numbers, its ends included."""
+
+    min: int | FiniteFloat
+    """Least value."""
+
+    max: int | FiniteFloat
+    """Largest value."""
+
+    scale: Literal["linear", "log"] = "linear"
+    """Whether equal differences or equal ratios are equally likely; log for a learning rate."""
+
+    @model_validator(mode="after")
+    def _from_low_to_high(self) -> Self:
+        if self.min >= self.max:
+            raise ValueError(f"min {self.min} is not below max {self.max}; exchange them")
+        if self.scale == "log" and self.min <= 0:
+            raise ValueError(f"min {self.min} has no logarithm; set it above 0, or scale to linear")
+        return self
+
+
+class TuneConfig(Section):
+    """A search for better hyperparameters before the training, as a SageMaker tuning job."""
+
+    ranges: dict[str, Range | tuple[Value, ...]] = Field(min_length=1, max_length=MOST_RANGES)
+    """Field of ``train.loop``, or name in ``train.arguments`` → {min, max, scale}, or a list of
+    values. The recipe's own value must lie in it."""
+
+    strategy: Literal["bayesian", "random", "hyperband", "grid"] = "bayesian"
+    """How values are chosen. hyperband: at random, and trainings that fall behind are stopped.
+    grid: every combination of lists. bayesian is AWS's own; on the laptop another Bayesian search
+    takes its place."""
+
+    trainings: int = Field(default=10, ge=2, le=MOST_TRAININGS)
+    """Largest number of trainings; grid: their exact number."""
+
+    parallel: int = Field(default=1, ge=1, le=MOST_PARALLEL)
+    """Trainings at a time. A Bayesian search learns more from fewer at a time."""
+
+    max_hours: float | None = Field(default=None, gt=0, le=720)
+    """Hours after which the search ends, and its running trainings are stopped; null: no limit."""
+
+    stop_early: bool = False
+    """Stop a training whose validation loss is worse than the median of the earlier ones' average
+    at the same point (SageMaker's Auto); hyperband stops by itself."""
+
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    """Seed of the search."""
+
+    judged: int = Field(default=3, ge=1, le=MOST_JUDGED)
+    """Best trainings that are compared again, on ``held_out``: of many, the best value is partly
+    luck (the winner's curse). 1: the best by the objective is taken. A script needs 1."""
+
+    held_out: int = Field(default=256, ge=1)
+    """Samples at the end of the validation split that no training is validated on, for the
+    comparison of the best."""
+
+    metric: str | None = None
+    """Name in ``train.metrics`` that a script's trainings are compared by; the loop's is its
+    validation loss."""
+
+    goal: Literal["minimize", "maximize"] = "minimize"
+    """Whether a lower or a higher ``metric`` is better."""
+
+    @model_validator(mode="after")
+    def _fields_fit_each_other(self) -> Self:
+        for name, values in self.ranges.items():
+            if isinstance(values, Range):
+                if self.strategy == "grid":
+                    raise ValueError(f"ranges.{name}: strategy grid takes lists of values only")
+            elif not 1 <= len(values) <= MOST_VALUES or len({*map(str, values)}) != len(values):
+                raise ValueError(f"ranges.{name}: expected 1 to {MOST_VALUES} different values")
+        if self.strategy == "grid" and (count := self.combinations) != self.trainings:
+            raise ValueError(f"trainings: is {self.trainings}, and the grid has {count}; set that")
+        if self.strategy == "hyperband" and self.stop_early:
+            raise ValueError("stop_early: strategy hyperband stops trainings itself; remove it")
+        if self.parallel > self.trainings:
+            raise ValueError(f"parallel: is {self.parallel}, more than trainings {self.trainings}")
+        if self.judged > self.trainings:
+            raise ValueError(f"judged: is {self.judged}, more than trainings {self.trainings}")
+        return self
+
+    def allows(self, name: str, value: object) -> bool:
+        """Return whether the range ``name`` holds ``value``."""
+        one = self.ranges[name]
+        if isinstance(one, Range):
+            return isinstance(value, int | float) and one.min <= value <= one.max
+        return value in one
+
+    @property
+    def combinations(self) -> int:
+        """Return the number of combinations of the lists of values."""
+        found = 1
+        for values in self.ranges.values():
+            found *= 1 if isinstance(values, Range) else len(values)
+        return found

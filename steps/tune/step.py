@@ -1,0 +1,174 @@
+"""Declare the tune step: a tuning job whose trainings are the train step's own.
+
+Its request is derived from the train step's. The SDK's HyperparameterTuner would drop volume keys,
+isolation and encryption, and put a time into the code's key (reference: SDK 3.27, train/tuner.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from sagemaker.core.helper.pipeline_variable import RequestType
+from sagemaker.core.workflow.properties import Properties
+from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, TrainingStep
+
+from steps.context import StepContext
+from steps.train.train_script import hyperparameter
+from steps.tune.config import Range, TuneConfig
+from training.config import TrainConfig
+from trainyard.language.step_types.job_steps import DRIVERS, FOLDER, PROGRAM
+
+STARTER = "start_drivers.py"
+PASSED = (
+    *("RoleArn", "InputDataConfig", "VpcConfig", "ResourceConfig", "StoppingCondition"),
+    *("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "RetryStrategy"),
+    *("EnableManagedSpotTraining", "CheckpointConfig", "Environment"),
+)
+"""Members of CreateTrainingJob that a tuning job's TrainingJobDefinition has, too."""
+OBJECTIVE = "validation:loss"
+SCALES = {"linear": "Linear", "log": "Logarithmic"}
+
+
+class TuneStep(ConfigurableRetryStep):
+    """A step of type Tuning with a request of our own."""
+
+    def __init__(self, request: dict[str, Any], context: StepContext, **about: str) -> None:
+        """Declare the step; ``about``: display_name and description."""
+        super().__init__(
+            "Tune", StepTypeEnum.TUNING, depends_on=None, retry_policies=list(context.retries),
+            **about,
+        )  # fmt: skip
+        self._request, self._cache = request, context.cache
+        shapes = ["DescribeHyperParameterTuningJobResponse",
+                  "ListTrainingJobsForHyperParameterTuningJobResponse"]  # fmt: skip
+        self._properties = Properties(step_name=self.name, step=self, shape_names=shapes)
+
+    @property
+    def arguments(self) -> RequestType:
+        """Return CreateHyperParameterTuningJob's request."""
+        return self._request
+
+    @property
+    def properties(self) -> Properties:
+        """Return the descriptions of the tuning job and its training jobs, best first."""
+        return self._properties
+
+    def to_request(self) -> RequestType:
+        """Return the step with its cache's settings."""
+        return super().to_request() | (self._cache.config if self._cache else {})
+
+
+def tune_step(
+    context: StepContext,
+    config: TuneConfig,
+    train: TrainingStep,
+    *,
+    loop: TrainConfig | None,
+    extended: Callable[[str, dict[str, bytes]], str],
+) -> TuneStep:
+    """Declare the search around ``train``, the train step with the recipe's own values.
+
+    Args:
+        loop: the loop's settings; None for a script.
+        extended: (URI of a folder of the definition's, further files) → URI of a folder with both.
+    """
+    request = dict(train.arguments)
+    given = request["HyperParameters"]
+    held_out = {"held_out_samples": str(config.held_out)} if loop and config.judged > 1 else {}
+    algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
+    metrics = algorithm["MetricDefinitions"]  # a tuning job takes 20 of the loop's 40
+    definition = {
+        "AlgorithmSpecification": {
+            "TrainingImage": algorithm["TrainingImage"],
+            "TrainingInputMode": algorithm["TrainingInputMode"],
+            "MetricDefinitions": [one for one in metrics if one["Name"] == objective],
+        },
+        **{key: request[key] for key in PASSED if key in request},
+        "InputDataConfig": [_with_starter(one, extended) for one in request["InputDataConfig"]],
+        "OutputDataConfig": {
+            **request["OutputDataConfig"],
+            "S3OutputPath": context.run_uri("tune"),
+        },
+        "StaticHyperParameters": {
+            **{name: value for name, value in given.items() if name not in config.ranges},
+            **held_out,
+            PROGRAM: STARTER,
+            FOLDER: DRIVERS,
+        },
+    }
+    return TuneStep(
+        {
+            "HyperParameterTuningJobConfig": _search(config, loop),
+            "TrainingJobDefinition": definition,
+            **({"Tags": context.aws_tags()} if context.tags else {}),
+        },
+        context,
+        display_name="Search hyperparameters",
+        description=f"{config.strategy}, {config.trainings} trainings at most, over "
+        + ", ".join(config.ranges),
+    )
+
+
+def _with_starter(
+    channel: dict[str, Any], extended: Callable[[str, dict[str, bytes]], str]
+) -> dict[str, Any]:
+    """Return the channel; the drivers' with the program that starts them in a tuning job."""
+    if channel["ChannelName"] != Path(DRIVERS).name:
+        return channel
+    source = channel["DataSource"]["S3DataSource"]
+    starter = {STARTER: Path(__file__).with_name(STARTER).read_bytes()}
+    source = {**source, "S3Uri": extended(source["S3Uri"], starter)}
+    return {**channel, "DataSource": {"S3DataSource": source}}
+
+
+def _search(config: TuneConfig, loop: TrainConfig | None) -> dict[str, Any]:
+    """Return HyperParameterTuningJobConfig."""
+    limits = {
+        "MaxNumberOfTrainingJobs": config.trainings,
+        "MaxParallelTrainingJobs": config.parallel,
+        **({"MaxRuntimeInSeconds": round(config.max_hours * 3600)} if config.max_hours else {}),
+    }
+    found: dict[str, Any] = {
+        "Strategy": config.strategy.capitalize(),
+        "HyperParameterTuningJobObjective": {
+            "Type": config.goal.capitalize(),
+            "MetricName": config.metric or OBJECTIVE,
+        },
+        "ResourceLimits": limits,
+        "ParameterRanges": _ranges(config.ranges, loop),
+        "TrainingJobEarlyStoppingType": "Auto" if config.stop_early else "Off",
+        "RandomSeed": config.seed,
+    }
+    if config.strategy == "hyperband":
+        # A unit is a line with the objective: the loop prints one after each validation.
+        resource = {"MinResource": 1}
+        if loop is not None:
+            resource["MaxResource"] = ceil(loop.max_steps / loop.validation_interval)
+        found["StrategyConfig"] = {"HyperbandStrategyConfig": resource}
+    return found
+
+
+def _ranges(
+    ranges: Mapping[str, Range | Sequence[Any]], loop: BaseModel | None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return ParameterRanges: whole numbers where the loop's field takes only these."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    words = hyperparameter if loop is None else str  # as the train step writes them
+    for name, one in ranges.items():
+        if not isinstance(one, Range):
+            values = {"Name": name, "Values": [words(value) for value in one]}
+            found.setdefault("CategoricalParameterRanges", []).append(values)
+            continue
+        field = type(loop).model_fields[name] if loop is not None else None
+        whole = (
+            field.annotation is int
+            if field
+            else isinstance(one.min, int) and isinstance(one.max, int)
+        )
+        kind = "Integer" if whole else "Continuous"
+        ends = {"MinValue": str(one.min), "MaxValue": str(one.max)}
+        item = {"Name": name, **ends, "ScalingType": SCALES[one.scale]}
+        found.setdefault(f"{kind}ParameterRanges", []).append(item)
+    return found
