@@ -64,7 +64,7 @@ from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.job_program import loop_program, script_program
-from steps.train.step import train_step
+from steps.train.step import Found, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
 from steps.tune.step import tune_step
@@ -138,6 +138,7 @@ class Compilation:
         self.champion, self.champion_script = champion_of(recipe, home, self.session)
         self.image = training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
+        self.found: Found | None = None
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
@@ -146,14 +147,13 @@ class Compilation:
         )
 
     def definition(self) -> str:
-        """Return the definition JSON: Shard → Train → Evaluate → Gate → Verdict → Register |
-        Rejected.
-
-        Without a data section there is no Shard.
+        """Return the definition JSON: Shard, if there are data → Tune → Choose, if it searches →
+        Train → Evaluate → Gate → Verdict → Register | Rejected.
         """
         shard = self.shard() if self.recipe.data else None
         tune = self.tune(shard) if self.recipe.tune else []
-        train = self.train(shard, tune)
+        self.found = found_by(tune, self.recipe.tune)
+        train = self.train(shard)
         evaluate = self.evaluate(shard, train)
         gate = self.gate(evaluate)
         register = self.register(shard, train, evaluate, gate)
@@ -197,21 +197,19 @@ class Compilation:
         image = self._processing_image(recipe.gate)
         return [tune, choose_step(self.context, config, recipe.gate, image=image, tune=tune)]
 
-    def train(self, shard: ProcessingStep | None, tune: Sequence[Step] = ()) -> TrainingStep:
-        """Create the step that trains: Trainyard's loop, or the user's script.
-
-        With ``tune``, it takes the values that were found, and goes on from their training's last
-        checkpoint.
-        """
+    def train(self, shard: ProcessingStep | None) -> TrainingStep:
+        """Create the step that trains: Trainyard's loop, or the user's script."""
         context, config = self.context, self.recipe.train
         if self.project:
-            program = script_program(context, config, self.project, shard, self.training)
+            searched = [*self.recipe.tune.ranges] if self.recipe.tune else []
+            given = (self.project, shard, self.training, searched)
+            program = script_program(context, config, *given)
         else:
             program = loop_program(context, config, shard, workload_hyperparameters(self.recipe))
         return train_step(
             context, config, program,
             image=self.image, shard=shard, checkpoint_key=self.training.name,
-            found=found_by(tune, self.recipe.tune),
+            found=self.found,
         )  # fmt: skip
 
     def evaluate(self, shard: ProcessingStep | None, train: TrainingStep) -> ProcessingStep:
@@ -270,7 +268,7 @@ class Compilation:
             batches=bool(recipe.train.loop),
             compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
-            about=about(recipe),
+            about=about(recipe) | (self.found.about if self.found else {}),
         )
 
     def transform(self, train: TrainingStep, register: ModelStep) -> list[ProcessingStep]:

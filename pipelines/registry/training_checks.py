@@ -8,6 +8,7 @@ from pipelines.recipe.data_section import Data
 from pipelines.recipe.script_section import NAME
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
+from steps.tune.config import TuneConfig
 from training.checkpoint.lineage import Lineage
 from training.finetuning import hugging_face_folder
 from training.finetuning.adapters import Tuning
@@ -92,7 +93,9 @@ def artifact(evidence: Evidence) -> str:
 
 
 def _check_settings(evidence: Evidence, parts: Parts) -> None:
-    """Check the recipe's settings; a run may only have set the parameter MaxSteps."""
+    """Check the recipe's settings; a run may only have set the parameter MaxSteps, and a search
+    what it was to find.
+    """
     uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
     recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
     loop = recipe["train"]["loop"]
@@ -100,7 +103,14 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     same("mixture of the training", parts.mixture, shares, "recipe.json")
     wanted = loop | {"max_steps": parts.settings["max_steps"]}
     for name, value in parts.settings.items():
-        same(f"{name} of the training", value, wanted.get(name), "recipe.json")
+        if not _searched(recipe, name, value):
+            same(f"{name} of the training", value, wanted.get(name), "recipe.json")
+
+
+def _searched(recipe: dict[str, Any], name: str, value: Any) -> bool:
+    """Return whether the recipe searches this hyperparameter, and its range holds the value."""
+    tune = TuneConfig.model_validate(recipe["tune"]) if recipe.get("tune") else None
+    return tune is not None and name in tune.ranges and tune.allows(name, value)
 
 
 def described(evidence: Evidence) -> dict[str, Any]:
@@ -112,8 +122,14 @@ def described(evidence: Evidence) -> dict[str, Any]:
 def _check_script(evidence: Evidence, parts: Parts) -> None:
     """Check the parts of the script's training against the recipe and the job."""
     train = evidence.recipe["train"]
+    searched = {
+        name: value
+        for name, value in parts.settings["arguments"].items()
+        if _searched(evidence.recipe, name, value)
+    }
+    wanted = {**train, "arguments": {**train["arguments"], **searched}}
     for name in ("arguments", "channels", "launcher"):
-        same(f"{name} of the training", parts.settings[name], train[name], "recipe.json")
+        same(f"{name} of the training", parts.settings[name], wanted[name], "recipe.json")
     same("image of the training", parts.settings["image"],
          evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
 

@@ -58,13 +58,14 @@ def found_by(tune: Sequence[Step], config: TuneConfig | None) -> Found | None:
     """Return what the steps Tune and, if there is one, Choose have found; None without any."""
     if not tune or config is None:
         return None
-    search = tune[0]
+    search = tune[0].properties
+    compared = search.TrainingJobStatusCounters.Completed.to_string()
     if len(tune) == 1:
-        best = search.properties.BestTrainingJob
+        best = search.BestTrainingJob
         values = {name: best.TunedHyperParameters[name] for name in config.ranges}
-        return Found(best.TrainingJobName, values)
+        return Found(best.TrainingJobName, values, compared)
     values = {name: _chosen("values", name) for name in config.ranges}
-    return Found(_chosen("training_job"), values)
+    return Found(_chosen("training_job"), values, compared)
 
 
 def _chosen(*path: str) -> PipelineVariable:

@@ -124,6 +124,8 @@ class ScriptDriver(DistributedConfig):
     """File in the user's folder that becomes code/inference.py in the model's archive."""
     parts: dict[str, Any]
     """Parts of ``training.identity.Parts`` that the definition knows."""
+    searched: list[str]
+    """Arguments whose value a search finds, so that only the job knows it."""
 
     @property
     def driver_dir(self) -> str:
@@ -169,11 +171,13 @@ def script_program(
     project: Project,
     shard: ProcessingStep | None,
     parts: Parts,
+    searched: Sequence[str] = (),
 ) -> Program:
     """Return a user's own script in its own folder, on its channels, and on the shards' if there
     are any.
 
-    ``parts``: the parts that its weights depend on, as far as the definition knows.
+    ``parts``: the parts that its weights depend on, as far as the definition knows. ``searched``:
+    arguments whose value a search finds.
     """
     options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
     splits = [split_channel(config, shard, name) for name in SPLITS] if shard else []
@@ -190,6 +194,7 @@ def script_program(
             driver=project.driver or DRIVERS[config.launcher],
             inference=project.inference,
             parts={name: value for name, value in parts.as_json.items() if name != "code"},
+            searched=[*searched],
         ),
         environment={
             **config.launcher_environment,

@@ -41,6 +41,13 @@ class Found:
     """Name of the best training job."""
     values: Mapping[str, PipelineVariable]
     """Hyperparameter → its value there."""
+    compared: PipelineVariable
+    """Number of trainings that it was the best of."""
+
+    @property
+    def about(self) -> dict[str, str | PipelineVariable]:
+        """Return the registry's metadata on the search."""
+        return {"best_training_job": self.training_job, "trainings_compared": self.compared}
 
 
 class OfflineTrainer(ModelTrainer):

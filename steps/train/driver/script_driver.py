@@ -59,7 +59,11 @@ def main() -> int:
 def describe(config: dict[str, Any]) -> dict[str, Any]:
     """Describe what is about to run: ``training`` has its parts and its one stretch."""
     channels = {name: contents(CHANNELS / name, mode) for name, mode in modes().items()}
-    parts = config["parts"] | {
+    hyperparameters = json.loads(os.environ["SM_HPS"])
+    known, searched = config["parts"], {name: hyperparameters[name] for name in config["searched"]}
+    arguments = {**known["settings"]["arguments"], **searched}
+    parts = known | {
+        "settings": known["settings"] | {"arguments": arguments},
         "code": {name: file_sha256(CODE / name) for name in names(CODE)},
         "data": json_sha256({name: found["sha256"] for name, found in channels.items()}),
         "torch": torch_release(),
@@ -77,7 +81,7 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
         "format": 1,
         "workload": parts["workload"],
         "script": os.environ["SM_ENTRY_SCRIPT"],
-        "arguments": json.loads(os.environ["SM_HPS"]),
+        "arguments": hyperparameters,
         "channels": channels,
         "train_fingerprint": parts["data"],
         "world_size": world,
