@@ -14,6 +14,7 @@ from pipelines.run_report.run_documents import (
     read_training,
 )
 from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
+from pipelines.run_report.search_results import SHOWN, ranked, read_search, search_picture
 from pipelines.run_report.training_pace import read_pace
 from trainyard.console.app_hooks import Panel, templates
 from trainyard.console.outcomes import Outcome
@@ -56,6 +57,21 @@ def _evaluation(known: Known) -> str:
     return _filled("evaluation", evaluation=found) if found else ""
 
 
+def _search(known: Known) -> str:
+    search = known["search"]
+    if not search or not search["trials"]:
+        return ""
+    trials, choice = search["trials"], search["choice"]
+    best = ranked(trials)
+    chosen = choice["training_job"] if choice else best[0]["job"]
+    candidates = choice["candidates"] if choice else []
+    held_out = {one["training_job"]: one["held_out_loss"] for one in candidates}
+    return _filled(
+        "search", picture=search_picture(trials, chosen), trials=trials, choice=choice,
+        names=[*trials[0]["values"]], best=best[:SHOWN], chosen=chosen, held_out=held_out,
+    )  # fmt: skip
+
+
 def _training(known: Known) -> str:
     drawn = {what: draw(known["training"]) for what, draw in TRAINING_PICTURES.items()}
     metrics = ", ".join(known["metrics"])
@@ -74,6 +90,7 @@ def _filled(name: str, **known: Any) -> str:
 
 
 PANELS = (
+    Panel(reads={"search": read_search}, html=_search, steps=("Tune", "Choose")),
     Panel(reads={"training": read_training, "metrics": read_metrics}, html=_training, in_file=True),
     Panel(
         reads={"gate": read_gate, "evaluation": read_evaluation},

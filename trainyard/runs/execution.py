@@ -135,6 +135,15 @@ class Execution:
             found = [item for page in pages for item in page.get("PipelineExecutionSteps", [])]
         return [_step(item) for item in found]
 
+    def searched(self, tuning_job: str) -> list[dict[str, Any]]:
+        """Return the summaries of a tuning job's training jobs, in the order of their start."""
+        with service_errors(f"listing the training jobs of {tuning_job}"):
+            listed = self._sagemaker.get_paginator(
+                "list_training_jobs_for_hyper_parameter_tuning_job"
+            ).paginate(HyperParameterTuningJobName=tuning_job, SortBy="CreationTime",
+                       SortOrder="Ascending")  # fmt: skip
+            return [item for page in listed for item in page["TrainingJobSummaries"]]
+
     def training_job(self, name: str) -> dict[str, Any]:
         """Return DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
         with service_errors(f"reading training job {name}"):

@@ -1,0 +1,101 @@
+"""The search of hyperparameters on a run's page: each training's objective, and the best again."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from pipelines.run_report.run_pictures import GOOD, MODEL, OTHER, picture
+from trainyard.runs.execution import Execution
+from trainyard.runs.run_display import Steps
+
+SHOWN = 10
+"""Most trainings in the table, best first."""
+
+Trial = Mapping[str, Any]
+"""A training: number from 1, job, values, objective (None if it has none), stopped."""
+
+
+def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+    """Return the trainings of step Tune, and choice.json; None where the run has no search."""
+    arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
+    if not arn:
+        return None
+    choice = (
+        execution.output_json(steps["Choose"], "choice", "choice.json")
+        if ("Choose" in steps)
+        else None
+    )
+    return {"trials": trials(execution.searched(arn.rpartition("/")[2])), "choice": choice}
+
+
+def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
+    """Return the trainings of ListTrainingJobsForHyperParameterTuningJob's summaries."""
+    return [
+        {
+            "number": number,
+            "job": job["TrainingJobName"],
+            "values": job["TunedHyperParameters"],
+            "metric": (final := job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get(
+                "MetricName"
+            ),
+            "objective": final.get("Value"),
+            "maximize": final.get("Type") == "Maximize",
+            "stopped": job["TrainingJobStatus"] == "Stopped",
+        }
+        for number, job in enumerate(jobs, 1)
+    ]
+
+
+def ranked(found: Iterable[Trial]) -> list[Trial]:
+    """Return the trainings by their objective, the best first, and those without one last."""
+
+    def place(trial: Trial) -> tuple[bool, float]:
+        value = trial["objective"]
+        return value is None, 0.0 if value is None else -value if trial["maximize"] else value
+
+    return sorted(found, key=place)
+
+
+def incumbents(found: Iterable[Trial]) -> list[tuple[int, float]]:
+    """Return (number, best objective so far) after each training that came to its end."""
+    best: list[tuple[int, float]] = []
+    for trial in found:
+        value = trial["objective"]
+        if value is None or trial["stopped"]:
+            continue
+        if best:
+            value = (max if trial["maximize"] else min)(value, best[-1][1])
+        best.append((trial["number"], value))
+    return best
+
+
+def search_picture(found: list[Trial], chosen: str | None) -> str | None:
+    """Draw each training's objective in the order of their start, and the best so far.
+
+    ``chosen``: name of the chosen training job.
+    """
+    measured = [trial for trial in found if trial["objective"] is not None]
+    if not measured:
+        return None
+    groups = {
+        "trained to its end": [t for t in measured if not t["stopped"] and t["job"] != chosen],
+        "stopped early": [t for t in measured if t["stopped"]],
+        "chosen": [t for t in measured if t["job"] == chosen],
+    }
+    colours = {"trained to its end": MODEL, "stopped early": OTHER, "chosen": GOOD}
+
+    def draw(axes: Axes) -> None:
+        if best := incumbents(found):
+            numbers, values = zip(*best, strict=True)
+            axes.step(numbers, values, where="post", color=MODEL, lw=1, label="best so far")
+        for name, group in groups.items():
+            if group:
+                points = [t["number"] for t in group], [t["objective"] for t in group]
+                fill = "none" if name == "stopped early" else colours[name]
+                axes.scatter(*points, edgecolor=colours[name], facecolor=fill, label=name, zorder=3)
+        axes.set(xlabel="training", ylabel=str(measured[0]["metric"]))
+        axes.set_xticks(range(1, len(found) + 1, max(1, len(found) // 12)))
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+
+    return picture(draw, (7, 3.0))
