@@ -1,0 +1,88 @@
+"""The request of the tuning job, as it is derived from the train step's."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.definition import build
+from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.read_recipe import load
+from steps.tune.config import TuneConfig
+from trainyard.validate.all_checks import check
+
+pytestmark = pytest.mark.long
+TUNE = "tune={ranges: {learning_rate: {min: 0.00001, max: 0.01, scale: log}}, trainings: 4}"
+
+
+def compiled(recipe: str, *overrides: str):
+    read = load(Path(recipe), overrides)
+    return build(read, resolve(read.aws), commit="0" * 40, source=None)
+
+
+def step(body: str, name: str) -> dict:
+    return next(one for one in json.loads(body)["Steps"] if one["Name"] == name)
+
+
+def test_trainings_are_the_train_steps_own_down_to_spot_keys_and_subnets():
+    """SDK 3.27's HyperparameterTuner drops the volume's key and the encryption."""
+    body = compiled("recipes/prod.yaml", TUNE).body
+    train = step(body, "Train")["Arguments"]
+    trial = step(body, "Tune")["Arguments"]["TrainingJobDefinition"]
+    same = ("RoleArn", "ResourceConfig", "StoppingCondition", "VpcConfig", "Environment",
+            "EnableManagedSpotTraining", "EnableInterContainerTrafficEncryption")  # fmt: skip
+    assert {name: trial[name] for name in same} == {name: train[name] for name in same}
+    static = trial["StaticHyperParameters"]
+    assert static["sagemaker_submit_directory"] == "/opt/ml/input/data/sm_drivers"
+    shared = {n: v for n, v in static.items() if not n.startswith("sagemaker_")}
+    assert shared == {
+        name: value for name, value in train["HyperParameters"].items() if name != "learning_rate"
+    } | {"held_out_samples": "256"}
+    [metric] = trial["AlgorithmSpecification"]["MetricDefinitions"]
+    assert metric["Name"] == "validation:loss"
+
+
+def test_the_drivers_of_a_trial_hold_the_program_that_starts_them_and_nothing_else_differs():
+    found = compiled("recipes/tuned.yaml")
+    folders = {asset.uri: asset.files for asset in found.assets}
+
+    def drivers(channels: list[dict]) -> dict[str, bytes]:
+        [one] = [c for c in channels if c["ChannelName"] == "sm_drivers"]
+        return dict(folders[one["DataSource"]["S3DataSource"]["S3Uri"]])
+
+    trial = step(found.body, "Tune")["Arguments"]["TrainingJobDefinition"]
+    mine = drivers(trial["InputDataConfig"])
+    assert mine.pop(trial["StaticHyperParameters"]["sagemaker_program"])
+    assert mine == drivers(step(found.body, "Train")["Arguments"]["InputDataConfig"])
+
+
+@pytest.mark.parametrize(
+    ("tune", "expected"),
+    [
+        ("{ranges: {warmup_steps: {min: 1, max: 20}}, trainings: 4}", "IntegerParameterRanges"),
+        ("{ranges: {weight_decay: {min: 0, max: 1}}, trainings: 4}", "ContinuousParameterRanges"),
+        ("{ranges: {weight_decay: [0.1, 1]}, trainings: 2, judged: 2, strategy: grid}",
+         "CategoricalParameterRanges"),
+        ("{ranges: {beta2: {min: 0.9, max: 0.99}}, trainings: 3, strategy: hyperband, judged: 1}",
+         "ContinuousParameterRanges"),
+    ],
+)  # fmt: skip
+def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, expected):
+    body = compiled("recipes/tuned.yaml", f"tune={tune}").body
+    config = step(body, "Tune")["Arguments"]["HyperParameterTuningJobConfig"]
+    assert [*config["ParameterRanges"]] == [expected]
+    problems = [p for p in check(body) if p.step in ("Tune", "Choose", "Train")]
+    assert not problems
+
+
+@given(low=st.floats(1e-6, 1e3), ratio=st.floats(1.001, 1e6), at=st.floats(0, 1))
+def test_a_range_allows_what_lies_in_it_and_nothing_beyond(low, ratio, at):
+    high = low * ratio
+    config = TuneConfig.model_validate(
+        {"ranges": {"x": {"min": low, "max": high}, "y": ["a", 2]}, "trainings": 3}
+    )
+    assert config.allows("x", min(high, max(low, low + at * (high - low))))
+    assert not config.allows("x", high * 1.01) and not config.allows("x", low / 1.01)
+    assert config.allows("y", 2) and not config.allows("y", "b") and not config.allows("x", "a")

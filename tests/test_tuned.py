@@ -1,0 +1,122 @@
+"""A search on the emulator, of the loop and of somebody's script: run, registered, verified."""
+
+import json
+import time
+from typing import Any
+
+import boto3
+import pytest
+
+from pipelines.corpora.stdlib import pack
+from pipelines.definition import from_recipe
+from pipelines.registry.verification import verify
+from pipelines.run_report.run_panels import PANELS
+from pipelines.start import start
+from pipelines.upsert import upsert
+from tests.conftest import CHECKOUT
+from trainyard.console import frozen_page
+from trainyard.language.statuses import ENDED
+from trainyard.runs.execution import Execution
+from trainyard.runs.run_summary import model_package
+
+pytestmark = [pytest.mark.slow, pytest.mark.sweep]
+LOOP = (
+    "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
+    "shard={instance_count: 1, key: key, validation_share: 0.3, test_share: 0.2}",
+    "train.loop.max_steps=8",
+    "train.loop.warmup_steps=1",
+    "train.loop.validation_interval=2",
+    "train.loop.validation_samples=8",
+    "gate={max_bits_per_byte: 8.5}",
+    "tune={ranges: {learning_rate: {min: 0.0001, max: 0.05, scale: log}, beta1: [0.8, 0.9]}, "
+    "strategy: random, trainings: 3, parallel: 2, judged: 2, held_out: 4}",
+)
+SCRIPT = (
+    r"train.metrics={loss: 'loss=(\S+)'}",
+    "tune={ranges: {slope: {min: 1.0, max: 2.0}}, strategy: random, trainings: 2, judged: 1, "
+    "metric: loss}",
+)
+
+
+@pytest.fixture(scope="module")
+def client(emulator):
+    """Clients at the emulator, with data of both recipes in its S3."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in emulator.env.items():
+            patch.setenv(name, value)
+        s3 = boto3.client("s3")
+        for bucket in ("trainyard-laptop", "somebodys"):
+            s3.create_bucket(Bucket=bucket)
+        texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
+        for name, content in pack(iter(texts)).items():
+            key = f"raw/python-stdlib/{name}"
+            s3.put_object(Bucket="trainyard-laptop", Key=key, Body=content)
+        rows = "".join(f"{n},{(n % 40) / 20 - 1},{int(n % 40 > 20)}\n" for n in range(400))
+        s3.put_object(Bucket="somebodys", Key="data/test/test.csv", Body=rows.encode())
+        s3.put_object(Bucket="somebodys", Key="data/train/a.csv", Body=b"1,1\n")
+        yield boto3.client
+
+
+def run(recipe: str, *settings: str) -> tuple[Execution, str]:
+    """Return a run that registered a model, and its package, of which every check holds."""
+    compiled = from_recipe(CHECKOUT / recipe, settings)
+    upsert(compiled)
+    execution = Execution(start(compiled.name, {}))
+    while (found := execution.describe())["PipelineExecutionStatus"] not in ENDED:
+        time.sleep(0.3)
+    package = model_package(execution.steps())
+    assert package, (found, execution.steps())
+    assert not [one for one in verify(package, deep=True) if one.status == "mismatch"]
+    return execution, package
+
+
+def trained(client, execution: Execution) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the train step's job, and the search's, as the service describes them."""
+    steps = {step.name: step for step in execution.steps()}
+    tuning = steps["Tune"].metadata["TuningJob"]["Arn"].rpartition("/")[2]
+    found = client("sagemaker").list_training_jobs_for_hyper_parameter_tuning_job(
+        HyperParameterTuningJobName=tuning
+    )["TrainingJobSummaries"]
+    name = steps["Train"].job[1]
+    return client("sagemaker").describe_training_job(TrainingJobName=name), found
+
+
+def log(execution: Execution, step: str) -> str:
+    steps = {one.name: one for one in execution.steps()}
+    return "\n".join(execution.all_lines(steps[step]))
+
+
+def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(client, tmp_path):
+    execution, package = run("recipes/laptop.yaml", *LOOP)
+    job, tried = trained(client, execution)
+    steps = {one.name: one for one in execution.steps()}
+    choice = execution.output_json(steps["Choose"], "choice", "choice.json")
+    assert len(tried) == choice["tried"] == 3
+    whole = [one["held_out_loss"] for one in choice["candidates"]]
+    assert choice["held_out_loss"] == min(whole) and len(whole) == 2
+    assert {n: job["HyperParameters"][n] for n in choice["values"]} == choice["values"]
+    assert "resumed from the checkpoint of step 8" in log(execution, "Train")
+    found = client("sagemaker").describe_model_package(ModelPackageName=package)
+    about = found["CustomerMetadataProperties"]
+    assert about["best_training_job"] == choice["training_job"]
+    assert about["trainings_compared"] == "3"
+    page = tmp_path / "report.html"
+    frozen_page.write(execution.arn, page, PANELS)
+    assert "Search: 3 trainings" in page.read_text() and "held-out loss" in page.read_text()
+    # torchrun on both nodes: the launcher that an SDK 3.27 tuner leaves out
+    first = client("sagemaker").describe_training_job(TrainingJobName=tried[0]["TrainingJobName"])
+    assert first["ResourceConfig"]["InstanceCount"] == 2
+    events = client("logs").filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=first["TrainingJobName"]
+    )["events"]
+    started = {e["logStreamName"] for e in events if "torchrun --nnodes=2" in e["message"]}
+    assert len(started) == 2
+
+
+def test_a_scripts_best_value_is_in_its_models_identity(client):
+    execution, _ = run("tests/somebodys/recipe.yaml", *SCRIPT)
+    job, tried = trained(client, execution)
+    best = next(one for one in tried if one["TrainingJobName"] in job["CheckpointConfig"]["S3Uri"])
+    value = best["TunedHyperParameters"]["slope"]
+    assert job["HyperParameters"]["slope"] == value
+    assert json.loads(value) != 1.5 and 1 <= float(value) <= 2
