@@ -33,6 +33,15 @@ class Absent(Exception):
     """
 
 
+DESCRIBE = {
+    "ProcessingJob": ("describe_processing_job", "ProcessingJobName"),
+    "TrainingJob": ("describe_training_job", "TrainingJobName"),
+    "TuningJob": ("describe_hyper_parameter_tuning_job", "HyperParameterTuningJobName"),
+}
+"""Member of a step's metadata → the operation that describes its job, and the parameter with its
+name."""
+
+
 class Evidence:
     """A package's files and the execution that registered it; each is read once.
 
@@ -187,13 +196,13 @@ class Evidence:
         """Return the service's description of the step's job, an earlier run's when cached."""
         if step not in self._jobs:
             found = self.steps.get(step)
-            if found is None or found.job is None:
+            kind = next((one for one in DESCRIBE if found and one in found.metadata), None)
+            if found is None or kind is None:
                 raise Absent(f"the execution has no job of step {step}")
-            kind, name = found.job
-            describe = {"ProcessingJob": "describe_processing_job",
-                        "TrainingJob": "describe_training_job"}[kind]  # fmt: skip
+            operation, parameter = DESCRIBE[kind]
+            name = found.metadata[kind]["Arn"].rpartition("/")[2]
             with service_errors(f"reading the job of step {step}"):
-                self._jobs[step] = getattr(self._sagemaker, describe)(**{f"{kind}Name": name})
+                self._jobs[step] = getattr(self._sagemaker, operation)(**{parameter: name})
         return self._jobs[step]
 
     def output(self, step: str, name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipelines.registry.package_evidence import Absent, Evidence, split
+from pipelines.registry.package_evidence import DESCRIBE, Absent, Evidence, split
 from trainyard.runs.execution import Step
 
 FILE = "promotion.json"
@@ -148,7 +148,7 @@ def record_of(evidence: Evidence) -> Record:
     if isinstance(evidence, Promoted):
         return evidence.record
     steps = evidence.steps
-    jobs = [n for n, s in steps.items() if s.job and s.job[0] in ("ProcessingJob", "TrainingJob")]
+    jobs = [name for name, step in steps.items() if DESCRIBE.keys() & step.metadata]
     plain = {
         "origin": {k: v for k, v in evidence.package.items() if k != "ResponseMetadata"},
         "definition": evidence.definition,

@@ -14,7 +14,7 @@ from pipelines.run_report.run_documents import (
     read_training,
 )
 from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
-from pipelines.run_report.search_results import SHOWN, ranked, read_search, search_picture
+from pipelines.run_report.search_results import SHOWN, ranked, read_search, rounded, search_picture
 from pipelines.run_report.training_pace import read_pace
 from trainyard.console.app_hooks import Panel, templates
 from trainyard.console.outcomes import Outcome
@@ -23,7 +23,12 @@ from trainyard.runs.training_speed import figure
 
 Known = Mapping[str, Any]
 TEMPLATES = templates(
-    Path(__file__).parent, demanded=demanded, measured=measured, against=against, figure=figure
+    Path(__file__).parent,
+    demanded=demanded,
+    measured=measured,
+    against=against,
+    figure=figure,
+    rounded=rounded,
 )
 
 

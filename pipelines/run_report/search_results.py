@@ -47,6 +47,14 @@ def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
     ]
 
 
+def rounded(value: str) -> str:
+    """Return a hyperparameter's value with four significant digits, if it is a number."""
+    try:
+        return f"{float(value):.4g}"
+    except ValueError:
+        return value
+
+
 def ranked(found: Iterable[Trial]) -> list[Trial]:
     """Return the trainings by their objective, the best first, and those without one last."""
 
