@@ -28,6 +28,9 @@ PASSED = (
 )
 """Members of CreateTrainingJob that a tuning job's TrainingJobDefinition has, too."""
 OBJECTIVE = "validation:loss"
+MOST_METRICS = 20
+"""Metrics of a tuning job (developer guide, automatic-model-tuning-limits); a training job has 40.
+"""
 SCALES = {"linear": "Linear", "log": "Logarithmic"}
 
 
@@ -78,12 +81,12 @@ def tune_step(
     given = request["HyperParameters"]
     held_out = {"held_out_samples": str(config.held_out)} if loop and config.judged > 1 else {}
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
-    metrics = algorithm["MetricDefinitions"]  # a tuning job takes 20 of the loop's 40
+    metrics = sorted(algorithm["MetricDefinitions"], key=lambda one: one["Name"] != objective)
     definition = {
         "AlgorithmSpecification": {
             "TrainingImage": algorithm["TrainingImage"],
             "TrainingInputMode": algorithm["TrainingInputMode"],
-            "MetricDefinitions": [one for one in metrics if one["Name"] == objective],
+            "MetricDefinitions": metrics[:MOST_METRICS],
         },
         **{key: request[key] for key in PASSED if key in request},
         "InputDataConfig": [_with_starter(one, extended) for one in request["InputDataConfig"]],

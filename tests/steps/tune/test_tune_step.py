@@ -40,8 +40,8 @@ def test_trainings_are_the_train_steps_own_down_to_spot_keys_and_subnets():
     assert shared == {
         name: value for name, value in train["HyperParameters"].items() if name != "learning_rate"
     } | {"held_out_samples": "256"}
-    [metric] = trial["AlgorithmSpecification"]["MetricDefinitions"]
-    assert metric["Name"] == "validation:loss"
+    metrics = [one["Name"] for one in trial["AlgorithmSpecification"]["MetricDefinitions"]]
+    assert metrics[:3] == ["validation:loss", "train:step", "train:loss"] and len(metrics) == 20
 
 
 def test_the_drivers_of_a_trial_hold_the_program_that_starts_them_and_nothing_else_differs():

@@ -1,0 +1,1 @@
+"""Whether a search pays, and whether it promotes luck."""
