@@ -1,7 +1,5 @@
-"""The recipe: every field of ``recipes/*.yaml``, its type, unit and default.
-
-Nothing here reads files or knows AWS: ``pipelines.recipe.read_recipe`` reads,
-``pipelines.definition`` builds.
+"""The recipe: every field of ``recipes/*.yaml``, its type, unit and default. Nothing here reads
+files or knows AWS: ``pipelines.recipe.read_recipe`` reads, ``pipelines.definition`` builds.
 """
 
 from typing import Any, Self

@@ -18,9 +18,9 @@ from steps.context import StepContext
 from steps.train.train_script import hyperparameter
 from steps.tune.config import Range, TuneConfig
 from training.config import TrainConfig
-from trainyard.language.step_types.job_steps import DRIVERS, FOLDER, PROGRAM
 
 STARTER = "start_drivers.py"
+DRIVERS = "/opt/ml/input/data/sm_drivers"
 PASSED = (
     *("RoleArn", "InputDataConfig", "VpcConfig", "ResourceConfig", "StoppingCondition"),
     *("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "RetryStrategy"),
@@ -97,8 +97,8 @@ def tune_step(
         "StaticHyperParameters": {
             **{name: value for name, value in given.items() if name not in config.ranges},
             **held_out,
-            PROGRAM: STARTER,
-            FOLDER: DRIVERS,
+            "sagemaker_program": STARTER,
+            "sagemaker_submit_directory": DRIVERS,
         },
     }
     return TuneStep(

@@ -7,6 +7,8 @@ import pytest
 
 from pipelines.run_report.run_documents import history
 from pipelines.run_report.run_panels import PANELS
+from pipelines.run_report.search_results import trials
+from tests.pipelines.run_report.test_search_results import summary
 from tests.trainyard.console.test_frozen_page import PACKAGE, References, render, step
 
 pytestmark = pytest.mark.long
@@ -24,6 +26,7 @@ CHECK = {
 
 KNOWN = {
     "pace": None,
+    "search": None,
     "training": [{"step": 1.0, "loss": 5.0, "samples_per_second": 10.0},
                  {"step": 2.0, "loss": 4.0, "samples_per_second": 11.0},
                  {"step": 2.0, "validation_loss": 4.1}],
@@ -55,6 +58,15 @@ def test_the_page_shows_the_run_and_fetches_nothing():
 def test_what_a_script_printed_is_drawn_metric_by_metric():
     text = References(page(training=[], metrics={"f1": [0.1, 0.5], "mae": [3.0]})).text
     assert all(shown in text for shown in ("Training", "f1", "mae", "script printed it"))
+
+
+def test_a_search_shows_its_best_trainings_and_which_was_chosen():
+    found = trials([summary("a", 0.5), summary("b", 0.4), summary("c", 0.9, "Stopped")])
+    candidates = [{"training_job": "a", "held_out_loss": 0.44}]
+    choice = {"training_job": "a", "candidates": candidates}
+    text = References(page(search={"trials": found, "choice": choice})).text
+    for shown in ("Search: 3 trainings", "best so far", "chosen", "stopped early", "0.4400"):
+        assert shown in text
 
 
 def test_the_standard_error_is_shown_where_there_is_one():

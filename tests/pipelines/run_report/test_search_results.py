@@ -1,0 +1,41 @@
+"""The trainings of a search, in the order of their start and by their objective."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.run_report.search_results import incumbents, ranked, rounded, trials
+
+VALUES = st.one_of(st.none(), st.floats(-1e6, 1e6))
+
+
+def summary(job: str, value: float | None, status: str = "Completed", goal: str = "Minimize"):
+    """Return a summary as ListTrainingJobsForHyperParameterTuningJob gives it."""
+    final = {"Type": goal, "MetricName": "loss", "Value": value}
+    return {
+        "TrainingJobName": job,
+        "TrainingJobStatus": status,
+        "TunedHyperParameters": {"rate": "0.00123456"},
+    } | ({} if value is None else {"FinalHyperParameterTuningJobObjectiveMetric": final})
+
+
+@given(st.lists(VALUES, min_size=1), st.sampled_from(["Minimize", "Maximize"]))
+def test_the_best_so_far_never_gets_worse_and_ends_with_the_first_in_rank(values, goal):
+    found = trials(summary(str(n), value, goal=goal) for n, value in enumerate(values))
+    best = [value for _, value in incumbents(found)]
+    better = min if goal == "Minimize" else max
+    known = [value for value in values if value is not None]
+    assert best == [better(known[: n + 1]) for n in range(len(known))]
+    if known:
+        assert ranked(found)[0]["objective"] == best[-1]
+    assert [one["objective"] for one in ranked(found)][len(known) :] == [None] * (
+        len(values) - len(known)
+    )
+
+
+def test_a_stopped_training_is_never_the_best_so_far():
+    found = trials([summary("a", 0.5), summary("b", 0.1, "Stopped"), summary("c", 0.4)])
+    assert incumbents(found) == [(1, 0.5), (3, 0.4)]
+
+
+def test_numbers_are_rounded_and_words_are_not():
+    assert (rounded("0.00123456"), rounded("adamw"), rounded("3")) == ("0.001235", "adamw", "3")
