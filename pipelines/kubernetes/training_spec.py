@@ -75,8 +75,8 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
 
     Raises:
         DefinitionError: the data of a channel are not given; a channel is given that the step
-            lacks; the instance type is unknown, or has no GPU and no CPU that torch runs on; the
-            ranks are not started by torchrun.
+            lacks; a hyperparameter is searched; the instance type is unknown, or has no GPU and no
+            CPU that torch runs on; the ranks are not started by torchrun.
     """
     document, wrong = read(pipeline.body)
     if document is None:
@@ -90,7 +90,7 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
     _refuse_launcher(launch.get("launcher") or _started_by(drivers))
     machine = _machine(request["ResourceConfig"]["InstanceType"])
     environment = dict(request.get("Environment", {}))
-    hyperparameters = request.get("HyperParameters", {})
+    hyperparameters = _known(request.get("HyperParameters", {}))
     if own:
         environment |= _driver_variables(machine, channels, hyperparameters)
     return Training(
@@ -112,6 +112,17 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
         region=pipeline.region,
         definition_sha256=pipeline.sha256,
     )
+
+
+def _known(hyperparameters: dict[str, Any]) -> dict[str, str]:
+    """Return the hyperparameters; raise where only a run knows one."""
+    searched = [name for name, value in hyperparameters.items() if isinstance(value, Unknown)]
+    if searched:
+        raise DefinitionError(
+            f"step Train: only a run knows {', '.join(searched)}; put the values of its step "
+            "Choose, overlay.yaml, into the recipe, and remove tune"
+        )
+    return hyperparameters
 
 
 def _channels(request: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:

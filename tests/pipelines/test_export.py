@@ -97,6 +97,7 @@ def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
         ({"channel": []}, "only a run knows where the data of channel train are"),
         ({"channel": ["trian=s3://b/x"]}, "step Train has no such channel; it has train, valid"),
         ({"recipe": "prod"}, "give with --efa the interfaces"),
+        ({"recipe": "tuned"}, "step Train: only a run knows learning_rate, weight_decay; put"),
         (
             {
                 "overrides": [
