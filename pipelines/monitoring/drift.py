@@ -85,8 +85,12 @@ def _changes(name: str, before: Cells, now: Cells, quantity: bool) -> Iterator[C
 
 
 def _finite(cells: Cells) -> np.ndarray:
+    """Return the numbers to float32's precision: written by other programs, equal ones differ in
+    their last digits, and a value that many records have would seem to move.
+    """
     values = numbers(cells)
-    return values[np.isfinite(values)]
+    most = np.finfo(np.float32).max
+    return values[np.isfinite(values)].clip(-most, most).astype(np.float32)
 
 
 def _of_numbers(name: str, before: np.ndarray, now: np.ndarray) -> Change:
