@@ -28,8 +28,8 @@ RECIPE = Path(__file__).with_name("loop.yaml")
 BUCKET, NAME = "trainyard-laptop", "trainyard-flights"
 RAW, TRUTHS = f"s3://{BUCKET}/raw/nycflights13/", f"s3://{BUCKET}/truths/"
 FIRST = f"{RAW}flights.csv.gz"
-CLIENTS, PAUSE = 3, 0.1
-CALM, MOVED, AFTER = 30.0, 30.0, 20.0
+CLIENTS, PAUSE = 3, 0.15
+CALM, MOVED, AFTER = 25.0, 25.0, 15.0
 """Seconds of requests before the monitor looks, and after the last step."""
 
 
