@@ -29,7 +29,7 @@ class Flights:
         every = every[every[LABEL].notna()].sample(4 * TRAINED, random_state=0)
         self.trained, self._calm = every[:TRAINED], every[TRAINED : 2 * TRAINED]
         self._busy = busier(every[2 * TRAINED :])
-        self._features = [*features]
+        self.features = [*features]
         self.moved = False
         """Whether the next requests are of the changed airports."""
         self._asked: dict[int, pd.Series] = {}
@@ -38,7 +38,7 @@ class Flights:
         """Return a request's arguments of InvokeEndpoint."""
         table = self._busy if self.moved else self._calm
         row = self._asked[number] = table.iloc[number % len(table)]
-        record = json.loads(row[self._features].to_json())  # NaN becomes null
+        record = json.loads(row[self.features].to_json())  # NaN becomes null
         return {
             "Body": json.dumps({"record": record}).encode(),
             "ContentType": "application/json",
@@ -71,7 +71,7 @@ def busier(flights: pd.DataFrame) -> pd.DataFrame:
     """
     departures = (flights["departures_in_hour"] * 1.6).round().astype(int)
     heat = flights["temp"] + 25
-    delay = 0.8 * (departures - 22).clip(lower=0) + 0.6 * (heat.fillna(0) - 85).clip(lower=0)
+    delay = 1.5 * (departures - 22).clip(lower=0) + 0.8 * (heat.fillna(0) - 80).clip(lower=0)
     return flights.assign(
         departures_in_hour=departures, temp=heat, **{LABEL: flights[LABEL] + delay.round()}
     )

