@@ -115,7 +115,7 @@ def main(
                 Message=f"{said}\n{folder}",
             )
     if again and start_run:
-        start(loaded.pipeline.name, given, region=account.region)
+        start(loaded.pipeline.name, given, region=account.region, fresh=True)
     raise typer.Exit(1 if drifted else 0)
 
 

