@@ -22,7 +22,7 @@ from trainyard.quality.tables import Cells, of_records
 OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
 FEATURES = (ALARM, "#edae49")
 MOMENTS = ("two features move", "monitor: moved", "deploy 2")
-WINDOW, STEP = 300, 60
+WINDOW, STEP = 200, 50
 """Requests of which each point of a curve is made, and between two points."""
 
 
@@ -55,7 +55,7 @@ def _phases(axis: Axes, marks: Sequence[float]) -> None:
         ("two features\nmove", "#f6dadd"),
         ("monitor names them and starts the pipeline:\nshard, train, evaluate, gate; approved",
          "#fbeed5"),
-        ("new fleet\nstarts", "#edf3ee"),
+        ("new fleet\nstarts", "#eef1f5"),
         ("canary,\nthen all", "#d9eade"),
         ("new model\nserves", "#c3dccb"),
     )  # fmt: skip
@@ -103,7 +103,7 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
     _line(axis, 0.1, "black")
     axis.set(ylabel="drift of a feature\n(PSI)", ylim=(0, top))
     named = [*zip(MOVED, FEATURES, strict=True)]
-    _legend(axis, [*named, (f"{len(features) - 2} others", QUIET)], "dotted: drift from here on")
+    _legend(axis, [*named, (f"{len(features) - 2} others", QUIET)], "least PSI of a drift")
 
 
 def _columns(flights: pd.DataFrame) -> Mapping[str, Cells]:
@@ -132,11 +132,12 @@ def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
     axis.set(ylabel="log loss of\nthe answers", ylim=(low, high + 0.25 * (high - low)))
     for value, colour in zip(seen.recorded, (OLD, NEW), strict=True):
         _line(axis, value, colour)
-    _legend(axis, [("model 1", OLD), ("model 2", NEW)], "dotted: as evaluated")
+    _legend(axis, [("model 1", OLD), ("model 2", NEW)], "as evaluated")
 
 
 def _legend(axis: Axes, entries: Sequence[tuple[str, str]], dotted: str = "") -> None:
     lines = [plt.Line2D([], [], color=colour, linewidth=3, label=name) for name, colour in entries]
     if dotted:
         lines.append(plt.Line2D([], [], color="black", linestyle=":", label=dotted))
-    axis.legend(handles=lines, loc="upper left", frameon=False, ncols=4, fontsize=9)
+    box = {"framealpha": 1, "edgecolor": "white", "borderpad": 0.2}
+    axis.legend(handles=lines, loc="upper left", ncols=4, fontsize=9, **box)

@@ -22,15 +22,17 @@ from benchmarks.harness import CHECKOUT
 from benchmarks.measured_process import client, emulator
 from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
 from pipelines.recipe.read_recipe import load
+from pipelines.registry.champion import current
 from pipelines.registry.package_evidence import split
+from pipelines.serving.rollout import serving
 
 RECIPE = Path(__file__).with_name("loop.yaml")
 BUCKET, NAME = "trainyard-laptop", "trainyard-flights"
 RAW, TRUTHS = f"s3://{BUCKET}/raw/nycflights13/", f"s3://{BUCKET}/truths/"
 FIRST, SINCE = f"{RAW}2013/flights.csv.gz", f"{RAW}asked/flights.csv.gz"
 CLIENTS, PAUSE = 3, 0.15
-CALM, DRIFTING, AFTER = 25.0, 25.0, 25.0
-"""Seconds of requests before the monitor looks, and after the last step."""
+CALM, DRIFTING, AFTER = 350, 600, 450
+"""Requests before the monitor looks, before it looks again, and after the last step."""
 
 
 @dataclass
@@ -46,7 +48,9 @@ class Seen:
     packages: list[str] = field(default_factory=list)
     """ARNs, in the order in which they came into service."""
     serving: str | None = None
-    """ARN of the package that serves at the end: the champion."""
+    """ARN of the package that serves at the end."""
+    champion: str | None = None
+    """ARN of the package that the next run would be compared with."""
     slices: list[dict[str, Any]] = field(default_factory=list)
     """The second gate's slices: the improvement on the old data, and on the new."""
     recorded: list[float] = field(default_factory=list)
@@ -108,12 +112,12 @@ def rehearse(state: Path) -> Seen:
         company.put(FIRST, table(seen.flights.trained))
         run = company.verb("upsert", "--start", "--wait")
         _serve(company, seen, run)
-        load_ = Load(told, NAME, seen.flights.request, CLIENTS, PAUSE)
-        seen.ended = load_.ended
-        with load_:
+        with Load(told, NAME, seen.flights.request, CLIENTS, PAUSE) as clients:
+            seen.ended = clients.ended
             _drift(company, seen)
-            time.sleep(AFTER)
-        seen.serving = _serving(company)
+            _wait(seen, AFTER)
+        seen.serving = serving(company.sagemaker, NAME)
+        seen.champion = current(company.sagemaker, NAME, NAME)
     return seen
 
 
@@ -128,8 +132,8 @@ def faults(seen: Seen) -> list[str]:
         found.append(f"the monitor named {names['calm']} before anything moved")
     if names["moved"] != {*MOVED, "log_loss"}:
         found.append(f"the monitor named {names['moved']}; {MOVED} moved, and log_loss is worse")
-    if seen.serving != seen.packages[-1] or len(seen.packages) != 2:
-        found.append(f"of {seen.packages} {seen.serving} serves")
+    if not seen.serving == seen.champion == seen.packages[-1] or len(seen.packages) != 2:
+        found.append(f"{seen.packages}: {seen.serving} serves, the champion is {seen.champion}")
     tested = {one["slice"]: one["value"] for one in seen.slices}
     if tested.keys() != {"source=2013", "source=asked"} or not tested["source=asked"] > 0:
         found.append(f"by old and new data the new model is better by {tested}")
@@ -143,15 +147,22 @@ def faults(seen: Seen) -> list[str]:
 
 def _drift(company: Company, seen: Seen) -> None:
     """Let two features move once the monitor found nothing; train again, and deploy."""
-    time.sleep(CALM)
+    _wait(seen, CALM)
     _look(company, seen, "calm")
     seen.flights.moved, seen.moments["two features move"] = True, time.time()
-    time.sleep(DRIFTING)
+    _wait(seen, DRIFTING)
     _know(company, seen)
     run = _look(company, seen, "moved", "--start", status=1)
     execution = _execution(run)
     company.verb("watch", execution, recipe=False)
     _serve(company, seen, run)
+
+
+def _wait(seen: Seen, requests: int) -> None:
+    """Wait for so many more requests."""
+    enough = len(seen.ended) + requests
+    while len(seen.ended) < enough:
+        time.sleep(0.2)
 
 
 def _know(company: Company, seen: Seen) -> None:
@@ -189,12 +200,3 @@ def _serve(company: Company, seen: Seen, run: str) -> None:
 
 def _execution(said: str) -> str:
     return re.findall(r"^started (arn:\S+)", said, re.MULTILINE)[0]
-
-
-def _serving(company: Company) -> str | None:
-    config = company.sagemaker.describe_endpoint(EndpointName=NAME)["EndpointConfigName"]
-    [variant] = company.sagemaker.describe_endpoint_config(EndpointConfigName=config)[
-        "ProductionVariants"
-    ]
-    model = company.sagemaker.describe_model(ModelName=variant["ModelName"])
-    return model["PrimaryContainer"]["ModelPackageName"]
