@@ -22,8 +22,8 @@ from trainyard.quality.tables import Cells, of_records
 OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
 FEATURES = (ALARM, "#edae49")
 MOMENTS = ("two features move", "monitor: moved", "deploy 2")
-WINDOW, STEP = 200, 50
-"""Requests of which each point of a curve is made, and between two points."""
+COMPARED, MEASURED, STEP = 400, 200, 50
+"""Requests of which a point of drift is made, and one of log loss; and between two points."""
 
 
 def draw(seen: Seen, path: Path) -> None:
@@ -87,9 +87,9 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
     rows = flights.asked([one.number for one in ended])[features]
     quantities = set(rows.select_dtypes("number"))
     curves: dict[str, list[float]] = {name: [] for name in features}
-    ends = range(WINDOW, len(ended) + 1, STEP)
+    ends = range(COMPARED, len(ended) + 1, STEP)
     for last in ends:
-        now = _columns(rows[last - WINDOW : last])
+        now = _columns(rows[last - COMPARED : last])
         for one in compare(before, now, quantities, error=0.05, least_psi=0.1):
             if one.of == "values":
                 curves[one.feature].append(one.psi or 0.0)
@@ -122,10 +122,10 @@ def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
         found = [json.loads(one.answer)["probability"] for one in own]
         late = [float(seen.flights.late(one.number)) for one in own]
         losses = OF_TRUTHS["log_loss"](np.array(found), np.array(late))
-        ends = range(WINDOW, len(own) + 1, STEP)
+        ends = range(MEASURED, len(own) + 1, STEP)
         axis.plot(
             [own[last - 1].at - begin for last in ends],
-            [losses[last - WINDOW : last].mean() for last in ends],
+            [losses[last - MEASURED : last].mean() for last in ends],
             color=colour, linewidth=2,
         )  # fmt: skip
     low, high = axis.get_ylim()
