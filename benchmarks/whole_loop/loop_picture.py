@@ -32,7 +32,7 @@ def draw(seen: Seen, path: Path) -> None:
     begin, end = ended[0].at, ended[-1].at
     canvas, (strip, rate, drift, loss) = plt.subplots(
         4, 1, figsize=(10, 7), sharex=True, layout="constrained",
-        gridspec_kw={"height_ratios": [0.55, 1, 1.3, 1.3]},
+        gridspec_kw={"height_ratios": [0.6, 1, 1.3, 1.3]},
     )  # fmt: skip
     at = {name: moment - begin for name, moment in seen.moments.items()}
     canary = next(one.at for one in ended if one.variant == "version-2") - begin
@@ -53,7 +53,7 @@ def _phases(axis: Axes, marks: Sequence[float]) -> None:
     phases = (
         ("as in training", "#e8ecef"),
         ("two features\nmove", "#f6dadd"),
-        ("monitor names them and starts the pipeline:\nshard, train, evaluate, gate; approved",
+        ("monitor names them, starts\nthe pipeline: shard, train,\nevaluate, gate; approved",
          "#fbeed5"),
         ("new fleet\nstarts", "#eef1f5"),
         ("canary,\nthen all", "#d9eade"),
