@@ -150,7 +150,7 @@ def _drift(company: Company, seen: Seen) -> None:
     _wait(seen, CALM)
     _look(company, seen, "calm")
     seen.flights.moved, seen.moments["two features move"] = True, time.time()
-    _wait(seen, DRIFTING)
+    _wait(seen, max(DRIFTING, len(seen.ended)))  # on a busy machine more were calm
     _know(company, seen)
     run = _look(company, seen, "moved", "--start", status=1)
     execution = _execution(run)

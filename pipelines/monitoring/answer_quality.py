@@ -110,9 +110,10 @@ def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float
 def _number(given: Any) -> float | None:
     text = str(given).strip().lower()
     try:
-        return WORDS[text] if text in WORDS else float(text)
+        value = WORDS[text] if text in WORDS else float(text)
     except ValueError:
         return None
+    return value if np.isfinite(value) else None
 
 
 def judged(

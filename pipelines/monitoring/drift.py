@@ -76,7 +76,7 @@ def compare(
         )
         for c, p in zip(tested, chances, strict=True)
     ]
-    return sorted(found, key=lambda c: (not c.drifted, np.inf if c.psi is None else -c.psi))
+    return sorted(found, key=lambda c: (not c.drifted, -np.inf if c.psi is None else -c.psi))
 
 
 def _changes(name: str, before: Cells, now: Cells, quantity: bool) -> Iterator[Change]:

@@ -98,7 +98,7 @@ def line(name: str, data: Any) -> str:
 
 @pytest.mark.long
 def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
-    lines = [line("a", "1"), line("b", "false"), line("c", "late"), line("unknown", "1")]
+    lines = [line("a", "1"), line("b", "false"), line("c", "late"), line("e", "nan")]
     s3.put_object(Bucket="bkt", Key="t/2026/11/28/10/x.jsonl", Body="\n".join(lines).encode())
     s3.put_object(Bucket="bkt", Key="t/2026/11/29/00/x.jsonl", Body=line("d", "1").encode())
     events = []
@@ -113,7 +113,7 @@ def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
     s3.put_object(Bucket="bkt", Key="q/version-2/2026/11/28/09/x.jsonl", Body=body)
     start = NOW - timedelta(days=7)
     known = truths(s3, "s3://bkt/t", start, NOW)
-    assert known == {"a": 1.0, "b": 0.0, "c": None, "unknown": 1.0}, "d arrives after the end"
+    assert known == {"a": 1.0, "b": 0.0, "c": None, "e": None}, "d arrives after the end"
     found = captured(s3, "s3://bkt/q", start, NOW, known)
     assert found.number == 5 and found.judged is not None
     assert [(one.record["n"], one.truth) for one in found.judged.kept] == [
