@@ -30,8 +30,8 @@ RECIPE = Path(__file__).with_name("loop.yaml")
 BUCKET, NAME = "trainyard-laptop", "trainyard-flights"
 RAW, TRUTHS = f"s3://{BUCKET}/raw/nycflights13/", f"s3://{BUCKET}/truths/"
 FIRST, SINCE = f"{RAW}2013/flights.csv.gz", f"{RAW}asked/flights.csv.gz"
-CLIENTS, PAUSE = 3, 0.15
-CALM, DRIFTING, AFTER = 350, 600, 350
+CLIENTS, PAUSE = 3, 0.1
+CALM, DRIFTING, AFTER = 350, 600, 300
 """Requests before the monitor looks, before it looks again, and after the last step."""
 
 
