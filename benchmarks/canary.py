@@ -13,18 +13,17 @@ one is rolled back, the good one is in service, and no request is lost.
 import io
 import tarfile
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 
+from benchmarks.endpoint_load import Ended, Load
 from benchmarks.harness import JsonFile, keep, show_table
 from benchmarks.measured_process import client
 from trainyard.emulator.server import Endpoint, serve
@@ -32,11 +31,12 @@ from trainyard.emulator.server import Endpoint, serve
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
 ROLE = "arn:aws:iam::123456789012:role/canary"
 NAME, VARIANT = "rehearsed", "one"
-HANDLERS = """
+BAD = "this model is bad"
+HANDLERS = f"""
 def model_fn(model_dir): return open(model_dir + "/name").read()
 def input_fn(body, content_type): return body
 def predict_fn(data, name):
-    if name == "bad": raise RuntimeError("this model is bad")
+    if name == "bad": raise RuntimeError("{BAD}")
     return name
 def output_fn(answer, accept): return answer
 """
@@ -60,56 +60,16 @@ class Deployed:
     """EndpointStatus as it was seen, in its order."""
 
 
-class Load:
-    """Clients that ask without a pause; every request is counted where it ended."""
-
-    def __init__(self, aws: "Cloud", clients: int) -> None:
-        self._aws, self.counts, self._lock = aws, Counter[str](), threading.Lock()
-        self._stop = threading.Event()
-        self.why: list[str] = []
-        """Outcomes of the lost requests."""
-        self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self) -> None:
-        client = self._aws.client("sagemaker-runtime")
-        while not self._stop.is_set():
-            outcome = self._once(client)
-            with self._lock:
-                self.counts[outcome] += 1
-
-    def _once(self, client: Any) -> str:
-        try:
-            answer = client.invoke_endpoint(EndpointName=NAME, Body=b"x", ContentType="text/plain")
-            return answer["Body"].read().decode()
-        except ClientError as error:
-            if "this model is bad" in str(error.response.get("OriginalMessage")):
-                return "error"
-            self.why.append(str(error))
-        except (BotoCoreError, OSError) as error:
-            self.why.append(repr(error))
-        return "lost"
-
-
 class Cloud:
     """The embedded AWS as its user has it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.told = endpoint.env
         self.sm, self.s3 = self.client("sagemaker"), self.client("s3")
         self.s3.create_bucket(Bucket="canary")
 
     def client(self, service: str) -> Any:
-        return client(self._endpoint.env, service)
+        return client(self.told, service)
 
     def configure(self, model: str) -> None:
         """A model and an endpoint configuration of that name."""
@@ -183,7 +143,7 @@ def deploy(cloud: Cloud, load: Load, model: str, wait: int, size: int) -> Deploy
         ComparisonOperator="GreaterThanThreshold",
         TreatMissingData="notBreaching",
     )
-    before, began = Counter(load.counts), time.monotonic()
+    before, began = len(load.ended), time.monotonic()
     cloud.sm.update_endpoint(
         EndpointName=NAME,
         EndpointConfigName=model,
@@ -196,7 +156,7 @@ def deploy(cloud: Cloud, load: Load, model: str, wait: int, size: int) -> Deploy
         serves=found["EndpointConfigName"],
         reason=found.get("FailureReason", ""),
         seconds=round(time.monotonic() - began, 1),
-        answered=dict(load.counts - before),
+        answered=dict(counted(load.ended[before:])),
         states=states,
     )
 
@@ -217,9 +177,15 @@ def served(state: Path) -> Iterator[Cloud]:
 
 def rehearse(state: Path, clients: int, wait: int, size: int) -> tuple[list[Deployed], Load]:
     """Both deployments under load, and the load with every request's end."""
-    with served(state) as cloud, Load(cloud, clients) as load:
+    asked = {"Body": b"x", "ContentType": "text/plain"}
+    with served(state) as cloud, Load(cloud.told, NAME, lambda _: asked, clients) as load:
         deployed = [deploy(cloud, load, model, wait, size) for model in ("bad", "second")]
     return deployed, load
+
+
+def counted(ended: Sequence[Ended]) -> Counter[str]:
+    """Return the number of requests by the model that answered, ``error`` and ``lost``."""
+    return Counter("error" if BAD in one.model_error else one.answer or "lost" for one in ended)
 
 
 def faults(deployed: list[Deployed], load: Load) -> list[str]:
@@ -230,10 +196,11 @@ def faults(deployed: list[Deployed], load: Load) -> list[str]:
         found.append(f"the bad model was not rolled back by the alarm: {bad}")
     if good.serves != "second" or good.reason:
         found.append(f"the good model did not go through: {good}")
-    if load.counts["lost"]:
-        found.append(f"{load.counts['lost']} requests were lost: {load.why[:3]}")
-    if not load.counts["error"] or not load.counts["second"]:
-        found.append(f"the load saw no canary: {dict(load.counts)}")
+    counts = counted(load.ended)
+    if counts["lost"]:
+        found.append(f"{counts['lost']} requests were lost: {load.lost[:3]}")
+    if not counts["error"] or not counts["second"]:
+        found.append(f"the load saw no canary: {dict(counts)}")
     return found
 
 
@@ -256,11 +223,11 @@ def main(
     for each in deployed:
         if each.reason:
             print(f"{each.model}: {each.reason}")
-    total = sum(load.counts.values())
-    print(f"{total} requests by {clients} clients, {load.counts['lost']} lost")
+    total, counts = len(load.ended), counted(load.ended)
+    print(f"{total} requests by {clients} clients, {counts['lost']} lost")
     wrong = faults(deployed, load)
     found = {"deployments": [asdict(each) for each in deployed], "requests": total}
-    keep(json_file, found | {"counts": dict(load.counts), "faults": wrong})
+    keep(json_file, found | {"counts": dict(counts), "faults": wrong})
     print("\n".join(wrong))
     raise typer.Exit(1 if wrong else 0)
 

@@ -4,9 +4,10 @@ python -m pipelines.monitor --recipe recipes/prod.yaml [--until 2026-11-28]
 python -m pipelines.monitor --recipe recipes/prod.yaml --start [--parameter InputUri=s3://…]
 
 Each feature of the endpoint's captured requests, and its answers, are compared with the baseline,
-as the recipe's ``monitor`` says; the files are Model Monitor's. Exit status: 0 without drift, 1
-with drift. With --start a drift of values starts the pipeline, within its budget; values that come
-empty are a fault of what sends them, which no training mends.
+and the answers whose truths are known with the evaluation, as the recipe's ``monitor`` says; the
+files are Model Monitor's. Exit status: 0 without drift, 1 with drift. With --start a drift of
+values, or answers that are worse, start the pipeline, within its budget; values that come empty are
+a fault of what sends them, which no training mends.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.monitoring.drift import MISSING, VALUES
+from pipelines.monitoring.answer_quality import recorded
+from pipelines.monitoring.drift import MISSING, QUALITY, VALUES
 from pipelines.monitoring.monitor_files import write
 from pipelines.monitoring.period import Period, look
 from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
@@ -33,12 +35,14 @@ SHOWN = 15
 
 def advice(period: Period) -> tuple[bool, str]:
     """Return whether to retrain, and the sentence that says so."""
-    empty, moved = period.drifted(MISSING), period.drifted(VALUES)
+    empty, moved, worse = map(period.drifted, (MISSING, VALUES, QUALITY))
     if empty:
         names = ", ".join(empty)
         return False, f"do not retrain yet: first look why {names} are missing as often as they are"
-    if moved:
-        return True, f"retrain on newer records: {', '.join(moved)} moved"
+    if moved or worse:
+        why = [f"{', '.join(moved)} moved"] if moved else []
+        why += [f"{', '.join(worse)} is worse than when it was evaluated"] if worse else []
+        return True, f"retrain on newer records: {'; '.join(why)}"
     return False, "no drift: no need to retrain"
 
 
@@ -50,7 +54,8 @@ def show(period: Period) -> None:
         quiet += not change.drifted
         if quiet <= SHOWN:
             style = "bold red" if change.drifted else None
-            cells = (f"{change.psi:.3f}", f"{change.chance:.2g}", "drift" if style else "")
+            index = "" if change.psi is None else f"{change.psi:.3f}"
+            cells = (index, f"{change.chance:.2g}", "drift" if style else "")
             table.add_row(escape(change.feature), escape(change.told), *cells, style=style)
     console.print(table, highlight=False)
     for line in (f"… and {quiet - SHOWN} more without drift" if quiet > SHOWN else "",
@@ -90,7 +95,9 @@ def main(
     end = (until or datetime.now(UTC)).replace(tzinfo=UTC, microsecond=0)
     root = f"s3://{account.bucket}/{loaded.aws.prefix}/{loaded.pipeline.name}"
     s3 = client("s3", account.region)
-    period = look(s3, loaded, monitor, f"{root}/captured/{deploy.endpoint}", end)
+    sagemaker = client("sagemaker", account.region)
+    record = recorded(loaded, monitor, sagemaker, deploy.endpoint) if monitor.truths else None
+    period = look(s3, loaded, monitor, f"{root}/captured/{deploy.endpoint}", end, record)
     folder = f"{root}/monitoring/{end:%Y-%m-%dT%H-%M-%SZ}"
     write(s3, folder, period, monitor.least_psi, loaded.aws.kms_key)
     counts = f"{period.asked.number:,} requests, baseline {period.baseline.number:,} records"
@@ -99,7 +106,7 @@ def main(
     again, said = advice(period)
     _say(said)
     _say(folder)
-    drifted = period.drifted(MISSING, VALUES)
+    drifted = period.drifted(MISSING, VALUES, QUALITY)
     if drifted and monitor.topic:
         with service_errors(f"publishing to {monitor.topic}"):
             client("sns", account.region).publish(
@@ -108,7 +115,7 @@ def main(
                 Message=f"{said}\n{folder}",
             )
     if again and start_run:
-        start(loaded.pipeline.name, given, region=account.region)
+        start(loaded.pipeline.name, given, region=account.region, fresh=True)
     raise typer.Exit(1 if drifted else 0)
 
 

@@ -63,6 +63,7 @@ def start(
     region: str | None = None,
     over_budget: str | None = None,
     again: Again | None = None,
+    fresh: bool = False,
 ) -> str:
     """Start an execution and return its ARN; parameters left out keep the recipe's values.
 
@@ -71,10 +72,11 @@ def start(
         over_budget: why the run may cost more than the deployed recipe's budget allows; recorded.
         again: start from one of its steps; parameters left out keep the earlier run's values, but
             champion and look are the current ones, unless a reused step was given others.
+        fresh: refuse a run whose training the step cache would answer.
 
     Raises:
         RecipeError: the pipeline has no such parameter, or its value is of another type.
-        PlanError: the run may cost more than the budget.
+        PlanError: the run may cost more than the budget, or trains nothing though it is to.
         ServiceError: the pipeline does not exist, or AWS refused.
     """
     with service_errors(f"starting pipeline {pipeline}"):
@@ -89,7 +91,9 @@ def start(
             console.print(f"champion {compared['ChampionArn']}", highlight=False)
         parameters = {**earlier, **compared, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
-        why: dict[str, Any] = _looked_at(sagemaker, definition, pipeline, parameters, over_budget)
+        why: dict[str, Any] = _looked_at(
+            sagemaker, definition, pipeline, parameters, over_budget, fresh
+        )
         if ledger.PARAMETER not in earlier:
             given += _look(client("s3", region), definition, parameters)
         if again:
@@ -150,18 +154,26 @@ def _looked_at(
     pipeline: str,
     parameters: Mapping[str, str],
     over_budget: str | None,
+    fresh: bool,
 ) -> dict[str, str]:
     """Print what the cache does not know; return the execution's description: why it may exceed the
     budget, if it may.
 
     Raises:
-        PlanError: it may not exceed the budget.
+        PlanError: it may not exceed the budget, or is to be ``fresh`` and its training is cached.
     """
     s3 = client("s3", sagemaker.meta.region_name)
     recipe = recorded_recipe(s3, definition)
     if recipe is None:  # not our pipeline
         return {}
     ahead = budget.ahead(sagemaker, definition, pipeline, parameters, s3=s3)
+    for one in ahead.outcomes if fresh else ():
+        if one.type == "Training" and one.answer == "cached":
+            run = f" of run {one.source.id}" if one.source else ""
+            raise PlanError(
+                f"pipeline {pipeline}: {one.step} would be the cached result{run}: the cache "
+                f"compares the data's address, not the data; {NEW_DATA}. Nothing was started"
+            )
     for each in overwritten(s3, ahead.document, ahead.outcomes, NEW_DATA):
         console.print(f"! {each}", style="bold magenta", highlight=False, markup=False)
     found = budget.verdict(ahead, budget.budget_in(recipe))

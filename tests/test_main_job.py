@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 from pipelines.corpora.stdlib import pack
+from pipelines.start import start
 from tests.conftest import AWS_NAMES, called, clean_environment, process
+from trainyard.common.errors import PlanError
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +144,11 @@ def test_a_second_run_is_answered_from_the_step_cache(deployed, verb):
         "Evaluate",
         "Gate",
     ]
+
+
+def test_a_run_that_is_to_train_anew_is_refused_where_the_cache_would_answer(deployed, verb):
+    with pytest.raises(PlanError, match=r"Train would be the cached result of run \w+: .*InputUri"):
+        start("trainyard-laptop", {}, fresh=True)
 
 
 def test_a_plan_knows_that_the_champion_is_the_same(deployed, verb):

@@ -1,4 +1,6 @@
-"""Draw a baseline and a week of ten features, by NumPy alone: a peer's Python draws them, too."""
+"""Draw a baseline and a week of ten features, and answers with their truths; by NumPy alone: a
+peer's Python draws them, too.
+"""
 
 import numpy as np
 
@@ -39,3 +41,21 @@ def _requests(random: np.random.Generator, size: int, drift: bool) -> Columns:
     for name in ("power", "device"):
         columns[name][random.random(size) < 0.1] = None
     return columns
+
+
+def answers(
+    seed: int, size: int, worse: bool, groups: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Draw probabilities of a calibrated model, their truths, and the group of each.
+
+    Args:
+        worse: the log-odds of the truths are off by a normal of deviation 2.
+        groups: number of groups whose truths have a common normal part in their log-odds, of
+            deviation 0.5, which the model does not know; None: each truth on its own.
+    """
+    random = np.random.default_rng((seed, worse, 7))
+    odds = random.normal(-1, 1.2, size)
+    names = None if groups is None else np.arange(size) % groups
+    shift = np.zeros(size) if names is None else random.normal(0, 0.5, groups)[names]
+    true = odds + shift + worse * random.normal(0, 2, size)
+    return 1 / (1 + np.exp(-odds)), (random.random(size) * (1 + np.exp(-true)) < 1) * 1.0, names

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from pipelines.registry.package_evidence import split
@@ -36,6 +37,8 @@ class Asked:
     """The JSON answer; None where it is not known."""
     variant: str = NO_VARIANT
     """The endpoint's variant that answered: it is named after the model's version."""
+    truth: float | None = None
+    """What the answer should have been, where that is known and a number."""
 
 
 @dataclass
@@ -49,6 +52,8 @@ class Source:
     why: str = ""
     """Why the last of these was not."""
     kept: list[Asked] = field(default_factory=list)
+    judged: "Source | None" = None
+    """The captured records whose truth is known."""
     _draw: random.Random = field(default_factory=lambda: random.Random(0))
 
     def add(self, one: Asked) -> None:
@@ -60,36 +65,61 @@ class Source:
             self.kept[place] = one
 
 
-def captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
+def captured(
+    s3: Any,
+    root: str,
+    start: datetime,
+    end: datetime,
+    truths: Mapping[str, float | None] = MappingProxyType({}),
+) -> Source:
     """Return what was captured from ``start`` to before ``end``, both in UTC.
 
     Args:
         root: S3 URI of the endpoint's captured data; variants are the folders in it.
+        truths: ID of a request → its truth.
 
     Raises:
         ServiceError: S3 refused.
     """
-    found = Source()
+    found = Source(judged=Source())
     bucket, prefix = split(f"{root}/")
     with service_errors(f"reading what was captured below {root}"):
         pages = s3.get_paginator("list_objects_v2").paginate(
             Bucket=bucket, Prefix=prefix, Delimiter="/"
         )
         folders = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
-        days = [start + timedelta(days=n) for n in range((end - start).days + 2)]
-        for folder in folders:
-            for day in days:
-                for key in _keys(s3, bucket, f"{folder}{day:%Y/%m/%d}/"):
-                    body = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode()
-                    for line in body.splitlines():
-                        _take(found, line, folder[len(prefix) : -1], start, end)
+    for folder in folders:
+        for _, line in lines_of_days(s3, f"s3://{bucket}/{folder}", start, end):
+            _take(found, line, folder[len(prefix) : -1], (start, end), truths)
     return found
 
 
-def _take(found: Source, line: str, variant: str, start: datetime, end: datetime) -> None:
+def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, str]]:
+    """Iterate over (place, line) of the files below ``yyyy/mm/dd/`` of the days from ``start`` to
+    ``end``. Raises ServiceError.
+    """
+    bucket, prefix = split(f"{uri.rstrip('/')}/")
+    days = (end.date() - start.date()).days + 1
+    with service_errors(f"reading {uri}"):
+        for day in (start + timedelta(days=n) for n in range(days)):
+            for key in _keys(s3, bucket, f"{prefix}{day:%Y/%m/%d}/"):
+                body = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+                for number, line in enumerate(body.splitlines(), 1):
+                    yield f"s3://{bucket}/{key}, line {number}", line
+
+
+def _take(
+    found: Source,
+    line: str,
+    variant: str,
+    period: tuple[datetime, datetime],
+    truths: Mapping[str, float | None],
+) -> None:
+    start, end = period
     try:
         event = json.loads(line)
-        at = datetime.strptime(event["eventMetadata"]["inferenceTime"], TIME)
+        metadata = event["eventMetadata"]
+        at = datetime.strptime(metadata["inferenceTime"], TIME)
         if not start <= at.replace(tzinfo=start.tzinfo) < end:
             return
         sides = event["captureData"]
@@ -103,13 +133,24 @@ def _take(found: Source, line: str, variant: str, start: datetime, end: datetime
         answer = _body(sides["endpointOutput"])
     except (KeyError, ValueError):  # not captured, or no JSON: the features are compared
         answer = None
-    found.add(Asked(_record(asked), answer, variant))
+    name = metadata.get("inferenceId") or metadata.get("eventId")
+    one = Asked(_record(asked), answer, variant, truths.get(name))
+    found.add(one)
+    if found.judged is not None and name in truths:
+        found.judged.add(one)
 
 
 def _body(side: Mapping[str, str]) -> Any:
     """Return a captured body. Raises ValueError, also for a body that is not JSON."""
     data = b64decode(side["data"]).decode() if side["encoding"] == "BASE64" else side["data"]
     return json.loads(data)
+
+
+def inside(answer: Any, path: str) -> Any:
+    """Return what stands in an answer at ``path``, whose dots lead into objects; None without."""
+    for member in path.split("."):
+        answer = answer.get(member) if isinstance(answer, dict) else None
+    return answer
 
 
 def _record(asked: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ before and q now. A request is taken as independent of the others.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy.stats import chi2_contingency, fisher_exact, ks_2samp
 from conditions.slices import holm
 from trainyard.quality.tables import Cells, numbers
 
-VALUES, MISSING = "values", "missing"
+VALUES, MISSING, QUALITY = "values", "missing", "quality"
 PARTS = 5
 """Quantiles of either sample whose values bound the bins of a number's index."""
 CATEGORIES = 20
@@ -33,11 +33,13 @@ class Change:
     """The difference of one feature between baseline and period, in one respect."""
 
     feature: str
+    """Its name; with ``QUALITY`` that of a metric."""
     of: str
-    """``VALUES`` or ``MISSING``."""
+    """``VALUES``, ``MISSING`` or ``QUALITY``."""
     chance: float
     """p-value; Holm's, once all are tested."""
-    psi: float
+    psi: float | None
+    """None: it needs no index to be called drift."""
     told: str
     """What moved, in words."""
     drifted: bool = False
@@ -50,6 +52,7 @@ def compare(
     *,
     error: float,
     least_psi: float,
+    also: Sequence[Change] = (),
 ) -> list[Change]:
     """Return the changes of every column of both, by falling index.
 
@@ -57,18 +60,23 @@ def compare(
         before, now: name → cells, as in ``trainyard.quality.tables.Table``; the same names.
         quantities: names of those columns whose cells are numbers; the others are categories.
         error: probability that any is called drift where there is none.
+        also: changes tested elsewhere, which count among these.
     """
-    tested = [
+    tested = [*also] + [
         change
         for name in before
         for change in _changes(name, before[name], now[name], name in quantities)
     ]
     chances = holm(np.array([change.chance for change in tested]))
     found = [
-        replace(c, chance=float(p), drifted=bool(p <= error and c.psi >= least_psi))
+        replace(
+            c,
+            chance=float(p),
+            drifted=bool(p <= error and (c.psi is None or c.psi >= least_psi)),
+        )
         for c, p in zip(tested, chances, strict=True)
     ]
-    return sorted(found, key=lambda change: (not change.drifted, -change.psi))
+    return sorted(found, key=lambda c: (not c.drifted, -np.inf if c.psi is None else -c.psi))
 
 
 def _changes(name: str, before: Cells, now: Cells, quantity: bool) -> Iterator[Change]:
@@ -85,8 +93,12 @@ def _changes(name: str, before: Cells, now: Cells, quantity: bool) -> Iterator[C
 
 
 def _finite(cells: Cells) -> np.ndarray:
+    """Return the numbers to float32's precision: written by other programs, equal ones differ in
+    their last digits, and a value that many records have would seem to move.
+    """
     values = numbers(cells)
-    return values[np.isfinite(values)]
+    most = np.finfo(np.float32).max
+    return values[np.isfinite(values)].clip(-most, most).astype(np.float32)
 
 
 def _of_numbers(name: str, before: np.ndarray, now: np.ndarray) -> Change:

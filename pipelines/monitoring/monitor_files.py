@@ -8,11 +8,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.monitoring.drift import MISSING
+from pipelines.monitoring.drift import MISSING, QUALITY
 from pipelines.monitoring.period import Period
 from pipelines.registry.package_evidence import split
 from trainyard.aws_clients import service_errors
 from trainyard.quality import constraints, statistics
+from trainyard.quality.model_quality import GREATER, LESS
 
 
 def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None) -> None:
@@ -38,6 +39,13 @@ def violations(period: Period, least_psi: float) -> Iterator[dict[str, str]]:
     """Iterate over the entries of constraint_violations.json: one for each change that is drift."""
     for change in period.changes:
         if not change.drifted:
+            continue
+        if change.of == QUALITY and period.record:
+            yield {
+                "metric_name": change.feature,
+                "constraint_check_type": GREATER if period.record.lower_is_better else LESS,
+                "description": f"{change.told}, Holm's p {change.chance:.2g}",
+            }
             continue
         if change.feature in period.absent:
             check, text = "missing_column_check", "No request has this column"

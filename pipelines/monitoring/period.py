@@ -1,11 +1,19 @@
 """Compare what an endpoint was asked in a period, and what it answered, with a baseline."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.monitoring.asked_records import NO_VARIANT, Asked, Source, captured, of_files
+from pipelines.monitoring.answer_quality import Recorded, judged, truths
+from pipelines.monitoring.asked_records import (
+    NO_VARIANT,
+    Asked,
+    Source,
+    captured,
+    inside,
+    of_files,
+)
 from pipelines.monitoring.drift import Change, compare
 from pipelines.monitoring.text_features import of_texts
 from pipelines.recipe.config import Recipe
@@ -31,6 +39,8 @@ class Period:
     """Features that no request has."""
     notes: tuple[str, ...]
     """What was not compared, and why."""
+    record: Recorded | None = None
+    """What the serving model's evaluation recorded, where truths are compared with it."""
 
     def drifted(self, *respects: str) -> list[str]:
         """Return the features that drifted in one of these respects."""
@@ -38,11 +48,19 @@ class Period:
         return [*dict.fromkeys(found)]
 
 
-def look(s3: Any, recipe: Recipe, monitor: Monitor, root: str, end: datetime) -> Period:
+def look(
+    s3: Any,
+    recipe: Recipe,
+    monitor: Monitor,
+    root: str,
+    end: datetime,
+    record: Recorded | None = None,
+) -> Period:
     """Compare the period that ends at ``end`` with the baseline.
 
     Args:
         root: S3 URI below which the endpoint's requests are captured.
+        record: what was recorded of the serving model, where the recipe names truths.
 
     Raises:
         DataError: one of them has no records.
@@ -50,16 +68,19 @@ def look(s3: Any, recipe: Recipe, monitor: Monitor, root: str, end: datetime) ->
         ServiceError: S3 refused.
     """
     start = end - timedelta(days=monitor.days)
-    asked = _captured(s3, root, start, end)
+    known = truths(s3, monitor.truths, start, end) if monitor.truths else {}
+    asked = _captured(s3, root, start, end, known)
     if monitor.baseline:
         baseline = of_files(s3, monitor.baseline)
     else:
-        baseline = _captured(s3, root, start - timedelta(days=monitor.baseline_days), start)
-    return compared(recipe, monitor, asked, baseline)
+        baseline = _captured(s3, root, start - timedelta(days=monitor.baseline_days), start, {})
+    return compared(recipe, monitor, asked, baseline, record)
 
 
-def _captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
-    found = captured(s3, root, start, end)
+def _captured(
+    s3: Any, root: str, start: datetime, end: datetime, known: Mapping[str, float | None]
+) -> Source:
+    found = captured(s3, root, start, end, known)
     if not found.number:
         why = f"; {found.unread} were not read: {found.why}" if found.unread else ""
         raise DataError(
@@ -69,7 +90,13 @@ def _captured(s3: Any, root: str, start: datetime, end: datetime) -> Source:
     return found
 
 
-def compared(recipe: Recipe, monitor: Monitor, asked: Source, baseline: Source) -> Period:
+def compared(
+    recipe: Recipe,
+    monitor: Monitor,
+    asked: Source,
+    baseline: Source,
+    record: Recorded | None = None,
+) -> Period:
     """Compare two sources. Raises RecipeError, DataError: the baseline lacks a feature."""
     before, now = (_table(source.kept, recipe.kind == TEXTS) for source in (baseline, asked))
     config = None if recipe.train.script else recipe.workload_config
@@ -97,9 +124,14 @@ def compared(recipe: Recipe, monitor: Monitor, asked: Source, baseline: Source) 
             quantities.add(name)
         else:
             notes.append(f"{monitor.prediction}: no answers of the same model in both")
-    limits = {"error": monitor.error, "least_psi": monitor.least_psi}
+    also = []
+    if record and asked.judged and monitor.prediction:
+        group = getattr(config, "group", None)
+        change, said = judged(asked.judged.kept, monitor.prediction, group, record)
+        also, notes = [change] if change else [], [*notes, *said]
+    limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": also}
     changes = compare(before.columns, now.columns, quantities, **limits)
-    return Period(asked, baseline, now, before, tuple(changes), absent, tuple(notes))
+    return Period(asked, baseline, now, before, tuple(changes), absent, tuple(notes), record)
 
 
 def _answers(path: str, *sources: Sequence[Asked]) -> list[Cells]:
@@ -109,15 +141,9 @@ def _answers(path: str, *sources: Sequence[Asked]) -> list[Cells]:
         common = {one.variant for source in sources for one in source}
     return [
         [str(value) for one in source if one.variant in common
-         if isinstance(value := _inside(one.answer, path), int | float)]
+         if isinstance(value := inside(one.answer, path), int | float)]
         for source in sources
     ]  # fmt: skip
-
-
-def _inside(answer: Any, path: str) -> Any:
-    for member in path.split("."):
-        answer = answer.get(member) if isinstance(answer, dict) else None
-    return answer
 
 
 def _chosen(table: Table, names: Iterable[str]) -> Table:

@@ -7,7 +7,7 @@ from steps.config import S3_URI, Section
 
 
 class Monitor(Section):
-    """Drift of an endpoint's requests and answers, by feature."""
+    """Drift of an endpoint's requests and answers, by feature; quality once truths are there."""
 
     days: int = Field(default=7, ge=1)
     """Days that are looked at."""
@@ -27,6 +27,14 @@ class Monitor(Section):
     """Number in the model's JSON answer that is compared, too, as probability; a dot leads into an
     object. Default: none."""
 
+    truths: str | None = Field(default=None, pattern=S3_URI)
+    """S3 prefix of ground truths, in Model Monitor's format: what ``prediction`` should have been
+    (for a probability 0 or 1). The answers' metric is compared with the evaluation's."""
+
+    metric: str | None = None
+    """Metric of the truths: log_loss, brier, accuracy, mae or mse, if the model's evaluation has
+    it; default: the workload's first. The gate's ``non_inferiority`` margin is allowed for."""
+
     error: float = Field(default=0.05, gt=0, lt=0.5)
     """Probability that anything is called drift in a period without any."""
 
@@ -42,6 +50,12 @@ class Monitor(Section):
 
 def refuse_monitor(monitor: Monitor | None, deploy: Deploy | None) -> str | None:
     """Return why there is nothing to monitor; None if there is."""
-    if monitor is None or (deploy is not None and deploy.capture_share):
+    if monitor is None:
         return None
-    return "monitor: reads captured requests; set deploy.endpoint and deploy.capture_share"
+    if deploy is None or not deploy.capture_share:
+        return "monitor: reads captured requests; set deploy.endpoint and deploy.capture_share"
+    if monitor.truths and not monitor.prediction:
+        return "monitor.truths: are compared with a number in the answer; name it in prediction"
+    if monitor.metric and not monitor.truths:
+        return "monitor.metric: is computed from ground truths; name their prefix in monitor.truths"
+    return None

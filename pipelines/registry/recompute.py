@@ -14,10 +14,10 @@ from typing import Any
 
 from pipelines.compile.compilation import step_code
 from pipelines.compile.provenance_asset import changes_sha256, current_commit
+from pipelines.recipe import read_recipe
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, difference
-from trainyard.common.errors import DefinitionError, GateError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.errors import DefinitionError, GateError, RecipeError
 
 Check = Callable[[Evidence], str]
 ML = "/opt/ml/"
@@ -127,9 +127,14 @@ def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def recipe(evidence: Evidence, checkout: Path) -> str:
-    """Check that the recipe's file in the checkout is the one that was read."""
+    """Check that the recipe's file in the checkout, and those that it extends, are the ones that
+    were read.
+    """
     path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
-    found = file_sha256(path)
+    try:
+        found = read_recipe.sha256(path)
+    except RecipeError as error:
+        found = f"unknown ({error})"
     if found == source["file_sha256"]:
         return str(source["file"])
     recorded = str(evidence.provenance.get("commit"))

@@ -148,11 +148,21 @@ def test_without_requests_there_is_nothing_to_say(aws):
         (["monitor.days=7"], "monitor: reads captured requests; set deploy.endpoint"),
         (["deploy.endpoint=live", "monitor.days=7"], "deploy.capture_share"),
         ([*SETS, "monitor.eror=0.1"], "error"),
+        ([*SETS, "monitor.prediction=null", "monitor.truths=s3://bkt/t"], "name it in prediction"),
+        ([*SETS, "monitor.metric=brier"], "name their prefix in monitor.truths"),
     ],
 )
 def test_a_wrong_section_is_refused(sets: list[str], said: str):
     with pytest.raises(RecipeError, match=said):
         load(FLIGHTS, sets)
+
+
+def test_truths_need_a_metric_that_is_computed_of_them_and_a_model_that_serves(aws):
+    truths = [*SETS, f"monitor.truths=s3://{BUCKET}/truths/"]
+    with pytest.raises(RecipeError, match=r"auc is not computed .* valid names: log_loss, brier"):
+        main(FLIGHTS, [*truths, "monitor.metric=auc"])
+    with pytest.raises(DataError, match="endpoint flights: serves no model package"):
+        main(FLIGHTS, truths)
 
 
 def test_a_start_needs_the_recipes_leave(tmp_path: Path):

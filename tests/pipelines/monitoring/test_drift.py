@@ -44,6 +44,13 @@ def test_certain_trifles_are_no_drift():
     assert found.chance < 1e-6 and found.psi < 0.1 and not found.drifted
 
 
+def test_numbers_written_with_fewer_digits_are_the_same_numbers():
+    random = np.random.default_rng(0)
+    knots = random.integers(5, 12, (2, 500)) * 1.15078
+    found = one(cells(knots[0]), [f"{value:.10g}" for value in knots[1]])[VALUES]
+    assert not found.drifted and found.chance > 0.05
+
+
 @pytest.mark.parametrize("moved", [-1.0, 1.0])
 def test_a_constant_that_changes_is_drift(moved: float):
     assert one(["0"] * 50, [str(moved)] * 50)[VALUES].drifted

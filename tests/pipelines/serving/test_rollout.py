@@ -1,9 +1,8 @@
 """A good model comes into service, a quietly worse one is rolled back; one command goes back."""
 
 import io
+import os
 import tarfile
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
+from benchmarks.endpoint_load import Load
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import current
@@ -75,34 +75,6 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
         yield load(CHECKOUT / "recipes/laptop.yaml", sets)
 
 
-class Clients:
-    """Clients that ask the endpoint without a pause, and count what they get."""
-
-    def __init__(self, number: int = 4) -> None:
-        self.counts: Counter[str] = Counter()
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(number)]
-
-    def __enter__(self) -> "Clients":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self) -> None:
-        runtime = boto3.Session().client("sagemaker-runtime")
-        while not self._stop.is_set():
-            try:
-                runtime.invoke_endpoint(EndpointName="models", Body=b"{}")["Body"].read()
-                self.counts["answered"] += 1
-            except Exception as error:  # noqa: BLE001 (every kind of loss is counted)
-                self.counts[repr(error)] += 1
-
-
 def released(recipe: Recipe, package: str) -> rollout.Outcome:
     capture = "s3://trainyard-laptop/captured"
     return release(Release(recipe, package, ROLE, capture), SAID.append)
@@ -116,7 +88,7 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     assert serving(sagemaker, "models") == first
     with pytest.raises(GateError, match="one model only"):
         go_back("models", "us-east-1", SAID.append)
-    with Clients() as clients:
+    with Load(os.environ, "models", lambda _: {"Body": b"{}"}) as load:
         good = released(recipe, better)
         assert good.served, good
         bad = released(recipe, worse)
@@ -127,4 +99,4 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     assert serving(sagemaker, "models") == first
     assert current(sagemaker, "models", "models") == first, "not the newest Approved, which is bad"
     assert current(sagemaker, "models", None) == worse
-    assert set(clients.counts) == {"answered"}, clients.counts
+    assert load.ended and all(one.answer for one in load.ended), load.lost

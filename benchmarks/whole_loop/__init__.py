@@ -1,0 +1,1 @@
+"""Data, pipeline, gate, canary, monitor and back: one loop, offline, under load."""
