@@ -15,7 +15,12 @@ from training.checkpoint.lineage import Lineage
 from training.identity import Parts
 from trainyard.common.hashes import json_sha256
 
-KNOWN = Parts(workload="script", workload_config={}, settings={"script": "train.py"}, code={})
+KNOWN = Parts(
+    workload="script",
+    workload_config={},
+    settings={"script": "train.py", "arguments": {"epochs": 3}},
+    code={},
+)
 
 
 @pytest.fixture
@@ -60,6 +65,7 @@ def config(**more: Any) -> dict[str, Any]:
         "process_count_per_node": 4,
         "inference": None,
         "parts": parts,
+        "searched": [],
         **more,
     }
 
@@ -75,6 +81,14 @@ def test_the_description_is_a_lineage_whose_parts_have_its_identity(job: Path):
     assert told["arguments"] == {"epochs": 3} and told["script"] == "train.py"
     assert told["channels"].keys() == {"a", "b"}
     assert told["train_fingerprint"] == lineage.parts.data
+
+
+def test_a_value_that_a_search_found_counts_for_the_identity(job: Path, monkeypatch):
+    before = driver.describe(config())["training"]
+    monkeypatch.setenv("SM_HPS", '{"epochs": 4}')
+    found = driver.describe(config(searched=["epochs"]))["training"]
+    assert found["parts"]["settings"]["arguments"]["epochs"] == 4
+    assert found["identity"] != before["identity"]
 
 
 def test_data_count_by_content_and_streamed_data_by_name_and_size(job: Path):
