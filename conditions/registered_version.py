@@ -46,7 +46,7 @@ def chosen(full: Gate, int8: Gate, evaluation: Any, models: Sequence[str]) -> Ga
     elif full["verdict"] == "pass":
         failed = [check for check in int8["checks"] if not check["passed"]]
         first = min(failed, key=lambda check: check["kind"] != "int8", default=int8)
-        word = f"full precision is registered, not int8: {first['reason']}"
+        word = f"full precision is registered, not int8: {first['reason'].removeprefix('int8: ')}"
     else:
         word = "neither the full model nor its int8 version is registered"
     says = "; ".join([word, *_measured(int8, evaluation)])
@@ -62,9 +62,12 @@ def _measured(int8: Gate, evaluation: Any) -> list[str]:
     found = []
     for check in int8["checks"]:
         if check["kind"] == "int8" and check["value"] is not None:
-            low = check["low"]
-            most = "" if low is None else f" (at most {-low:+.3g} with {check['confidence']:.4g})"
-            found.append(f"{check['metric']} is worse by {-check['value']:+.3g}{most}")
+            value, low = check["value"], check["low"]
+            most = f", at most {-low:.3g} worse with {check['confidence']:.4g} confidence"
+            found.append(
+                f"{check['metric']} is {'worse' if value < 0 else 'better'} by {abs(value):.3g}"
+                f"{'' if low is None else most}"
+            )
     for what, scale, unit, path in (
         ("model", 1e-6, "MB", ("artifact", "bytes")),
         ("p95", 1, "ms", ("latency", "p95_ms")),

@@ -38,7 +38,7 @@ def test_an_int8_version_that_is_not_worse_is_registered(tmp_path):
     assert -0.02 < loss["low"] < loss["value"] < 0
     assert loss["confidence"] == pytest.approx(1 - spent(0.05, look=1))
     assert loss["champion"] == pytest.approx(versions["full"]["metrics"]["loss"])
-    assert "int8 weights are registered; loss is worse by +0.00" in versions["says"]
+    assert "int8 weights are registered; loss is worse by 0.00" in versions["says"]
     assert "model 0.8 MB instead of 3; p95 3 ms instead of 4" in versions["says"]
     recorded = provenance(tmp_path)
     assert recorded["precision"] == "int8"
@@ -48,9 +48,9 @@ def test_an_int8_version_that_is_not_worse_is_registered(tmp_path):
 @pytest.mark.parametrize(
     ("evidence", "arguments", "why"),
     [
-        (Evidence(int8=0.03), MARGIN, "int8: loss is"),
-        (Evidence(int8=0.004), ("--int8", "loss", "lower", "0"), "int8: loss is"),
-        (Evidence(int8=0.004, groups=15, per_group=80), MARGIN, "int8: the test split has 1"),
+        (Evidence(int8=0.03), MARGIN, "loss is"),
+        (Evidence(int8=0.004), ("--int8", "loss", "lower", "0"), "loss is"),
+        (Evidence(int8=0.004, groups=15, per_group=80), MARGIN, "the test split has 1"),
         (Evidence(improvement=0.01, noise=0.02, int8=0.0195), MARGIN, "superiority: loss is"),
     ],
     ids=["worse", "no margin", "few groups", "worse than the champion"],
