@@ -50,8 +50,8 @@ class Versions(TypedDict):
     """Whether the verdict is about the int8 version, so that it is registered if anything is."""
     says: str
     """What is registered, and the int8 version's loss, size and latency, in a sentence."""
-    model_uri: str
-    """S3 URI of the version that the verdict is about."""
+    model: str
+    """Key of the version that the verdict is about, below the folder of all runs."""
     full: Judged
     int8: Judged
 

@@ -16,6 +16,8 @@ from conditions.gate_documents import Gate
 
 SWAPPED = ("metrics", "latency", "artifact")
 """Parts of evaluation.json that the int8 version has of its own."""
+RUNS = "/runs/"
+"""Part of every model's URI, before the run's id."""
 SIZE = "artifact_size"
 """Kind of the check that the full model need not pass where its int8 version does."""
 
@@ -50,7 +52,8 @@ def chosen(full: Gate, int8: Gate, evaluation: Any, models: Sequence[str]) -> Ga
     else:
         word = "neither the full model nor its int8 version is registered"
     says = "; ".join([word, *_measured(int8, evaluation)])
-    both: dict[str, Any] = {"registered": takes, "says": says, "model_uri": models[takes]}
+    both: dict[str, Any] = {"registered": takes, "says": says}
+    both["model"] = models[takes].rpartition(RUNS)[2]
     for name, judged in (("full", full), ("int8", int8)):
         kept = ("verdict", "reason", "checks", "metrics", "artifact_sha256")
         both[name] = {key: judged[key] for key in kept}  # type: ignore[literal-required]

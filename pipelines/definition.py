@@ -158,7 +158,7 @@ class Compilation:
         evaluate = self.evaluate(shard, train)
         models = model_uris(train, evaluate, self.recipe.train.model_compression)
         gate = self.gate(evaluate, models)
-        model = registered_model(self.recipe.gate, gate, models[0])
+        model = registered_model(self.context, self.recipe.gate, gate, models[0])
         register = self.register(shard, train, evaluate, gate, model)
         gates = self.recipe.gate
         passed = [register, *self.transform(model, register)]

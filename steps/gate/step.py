@@ -63,10 +63,13 @@ def gate_step(
 
 
 def registered_model(
-    config: GateConfig, gate: ProcessingStep, full: PipelineVariable
+    context: StepContext, config: GateConfig, gate: ProcessingStep, full: PipelineVariable
 ) -> PipelineVariable:
-    """Return the S3 URI of the version that the gate's verdict is about; ``full``: the model's."""
+    """Return the S3 URI of the version that the gate's verdict is about; ``full``: the model's.
+
+    Its bucket and the folder of all runs are constant, so a policy can name them.
+    """
     if not config.judges_int8:
         return full
-    found = JsonGet(step_name=gate.name, property_file=VERDICT.name, json_path="int8.model_uri")
-    return Join(on="", values=[found])
+    found = JsonGet(step_name=gate.name, property_file=VERDICT.name, json_path="int8.model")
+    return Join(on="", values=[f"{context.root_uri}/runs/", found])

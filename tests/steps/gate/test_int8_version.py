@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 MARGIN = ("--int8", "loss", "lower", "0.02")
 NOT_WORSE = ("--non_inferiority", "loss", "lower", "0.02")
-MODELS = ("s3://b/full/model.tar.gz", "s3://b/int8/model.tar.gz")
+MODELS = ("s3://b/p/runs/x/train/model.tar.gz", "s3://b/p/runs/x/evaluate/int8/model.tar.gz")
 
 
 def gate(root: Path, *arguments: str, champion: str = CHAMPION) -> dict:
@@ -31,7 +31,7 @@ def test_an_int8_version_that_is_not_worse_is_registered(tmp_path):
     found = gate(Evidence(int8=0.004).write(tmp_path), *MARGIN, *NOT_WORSE)
     assert (found["verdict"], found["kinds"]["int8"]) == ("pass", "pass")
     versions = found["int8"]
-    assert versions["registered"] and versions["model_uri"] == MODELS[1]
+    assert versions["registered"] and versions["model"] == "x/evaluate/int8/model.tar.gz"
     assert found["artifact_sha256"] == "int8's"
     assert found["metrics"] == versions["int8"]["metrics"] != versions["full"]["metrics"]
     [loss] = [check for check in found["checks"] if check["kind"] == "int8"]
@@ -63,7 +63,7 @@ def test_otherwise_full_precision_is_registered_and_the_gate_says_why(
     found = gate(evidence.write(tmp_path), *arguments, *asked)
     assert (found["verdict"], found["artifact_sha256"]) == ("pass", "challenger's")
     versions = found["int8"]
-    assert not versions["registered"] and versions["model_uri"] == MODELS[0]
+    assert not versions["registered"] and versions["model"] == "x/train/model.tar.gz"
     assert versions["int8"]["verdict"] == "reject"
     assert f"full precision is registered, not int8: {why}" in versions["says"]
     assert "model 0.8 MB instead of 3" in versions["says"]
