@@ -33,8 +33,8 @@ def row(check: GateCheck, of: Compared, threshold: float, **found: Any) -> Check
     )
 
 
-def above(check: GateCheck, of: Compared, bound: float) -> Check:
-    """Check that the lower limit of the improvement is above ``bound``."""
+def above(check: GateCheck, of: Compared, bound: float, other: str = "the champion") -> Check:
+    """Check that the lower limit of the improvement over ``other`` is above ``bound``."""
     found = of.improvement
     low = number(found.low)
     shown = "without limit: too few groups differ" if low is None else f"{low:+.4g}"
@@ -47,8 +47,8 @@ def above(check: GateCheck, of: Compared, bound: float) -> Check:
         low=low,
         high=number(found.high),
         passed=low is not None and low > bound,
-        reason=f"{check.kind.replace('_', '-')}: {of.metric} is {of.challenger:.5g}, the "
-        f"champion's {of.champion:.5g}: better by {found.value:+.4g}, with "
+        reason=f"{check.kind.replace('_', '-')}: {of.metric} is {of.challenger:.5g}, "
+        f"{other}'s {of.champion:.5g}: better by {found.value:+.4g}, with "
         f"{of.confidence:.4g} confidence by at least {shown}"
         f"{', neighbouring groups being alike' * of.in_order}; the recipe demands more than "
         f"{bound:+g}{notes}",

@@ -19,11 +19,11 @@ from conditions.gate_check import Check, Direction
 from conditions.gate_evidence import Evidence
 from trainyard.common.errors import GateError
 
-Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates"]
+Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates", "int8"]
 """Input of a check beside evaluation.json's own numbers.
 
 ``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``. Evaluate looks
-for ``near_duplicates``."""
+for ``near_duplicates``, and makes and scores the model's ``int8`` version."""
 Limit = Literal["low above", "high above", "high at most"]
 """Limit of a value that is compared with the threshold, and how it is compared."""
 Picture = Literal["metrics", "champion", "budgets"]
@@ -232,7 +232,8 @@ def declared(values: Values) -> tuple[GateCheck, ...]:
 
 def compared_metrics(values: Values) -> list[str]:
     """Return the metrics that are compared with the champion's."""
-    margins = [check.margins.name for check in checks() if check.margins]
+    against = [check for check in checks() if "champion" in check.needs]
+    margins = [check.margins.name for check in against if check.margins]
     return list(dict.fromkeys(metric for name in margins for metric in values[name]))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from conditions.alpha_spending import spent
 from conditions.gate_check import Direction
-from conditions.no_champion import UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,8 @@ class Demands:
     """Metric that must beat a baseline, where one is named."""
     champion: str = UNRESOLVED
     """ARN of the model package to compare with, ``none`` or ``unresolved``."""
+    model: str = "challenger"
+    """The judged model's table of scores: ``challenger``, or ``int8``, its int8 version."""
     look: int = 0
     """Number of this comparison with this champion on this test split, from 1; 0: not counted."""
 
@@ -29,5 +31,8 @@ class Demands:
 
     @property
     def limits_at(self) -> float:
-        """Confidence of an improvement's limits; all looks together keep ``confidence``."""
-        return 1 - spent(1 - self["confidence"], self.look)
+        """Confidence of an improvement's limits; all looks together keep ``confidence``. Without a
+        champion no looks are counted, and each is the first.
+        """
+        look = 1 if self.champion == NONE else self.look
+        return 1 - spent(1 - self["confidence"], look)

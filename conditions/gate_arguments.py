@@ -6,11 +6,11 @@ from the recipe in a model's record.
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conditions.check_table import SETTINGS, Field, Values, compared_metrics, declared, fields
+from conditions.check_table import SETTINGS, Field, Values, declared, fields
 from conditions.demands import Demands
 from conditions.gate_check import Direction
 from conditions.no_champion import UNRESOLVED
@@ -26,6 +26,7 @@ def arguments(
     directions: Mapping[str, str],
     champion: Any,
     look: Any,
+    models: Sequence[Any] = (),
 ) -> list[Any]:
     """Return the job's arguments in order; a pipeline's variables may stand among them.
 
@@ -37,6 +38,7 @@ def arguments(
         champion: ARN of the model package to compare with, ``none`` or ``unresolved``.
         look: the number of this comparison in the ledger (``pipelines.registry.ledger``), 0 for
             unknown; passed only to a gate that compares.
+        models: S3 URIs of the model and of its int8 version, where there is one.
     """
     asked = declared(values)
     alone = [given for check in asked if "champion" not in check.needs for given in check.fields]
@@ -48,7 +50,8 @@ def arguments(
         others = [given for given in against if given.form != "margins"]
         found += _words([*SETTINGS, *others], values, directions)
         found += ["--champion", champion]
-    return [*found, "--look", look] if compared_metrics(values) else found
+    found += ["--look", look] if any(check.margins for check in asked) else []
+    return [*found, "--models", *models] if models else found
 
 
 def _words(chosen: Iterable[Field], values: Values, directions: Mapping[str, str]) -> list[Any]:
@@ -82,6 +85,7 @@ def parser(description: str | None = None) -> argparse.ArgumentParser:
     found.add_argument(
         "--champion", default=UNRESOLVED, help="ARN of the model package to compare with, or none"
     )
+    found.add_argument("--models", nargs=2, metavar=("FULL", "INT8"), help="their S3 URIs")
     found.add_argument("--look", type=int, default=0, help="number of the look; 0: not counted")
     found.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return found

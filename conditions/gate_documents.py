@@ -33,6 +33,29 @@ class Known(TypedDict, total=False):
     """The fields of ``conditions.gate_check.AgainstBaseline``, of each baseline that has scores."""
 
 
+class Judged(TypedDict):
+    """Verdict over one version of a model; its fields are those of ``Gate``."""
+
+    verdict: Literal["pass", "reject"]
+    reason: str
+    checks: list[dict[str, Any]]
+    metrics: dict[str, float | None]
+    artifact_sha256: str | None
+
+
+class Versions(TypedDict):
+    """Verdicts over the full model and its int8 version (``conditions.registered_version``)."""
+
+    registered: bool
+    """Whether the verdict is about the int8 version, so that it is registered if anything is."""
+    says: str
+    """What is registered, and the int8 version's loss, size and latency, in a sentence."""
+    model: str
+    """Key of the version that the verdict is about, below the folder of all runs."""
+    full: Judged
+    int8: Judged
+
+
 class Gate(Known):
     """Content of gate.json. Every key is always there; null for a number that is not finite, or a
     value of another type.
@@ -58,6 +81,8 @@ class Gate(Known):
     """Metric → the champion's value; empty without a champion."""
     baselines: dict[str, dict[str, float | None]]
     """Baseline → metric → value."""
+    int8: NotRequired[Versions]
+    """Only where the recipe asks for it (``gate.int8``); everything else is about one version."""
 
 
 class RecipeRecord(TypedDict):
@@ -124,6 +149,8 @@ class Observed(TypedDict):
     scores_sha256: dict[str, str]
     """Table of scores → its hash."""
     verdict: Literal["pass", "reject"]
+    precision: NotRequired[Literal["full", "int8"]]
+    """Precision of the registered weights, where the recipe asks for int8."""
     champion: str | None
     champion_scored_by: NotRequired[dict[str, Any]]
     """Kind, name and sha256 of what scored a champion of another pipeline: a table or a script."""

@@ -39,6 +39,9 @@ class Evidence:
     """Summed scores; None where no check needs them."""
     compared: Mapping[str, Compared] = field(default_factory=dict)
     """Metric → comparison of the two models; for checks that need ``champion``."""
+    full: Mapping[str, Compared] = field(default_factory=dict)
+    """Metric → comparison of the int8 version with the full model; for checks that need
+    ``int8``."""
     slices: list[Slice] = field(default_factory=list)
     """Judged slices, for gate.json."""
 

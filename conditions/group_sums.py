@@ -130,7 +130,11 @@ class Wanted:
     metrics: Mapping[str, Direction]
     """Metrics that are compared with the champion's."""
     champion: str | None
-    """ARN of the champion; None without one: then only the challenger's scores are read."""
+    """ARN of the champion; None without one: then only the model's scores are read."""
+    model: str = "challenger"
+    """Name of the table of the judged model: ``challenger``, or ``int8``, its int8 version."""
+    full: bool = False
+    """True if the full model's scores are read in place of a champion's."""
     baseline: str | None = None
     """Name of the baseline whose scores are read in place of a champion's."""
     slices: bool = False
@@ -138,7 +142,9 @@ class Wanted:
 
     @property
     def other(self) -> str | None:
-        """Name of the table of scores that is read beside the challenger's."""
+        """Name of the table of scores that is read beside the model's."""
+        if self.full:
+            return "challenger"
         if self.baseline is not None:
             return f"{BASELINE}{self.baseline}"
         return "champion" if self.champion is not None else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from conditions.gate_documents import Gate, Observed
+from conditions.registered_version import registered
 from trainyard.common import atomic_file
 from trainyard.common.hashes import file_sha256, file_sha256_or_none
 
@@ -61,6 +62,7 @@ def observed(
         scores_sha256: hashes of the score tables that the gate read; a gate that reads none takes
             the hashes in the evaluation.
     """
+    evaluation = registered(evaluation, gate)
     base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
     observed: Observed = {
         "artifact_sha256": _at(evaluation, "artifact", "sha256"),
@@ -79,6 +81,8 @@ def observed(
         "verdict": gate["verdict"],
         "champion": gate["champion"],
     }
+    if "int8" in gate:
+        observed["precision"] = "int8" if gate["int8"]["registered"] else "full"
     scored_by = ("kind", "name", "sha256")
     outside = {n: _at(evaluation, "champion", "scored_by", n) for n in scored_by}
     if outside["kind"]:
@@ -107,6 +111,8 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
         "champion",
     )
     values = {name: provenance.get(name) for name in named}
+    if precision := provenance.get("precision"):
+        values["precision"] = precision
     values["recipe_sha256"] = _at(provenance, "recipe", "sha256")
     values["provenance_sha256"] = provenance_sha256
     return {name: UNKNOWN if value is None else str(value) for name, value in values.items()}

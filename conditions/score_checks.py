@@ -46,10 +46,11 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         _refuse_other_champion(evaluation, demands)
         sums = read(folder, _wanted(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
-        baselines = list(_against_baselines(folder, evaluation, sums, demands["confidence"]))
+        baselines = list(_against_baselines(folder, evaluation, sums, demands))
+        full = _against_full(folder, evaluation, demands) if demands["int8"] else {}
     except GateError as error:
         return _undecided(demands, str(error))
-    evidence = Evidence(evaluation=evaluation, scores=sums)
+    evidence = Evidence(evaluation=evaluation, scores=sums, full=full)
     return ScoreChecks(
         checks=_made(evidence, demands),
         slices=evidence.slices,
@@ -83,7 +84,7 @@ def of_scores(demands: Demands) -> list[GateCheck]:
 
 
 def _compares(demands: Demands) -> bool:
-    return any("champion" in check.needs for check in of_scores(demands))
+    return any({"champion", "int8"} & check.needs for check in of_scores(demands))
 
 
 def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: bool) -> list[Check]:
@@ -125,6 +126,7 @@ def _wanted(demands: Demands) -> Wanted:
     return Wanted(
         metrics={metric: demands.directions[metric] for metric in metrics},
         champion=champion,
+        model=demands.model,
         slices="slices" in needs and demands.champion != NONE,
         calibration="predictions" in needs,
     )
@@ -186,7 +188,7 @@ def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -
 
 
 def _against_baselines(
-    folder: Path, evaluation: Any, scores: GroupSums, confidence: float
+    folder: Path, evaluation: Any, scores: GroupSums, demands: Demands
 ) -> Iterator[AgainstBaseline]:
     """Compare the model with each baseline that has scores, on every metric that they have.
 
@@ -205,13 +207,35 @@ def _against_baselines(
     }
     for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
         name = path.stem.removeprefix(BASELINE)
-        sums = read(folder, Wanted(metrics=stated, champion=None, baseline=name))
+        wanted = Wanted(metrics=stated, champion=None, model=demands.model, baseline=name)
+        sums = read(folder, wanted)
         _refuse_other_split(f"baseline {name}", sums)
         for metric in sums.metrics:
-            found = compared(sums, metric, confidence)
+            found = compared(sums, metric, demands["confidence"])
             where = ("baselines", name, metric)
             _refuse_other_value(f"{name}'s {metric}", found.champion, evaluation, *where)
             yield _against(name, found, stated[metric])
+
+
+def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, Compared]:
+    """Compare the int8 version with the full model, on the metrics that have a margin.
+
+    Raises:
+        GateError: the full model's scores are damaged, of other examples or of another artifact, or
+            not what the evaluation sums up.
+    """
+    metrics = {metric: demands.directions[metric] for metric in demands["int8"]}
+    sums = read(folder, Wanted(metrics=metrics, champion=None, model=demands.model, full=True))
+    _refuse_other_split("the full model", sums)
+    scored, full = sums.champion_description.get("artifact_sha256"), evaluation["full"]
+    if not isinstance(full["artifact"], dict) or scored != full["artifact"].get("sha256"):
+        raise GateError(f"challenger.parquet is of artifact {scored}, not of the full model")
+    found = {metric: compared(sums, metric, demands.limits_at) for metric in metrics}
+    for metric, one in found.items():
+        _refuse_other_value(
+            f"the full model's {metric}", one.champion, full, "metrics", metric, "value"
+        )
+    return found
 
 
 def _against(name: str, found: Compared, direction: Direction) -> AgainstBaseline:

@@ -24,14 +24,14 @@ BATCH = 2**17
 
 
 def read(folder: Path, wanted: Wanted) -> GroupSums:
-    """Read ``challenger.parquet``, and the table of the wanted champion or baseline.
+    """Read the model's table, and that of the wanted champion, baseline or full model.
 
     Raises:
         GateError: a file is missing, damaged or not what ``Wanted`` says; the two hold other
             examples, in another order or of other weight; a number is missing or not finite.
     """
     scores = GroupSums(wanted)
-    names = ["challenger", *([wanted.other] if wanted.other else [])]
+    names = [wanted.model, *([wanted.other] if wanted.other else [])]
     if wanted.other is None and (folder / "champion.parquet").exists():
         raise GateError("champion.parquet: there are scores of a champion, but no champion")
     for name in names:
@@ -63,7 +63,7 @@ def read(folder: Path, wanted: Wanted) -> GroupSums:
 def _refuse_nonsense(scores: GroupSums) -> None:
     """Refuse NaN and infinity, which any row passes on to the sums, and sums without weight."""
     if not scores.examples:
-        raise GateError("challenger.parquet: holds no examples")
+        raise GateError(f"{scores.wanted.model}.parquet: holds no examples")
     for metric, sums in scores.metrics.items():
         if not (np.isfinite(sums.difference).all() and np.isfinite(scores.totals[metric]).all()):
             raise GateError(f"{metric}: a score is not finite")
@@ -106,20 +106,20 @@ def _batches(
         _ahead(_rows(file, _columns(file, wanted if place == 0 else None, wanted.metrics)), threads)
         for place, file in enumerate(files)
     ]
-    for parts in _in_step(streams, wanted.other):
+    for parts in _in_step(streams, wanted):
         yield _batch(parts, wanted)
 
 
 def _columns(
     file: parquet.ParquetFile, wanted: Wanted | None, metrics: Mapping[str, Direction]
 ) -> list[str]:
-    """Return the columns to read; ``wanted``: the challenger's, with slices and predictions."""
+    """Return the columns to read; ``wanted``: the judged model's, with slices and predictions."""
     names = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
     present = file.schema_arrow.names
     if wanted and wanted.slices:
         found = [name for name in present if name.startswith("slice.")]
         if not found:
-            raise GateError("challenger.parquet: has no slice; declare some in the recipe")
+            raise GateError(f"{wanted.model}.parquet: has no slice; declare some in the recipe")
         names += found
     if wanted and wanted.calibration:
         names += ["probability", "label"]
@@ -166,7 +166,7 @@ def _ahead(
 
 
 def _in_step(
-    streams: Sequence[Iterator[pa.RecordBatch]], other: str | None
+    streams: Sequence[Iterator[pa.RecordBatch]], wanted: Wanted
 ) -> Iterator[list[pa.RecordBatch]]:
     """Iterate over batches of equal lengths, however the files are cut.
 
@@ -183,14 +183,14 @@ def _in_step(
         heads = [rest if len(rest) else next(stream, None) for stream, rest in pairs]
     if here:
         raise GateError(
-            f"{other}.parquet: holds another number of examples than challenger.parquet"
+            f"{wanted.other}.parquet: holds another number of examples than {wanted.model}.parquet"
         )
 
 
 def _batch(parts: Sequence[pa.RecordBatch], wanted: Wanted) -> Batch:
     first, other = parts[0], parts[-1]
     same = ["example", "group", *(f"{metric}.weight" for metric in wanted.metrics)]
-    _refuse_others(parts, same, wanted.other)
+    _refuse_others(parts, same, wanted)
     metrics = {}
     for metric in wanted.metrics:
         weight = _floats(first, f"{metric}.weight")
@@ -208,16 +208,14 @@ def _batch(parts: Sequence[pa.RecordBatch], wanted: Wanted) -> Batch:
     return Batch(groups=groups, metrics=metrics, slices=slices, predictions=predictions)
 
 
-def _refuse_others(
-    parts: Sequence[pa.RecordBatch], names: Sequence[str], other: str | None
-) -> None:
+def _refuse_others(parts: Sequence[pa.RecordBatch], names: Sequence[str], wanted: Wanted) -> None:
     """Both models must have been scored on the same examples: same ids, groups and weights."""
     for part in parts[1:]:
         for name in names:
             if not part.column(name).equals(parts[0].column(name)):
                 raise GateError(
-                    f"{other}.parquet: its column {name} differs from challenger.parquet's; the "
-                    "two models were not scored on the same examples"
+                    f"{wanted.other}.parquet: its column {name} differs from "
+                    f"{wanted.model}.parquet's; the two models were not scored on the same examples"
                 )
 
 

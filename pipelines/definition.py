@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.parameters import Parameter
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
@@ -54,11 +55,11 @@ from pipelines.registry.champion import NO_CHAMPION
 from steps.choose.step import choose_step, found_by
 from steps.config import ProcessingCompute
 from steps.context import StepContext
-from steps.evaluate.step import evaluate_step
+from steps.evaluate.step import evaluate_step, model_uris
 from steps.evaluate_script.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate_script.config import Leaks
 from steps.evaluate_script.step import evaluate_script_step
-from steps.gate.step import gate_step
+from steps.gate.step import gate_step, registered_model
 from steps.processing import output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
@@ -155,10 +156,12 @@ class Compilation:
         self.found = found_by(tune, self.recipe.tune)
         train = self.train(shard)
         evaluate = self.evaluate(shard, train)
-        gate = self.gate(evaluate)
-        register = self.register(shard, train, evaluate, gate)
+        models = model_uris(train, evaluate, self.recipe.train.model_compression)
+        gate = self.gate(evaluate, models)
+        model = registered_model(self.context, self.recipe.gate, gate, models[0])
+        register = self.register(shard, train, evaluate, gate, model)
         gates = self.recipe.gate
-        passed = [register, *self.transform(train, register)]
+        passed = [register, *self.transform(model, register)]
         verdict = verdict_condition(gate, passed, gates.kinds if gates.visible_checks else ())
         steps = [*tune, train, evaluate, gate, verdict]
         pipeline = Pipeline(
@@ -226,11 +229,11 @@ class Compilation:
             train=train,
             summarised=recipe.workload_spec.summarised,
             near_duplicates="near_duplicates" in recipe.gate.needs,
-            base=recipe.train.base,
-            outside=self.champion,
-        )
+            int8=recipe.gate.judges_int8,
+            base=recipe.train.base, outside=self.champion,
+        )  # fmt: skip
 
-    def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
+    def gate(self, evaluate: ProcessingStep, models: Sequence[PipelineVariable]) -> ProcessingStep:
         """Create the step that gives the verdict."""
         recipe = self.recipe
         return gate_step(
@@ -241,6 +244,7 @@ class Compilation:
             provenance=blank_uri(self.context.root_uri),
             primary_metric=recipe.workload_spec.primary_metric,
             directions=recipe.workload_spec.metrics,
+            models=models,
         )
 
     def register(
@@ -249,6 +253,7 @@ class Compilation:
         train: TrainingStep,
         evaluate: ProcessingStep,
         gate: ProcessingStep,
+        model: PipelineVariable,
     ) -> ModelStep:
         """Create the step that records the model package."""
         recipe = self.recipe
@@ -257,9 +262,7 @@ class Compilation:
             self.context,
             recipe.register_,
             image=inference_image(recipe, self.account.region),
-            train=train,
-            evaluate=evaluate,
-            gate=gate,
+            model=model, int8=recipe.gate.judges_int8, train=train, evaluate=evaluate, gate=gate,
             data=Data(
                 training=[*splits["train"], *recipe.train.channels.values()],
                 test=[*splits["test"], *recipe.evaluate.channels.values()],
@@ -269,18 +272,15 @@ class Compilation:
             compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
             about=about(recipe) | (self.found.about if self.found else {}),
-        )
+        )  # fmt: skip
 
-    def transform(self, train: TrainingStep, register: ModelStep) -> list[ProcessingStep]:
+    def transform(self, model: PipelineVariable, register: ModelStep) -> list[ProcessingStep]:
         """Create the step that scores further records, if the recipe has it."""
         config, base = self.recipe.transform, self.recipe.train.base
         if config is None:
             return []
-        image = self._processing_image(config)
-        step = transform_step(
-            self.context, config, image=image, train=train, register=register, base=base
-        )
-        return [step]
+        given = {"image": self._processing_image(config), "base": base}
+        return [transform_step(self.context, config, model=model, register=register, **given)]
 
     def _evaluate_by_script(
         self, shard: ProcessingStep | None, train: TrainingStep, script: Project

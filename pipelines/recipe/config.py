@@ -19,7 +19,7 @@ from pipelines.recipe.promotion_section import Promotion
 from pipelines.recipe.tune_section import refuse_tune
 from steps.config import S3_URI, Section
 from steps.evaluate.config import EvaluateConfig
-from steps.gate.config import GateConfig, threshold_parameter
+from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
@@ -331,7 +331,7 @@ class Recipe(Section):
                 f"gate.max_near_duplicates: the examples of workload {self.kind} have no "
                 "sketches that find nearly equal ones; remove it"
             )
-        for refused in self.gate.refused:
+        for refused in (*self.gate.refused, *refuse_int8(self.gate, self.train)):
             raise ValueError(refused)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
             raise ValueError(

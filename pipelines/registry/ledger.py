@@ -122,7 +122,8 @@ def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[Judged]:
 
 
 def _judged(gate: dict[str, Any]) -> Judged:
-    return Judged(gate.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion"))
+    full = gate.get("int8", {}).get("full", gate)  # one training, whichever version is registered
+    return Judged(full.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion"))
 
 
 def _gate_job(sagemaker: Any, execution: str) -> str | None:

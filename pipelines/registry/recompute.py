@@ -107,6 +107,10 @@ def require_pass(
         ) from None
     if gate["verdict"] != "pass":
         raise GateError(f"{evidence.arn}: {what}: {gate['reason']}")
+    if gate["artifact_sha256"] != evidence.provenance.get("artifact_sha256"):
+        raise GateError(
+            f"{evidence.arn}: {what}: {gate['int8']['says']}; the package has the other"
+        )
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:

@@ -14,10 +14,12 @@ from typing import Any
 
 from conditions.gate_arguments import arguments
 from conditions.provenance_record import UNKNOWN, record
+from conditions.registered_version import registered
 from pipelines.compile.compilation import Asset
 from pipelines.compile.provenance_asset import FOLDER, FORMAT, blanked
 from pipelines.registry.package_evidence import Absent, Evidence
 from steps.gate.config import GateConfig, threshold_parameter
+from training.finetuning.model_files import ARCHIVE
 from trainyard.common.errors import DataError
 
 PROVENANCE = "provenance.json"
@@ -118,8 +120,8 @@ def metrics(evidence: Evidence) -> str:
     """Check that the metrics in gate.json, customer metadata and model card are
     evaluation.json's.
     """
-    measured = evidence.json(evidence.source("Statistics")["S3Uri"])
     judged = evidence.json(evidence.source("Constraints")["S3Uri"])
+    measured = registered(evidence.json(evidence.source("Statistics")["S3Uri"]), judged)
     fingerprint = measured.get("dataset", {}).get("fingerprint")
     same("dataset_fingerprint of gate.json", judged.get("dataset_fingerprint"), fingerprint,
          "evaluation.json")  # fmt: skip
@@ -138,6 +140,8 @@ def artifact_place(evidence: Evidence) -> str:
     """Check that the object to be deployed is the one that was evaluated, of the same size."""
     uri = evidence.model
     evaluated = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
+    if evidence.provenance.get("precision") == "int8":
+        evaluated = model_uris(evidence)[1]
     if uri.endswith("/"):
         evaluated = f"{evaluated.rstrip('/')}/"
     same("the model's place", uri, evaluated, "the evaluation's job")
@@ -185,7 +189,15 @@ def asked_of_gate(
         directions=evidence.provenance["directions"],
         champion=given["ChampionArn"],
         look=str(given.get("Look")),
+        models=model_uris(evidence) if config.judges_int8 else (),
     )
+
+
+def model_uris(evidence: Evidence) -> list[str]:
+    """Return the S3 URIs of the model that was evaluated, and of its int8 version."""
+    full = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
+    int8 = evidence.output("Evaluate", "int8")
+    return [full, f"{int8}/{ARCHIVE}" if full.endswith(ARCHIVE) else int8]
 
 
 def demands(evidence: Evidence) -> str:

@@ -19,6 +19,7 @@ from torch import nn
 from conditions.no_champion import UNRESOLVED
 from steps.evaluate import evaluation_document
 from steps.evaluate.baseline_scores import TrainSplit, baselines, scored
+from steps.evaluate.int8_version import int8_version
 from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
@@ -59,10 +60,8 @@ def evaluate(options: argparse.Namespace) -> None:
     train, test = TrainSplit.open(inputs), Dataset(inputs / "test")
     _check_trained_on(train.split, challenger)
     workload, description = challenger.workload, challenger.description
-    metrics, champion = _scored(options, challenger, test, base)
     evaluation: dict[str, Any] = {
-        "metrics": metrics,
-        "champion": champion,
+        **_scored(options, challenger, test, base),
         "baselines": baselines(options, description["workload"], workload, train, test)
         | (_base(options, base, challenger, test) if base else {}),
         "dataset": _dataset(train.split, test)
@@ -111,8 +110,10 @@ def _check_trained_on(train: Dataset, challenger: Trained) -> None:
 
 def _scored(
     options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
-) -> tuple[Metrics, dict[str, Any]]:
-    """Write the scores of challenger and champion; the metrics are computed from the files."""
+) -> dict[str, Any]:
+    """Write the scores of challenger, champion and int8 version; the metrics are computed from the
+    files.
+    """
     workload, outside = challenger.workload, is_champion(options)
     folder = options.root / "processing/input/champion"
     found, failed = (
@@ -132,13 +133,22 @@ def _scored(
         write(path, rows, header)
         return workload.metrics(Scores(path))
 
-    metrics = score("challenger", challenger)
-    return metrics, {
-        "arn": options.champion,
-        "metrics": score("champion", found) if found else {},
-        "artifact": found.artifact if found else None,
-        "error": failed,
-        **({"scored_by": found.scored_by} if isinstance(found, OutsideChampion) else {}),
+    def int8() -> dict[str, Any]:
+        inputs, output = options.root / "processing/input", options.root / "processing/output"
+        one = int8_version(inputs / "model", output / "int8")
+        taken = latency(workload, placed(one.model), test)
+        return {"metrics": score("int8", one), "latency": taken, "artifact": one.artifact}
+
+    return {
+        "metrics": score("challenger", challenger),
+        "champion": {
+            "arn": options.champion,
+            "metrics": score("champion", found) if found else {},
+            "artifact": found.artifact if found else None,
+            "error": failed,
+            **({"scored_by": found.scored_by} if isinstance(found, OutsideChampion) else {}),
+        },
+        **({"int8": int8()} if options.int8 else {}),
     }
 
 
@@ -223,6 +233,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
     add_arguments(parser)
     parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
+    parser.add_argument("--int8", action="store_true", help="score the int8 version, too")
     parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return typed(parser, arguments, EvaluateSettings)

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.shapes import ProcessingInput
+from sagemaker.core.workflow.functions import Join
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
@@ -13,6 +15,7 @@ from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import words
 from steps.processing import input_folder, output_uri, processing_step
+from training.finetuning.model_files import ARCHIVE
 from training.starting_weights import BASE
 
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
@@ -47,6 +50,14 @@ class Outside:
         return {"SCRIPT_REQUIREMENTS": self.requirements} if self.requirements else {}
 
 
+def model_uris(
+    train: TrainingStep, evaluate: ProcessingStep, compression: str
+) -> tuple[PipelineVariable, PipelineVariable]:
+    """Return the S3 URIs of the model, and of its int8 version if there is one."""
+    full, int8 = train.properties.ModelArtifacts.S3ModelArtifacts, output_uri(evaluate, "int8")
+    return full, Join(on="/", values=[int8, ARCHIVE]) if compression == "gzip" else int8
+
+
 def evaluate_step(
     context: StepContext,
     config: EvaluateConfig,
@@ -56,6 +67,7 @@ def evaluate_step(
     train: TrainingStep,
     summarised: bool = False,
     near_duplicates: bool = False,
+    int8: bool = False,
     base: str | None = None,
     outside: Outside | None = None,
 ) -> ProcessingStep:
@@ -66,7 +78,8 @@ def evaluate_step(
     pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
     ``summarised``: whether the shard step wrote a summary of the train split, which is read then
-    instead of it. ``near_duplicates``: whether the gate needs them. ``base``: S3 URI of the
+    instead of it. ``near_duplicates``: whether the gate needs them. ``int8``: whether it judges the
+    model's int8 version, which becomes the output ``int8``. ``base``: S3 URI of the
     model that the training began with, which is scored as baseline ``base_model``. ``outside``: a
     champion that another pipeline registered. Your own
     script is evaluated by ``steps.evaluate_script.step``.
@@ -81,6 +94,7 @@ def evaluate_step(
             *words(config, EvaluateSettings),
             *("--champion", context.parameters["ChampionArn"]),
             *(["--near_duplicates"] if near_duplicates else []),
+            *(["--int8"] if int8 else []),
             *([f"--{BASE}", base] if base else []),
             *(outside.arguments if outside else []),
         ],
@@ -93,7 +107,7 @@ def evaluate_step(
             *([input_folder(BASE, base)] if base else []),
             *(outside.inputs if outside else []),
         ],
-        outputs=["evaluation", "scores"],
+        outputs=["evaluation", "scores", *(["int8"] if int8 else [])],
         property_files=[EVALUATION],
         environment=outside.environment if outside else None,
         display_name="Evaluate on held-out data",

@@ -7,6 +7,7 @@ from pydantic import Field as Setting
 
 from conditions.check_table import Field, Need, checks, declared, fields, kinds
 from steps.config import ProcessingCompute
+from steps.train.config import TrainStepConfig
 
 # Packages that the gate job needs to read scores: AWS's PyTorch images lack some of them.
 PACKAGES = ("numpy", "pyarrow", "scipy")
@@ -48,6 +49,20 @@ else:
     """Model with the fields of the table of checks (``conditions.check_table``)."""
 
 
+def refuse_int8(gate: "GateConfig", train: TrainStepConfig) -> list[str]:
+    """Return why this training's model gets no int8 version that the gate asks for."""
+    if not gate.judges_int8:
+        return []
+    if train.script:
+        return ["gate.int8: is for Trainyard's workloads, not for train.script; remove it"]
+    if train.adapters and not train.adapters.merge:
+        return [
+            "gate.int8: the model holds adapters alone, whose base stays as it is; set "
+            "train.adapters.merge, or remove it"
+        ]
+    return []
+
+
 class GateConfig(Declared):
     """Requirements that a model must meet to be registered; docs/gate.md explains each check.
 
@@ -79,7 +94,7 @@ class GateConfig(Declared):
 
     @property
     def comparisons(self) -> dict[str, dict[str, float]]:
-        """Return, for each declared comparison with the champion: field → metric → margin."""
+        """Return, for each declared comparison of two models: field → metric → margin."""
         found = (check.margins for check in declared(self.values))
         return {f.name: getattr(self, f.name) for f in found if f}
 
@@ -91,7 +106,7 @@ class GateConfig(Declared):
     @property
     def absolute(self) -> bool:
         """Return whether any declared check needs no champion."""
-        return any("champion" not in check.needs for check in declared(self.values))
+        return any(not {"champion", "int8"} & check.needs for check in declared(self.values))
 
     @property
     def reads_scores(self) -> bool:
@@ -104,9 +119,14 @@ class GateConfig(Declared):
         return PACKAGES if self.reads_scores else ()
 
     @property
+    def judges_int8(self) -> bool:
+        """Return whether the gate chooses between the model and its int8 version."""
+        return "int8" in self.needs
+
+    @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of the declared checks, as gate.json names them."""
-        return kinds(self.values)
+        """Return the kinds of the declared checks that may reject, as gate.json names them."""
+        return kinds(self.values | {"int8": {}})
 
     @property
     def refused(self) -> list[str]:

@@ -11,18 +11,21 @@ Where no demand needs the scores of single examples, nothing beyond Python is im
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from conditions import provenance_record
 from conditions.check_table import rows_of
+from conditions.demands import Demands
 from conditions.gate_arguments import demands, parser
 from conditions.gate_documents import Gate
 from conditions.gate_evidence import Evidence
+from conditions.registered_version import chosen, of_int8
 from conditions.verdict import verdict
 from steps.job_main import run
 from trainyard.common import atomic_file
+from trainyard.common.errors import GateError
 
 
 def gate(options: argparse.Namespace) -> None:
@@ -33,27 +36,42 @@ def gate(options: argparse.Namespace) -> None:
     atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
     provenance_record.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
+    if "int8" in result:
+        print(f"int8: {result['int8']['says']}", flush=True)
 
 
 def judge(options: argparse.Namespace) -> Gate:
     """Return the content of gate.json.
 
     Raises:
-        GateError: an argument's demand is invalid.
+        GateError: an argument's demand is invalid, or missing.
     """
-    inputs = options.root / "processing/input"
-    demanded = demands(options)
-    evidence = Evidence(evaluation=read_evaluation(inputs / "evaluation/evaluation.json"))
+    inputs, demanded = options.root / "processing/input", demands(options)
+    evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
+    alone = replace(demanded, values={**demanded.values, "int8": {}})
+    full = _judged(inputs / "scores", evaluation, alone)
+    if not demanded["int8"]:
+        return full
+    if not options.models:
+        raise GateError("--int8: needs --models, the S3 URIs of the model and its int8 version")
+    demanded = replace(demanded, model="int8")
+    int8 = _judged(inputs / "scores", of_int8(evaluation), demanded)
+    return chosen(full, int8, evaluation, options.models)
+
+
+def _judged(scores: Path, evaluation: Any, demanded: Demands) -> Gate:
+    """Return gate.json about one version of the model."""
+    evidence = Evidence(evaluation=evaluation)
     asked = rows_of(demanded)
     alone = [check for check in asked if "scores" not in check.needs]
     found = [row for check in alone for row in check.made(evidence, demanded)]
     if len(alone) == len(asked):
-        return verdict(evidence.evaluation, found)
+        return verdict(evaluation, found)
     from conditions import score_checks  # imports numpy, pyarrow and SciPy, so only if needed
 
-    of_scores = score_checks.judge(inputs / "scores", evidence.evaluation, demanded)
+    of_scores = score_checks.judge(scores, evaluation, demanded)
     return verdict(
-        evidence.evaluation,
+        evaluation,
         [*found, *of_scores.checks],
         champion=demanded.champion,
         cold_start=demanded["cold_start"],

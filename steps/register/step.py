@@ -51,6 +51,8 @@ def register_step(
     config: RegisterConfig,
     *,
     image: str,
+    model: PipelineVariable,
+    int8: bool = False,
     train: TrainingStep,
     evaluate: ProcessingStep,
     gate: ProcessingStep,
@@ -68,6 +70,8 @@ def register_step(
     provenance.json lies. All values of a run are read when it runs: the definition names no commit.
 
     Args:
+        model: S3 URI of what is registered.
+        int8: whether the gate chooses between the model and its int8 version.
         entry: whether the artifact holds code/inference.py; without it, the image has to answer
             requests by itself, as those of XGBoost do.
         batches: whether it is Trainyard's, which answers requests in batches.
@@ -77,13 +81,16 @@ def register_step(
         DefinitionError: the customer metadata are more, or longer, than the service accepts.
     """
     builder = Builder(
-        s3_model_data_url=_model_data(train, compressed=compressed),
+        s3_model_data_url=_model_data(model, compressed=compressed),
         image_uri=image,
         env_vars=(ENTRY if entry else {}) | (SERVING if batches else {}),
         role_arn=context.role,
         sagemaker_session=context.session,
     )
-    measured = {metric: _evaluated(evaluate, metric) for metric in metrics}
+    measured = {
+        metric: _judged(gate, metric) if int8 else _evaluated(evaluate, f"metrics.{metric}.value")
+        for metric in metrics
+    }
     if BASE in about:
         hashed = JsonGet(
             step_name=evaluate.name, property_file="Evaluation", json_path="model.base.sha256"
@@ -94,8 +101,9 @@ def register_step(
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
         "approve_with": APPROVE_WITH,
         "provenance_uri": _file(gate, "gate", "provenance.json"),
-        **{name: _recorded(gate, name) for name in RECORDED},
+        **{name: _recorded(gate, name) for name in (*RECORDED, *(["precision"] if int8 else []))},
     }
+    versions = _versions(evaluate, gate, metrics) if int8 else {}
     _check_metadata(len(metadata | measured), context.root_uri)
     statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
     constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
@@ -116,7 +124,7 @@ def register_step(
             model_card_content=model_card(
                 config.card,
                 f"pipeline {about['pipeline']}",
-                _run(train, evaluate, data, measured, metadata),
+                _run(model, train, evaluate, data, measured, metadata | versions),
             ),
             model_card_status="Draft",
         ),
@@ -135,13 +143,12 @@ def register_step(
 
 
 def _model_data(
-    train: TrainingStep, *, compressed: bool
+    model: PipelineVariable, *, compressed: bool
 ) -> PipelineVariable | dict[str, dict[str, str | PipelineVariable]]:
     """Return ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource)."""
-    artifacts = train.properties.ModelArtifacts.S3ModelArtifacts
     if compressed:
-        return artifacts
-    source = {"S3Uri": artifacts, "S3DataType": "S3Prefix", "CompressionType": "None"}
+        return model
+    source = {"S3Uri": model, "S3DataType": "S3Prefix", "CompressionType": "None"}
     return {"S3DataSource": source}
 
 
@@ -161,6 +168,7 @@ def _check_metadata(count: int, root_uri: str) -> None:
 
 
 def _run(
+    model: PipelineVariable,
     train: TrainingStep,
     evaluate: ProcessingStep,
     data: Data,
@@ -169,7 +177,7 @@ def _run(
 ) -> Run:
     """Return the card's values of the run; ``metrics`` are numbers there."""
     return Run(
-        artifact=train.properties.ModelArtifacts.S3ModelArtifacts,
+        artifact=model,
         training_job=train.properties.TrainingJobArn,
         training_data=data.training,
         training_image=train.properties.AlgorithmSpecification.TrainingImage,
@@ -195,10 +203,26 @@ def _recorded(gate: ProcessingStep, name: str) -> PipelineVariable:
     return Join(on="", values=[value])
 
 
-def _evaluated(evaluate: ProcessingStep, metric: str) -> PipelineVariable:
-    """Return a metric as a number; join it in customer metadata, which are strings and refuse a
-    bare number.
+def _evaluated(evaluate: ProcessingStep, path: str) -> PipelineVariable:
+    """Return a number of evaluation.json; join it in customer metadata, which are strings and
+    refuse a bare number.
     """
-    return JsonGet(
-        step_name=evaluate.name, property_file="Evaluation", json_path=f"metrics.{metric}.value"
-    )
+    return JsonGet(step_name=evaluate.name, property_file="Evaluation", json_path=path)
+
+
+def _judged(gate: ProcessingStep, metric: str) -> PipelineVariable:
+    """Return a metric of the version that the verdict is about, as a number."""
+    return JsonGet(step_name=gate.name, property_file="Gate", json_path=f"metrics.{metric}")
+
+
+def _versions(
+    evaluate: ProcessingStep, gate: ProcessingStep, metrics: Mapping[str, str]
+) -> dict[str, PipelineVariable]:
+    """Return what the card says of both versions: metrics, bytes, milliseconds."""
+    paths = [*(f"metrics.{metric}.value" for metric in metrics)]
+    paths += ["artifact.bytes", "latency.p95_ms"]
+    return {
+        f"{name} {path.removesuffix('.value')}": Join(on="", values=[_evaluated(evaluate, at)])
+        for path in paths
+        for name, at in (("full", path), ("int8", f"int8.{path}"))
+    }

@@ -1,7 +1,8 @@
 """Declare the transform step: N instances, each of which scores its part of the files."""
 
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.mlops.workflow.model_step import ModelStep
-from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
+from sagemaker.mlops.workflow.steps import ProcessingStep
 
 from steps.context import StepContext
 from steps.job_arguments import words
@@ -17,15 +18,15 @@ def transform_step(
     config: TransformConfig,
     *,
     image: str,
-    train: TrainingStep,
+    model: PipelineVariable,
     register: ModelStep,
     base: str | None = None,
 ) -> ProcessingStep:
     """Declare the step with outputs ``scores``, JSON lines for each file of the parameter
     TransformInputUri, and ``quarantine``, the bad records and a summary for each instance.
 
-    It begins when the model is registered. ``base``: S3 URI of the model that the training began
-    with.
+    It begins when the model is registered. ``model``: its S3 URI. ``base``: S3 URI of
+    the model that the training began with.
     """
     return processing_step(
         context,
@@ -34,7 +35,7 @@ def transform_step(
         compute=config,
         arguments=words(config, TransformSettings),
         inputs=[
-            input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
+            input_folder("model", model),
             input_folder("records", context.parameters["TransformInputUri"], divided=True),
             *([input_folder(BASE, base)] if base else []),
         ],

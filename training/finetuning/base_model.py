@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
+from training.export.int8_weights import dequantised
 from training.export.weight_location import fill as fill_exported
 from training.export.weight_location import retied
 from training.finetuning import hugging_face_folder, lora, model_files
@@ -95,7 +96,8 @@ def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor
     files = _members(archive)
     description = _described(name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri)
     parts = [load(files[file]) for file in files if file.endswith(hugging_face_folder.SUFFIX)]
-    return retied({n: tensor for part in parts for n, tensor in part.items()}, description)
+    whole = dequantised({n: tensor for part in parts for n, tensor in part.items()})
+    return retied(whole, description)
 
 
 def _read_unpacked(

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from training.export.int8_weights import SCALE, dequantised
 from training.initial.element_values import ByElement, obstacle
 from training.initial.fill_memory import fill, named, replace
 from training.initial.initial_values import Known, Part, Value, stored
@@ -168,12 +169,14 @@ def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
     """Return the tensors of safetensors files, to be written into ``model`` within ``changing``.
 
     For a model on meta they are on meta: a rank reads its part of them when it fills the model.
+    Weights stored as int8 are read at once.
     """
-    recorder = recorder_of(model)
-    if recorder is None:
-        return {n: tensor for path in paths for n, tensor in load_file(path).items()}
-    every = [one for path in paths for one in stored(path)]
-    return {one.name: recorder.leaf(one, size, dtype) for one, size, dtype in every}
+    recorder, paths = recorder_of(model), [*paths]
+    if recorder is not None:
+        every = [one for path in paths for one in stored(path)]
+        if not any(one.name.endswith(SCALE) for one, _, _ in every):
+            return {one.name: recorder.leaf(one, size, dtype) for one, size, dtype in every}
+    return dequantised({n: tensor for path in paths for n, tensor in load_file(path).items()})
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:

@@ -102,7 +102,7 @@ def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the pairs (x[i], x[i + width/2]) by their position's angle.
 
-    x: (batch, heads, t, width); cos and sin: (t, width / 2), or (batch, 1, t, width / 2).
+    x: (batch, t, heads, width); cos and sin: (t, 1, width / 2), or (batch, t, 1, width / 2).
     """
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).type_as(x)
@@ -131,8 +131,9 @@ class Attention(nn.Module):
         # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
         qkv = self.qkv(x).view(batch, length, -1, self.shared + 2, self.head_width)
         parts = qkv.split((self.shared, 1, 1), dim=3)
-        q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in parts)
+        q, k, v = (part.flatten(2, 3) for part in parts)
         q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
         if self.sharing is not None:
             k, v = self.sharing.gather(k, v)
         y = attend(q, k, v, mask)
@@ -225,15 +226,15 @@ class Transformer(nn.Module):
     def _places(self, length: int, documents: Tensor | None) -> tuple[Tensor, Tensor, Mask]:
         """Return cosine and sine of this rank's ``length`` positions, and their mask."""
         if documents is None and self.sharing is None:
-            return self.cos[:length], self.sin[:length], None
+            return self.cos[:length, None], self.sin[:length, None], None
         if self.sharing is None:
             mine = every = torch.arange(length, device=self.cos.device)
         else:
             mine, every = self.sharing.mine, self.sharing.every
         seen = mask(mine, every, documents, wide=self.cos.dtype == torch.float64)
         if documents is None:
-            return self.cos[mine], self.sin[mine], seen
-        at = positions(documents)[:, None, mine]
+            return self.cos[mine, None], self.sin[mine, None], seen
+        at = positions(documents)[:, mine, None]
         return self.cos[at], self.sin[at], seen
 
     def _initialise(self, layers: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.manifest import Samples
@@ -50,6 +50,12 @@ def answers(
     ]
 
 
+def costs(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return −ln p of each target, (n, t), from logits (n, t, vocabulary)."""
+    flat = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return flat.view_as(targets)
+
+
 def _answer(nats: np.ndarray, counted: np.ndarray, size: int) -> dict[str, float]:
     total = float(np.sum(nats, where=counted, dtype=np.float64))
     return {
@@ -63,9 +69,7 @@ def _answer(nats: np.ndarray, counted: np.ndarray, size: int) -> dict[str, float
 def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
     """Return −ln p of every target, shape (n, width - 1)."""
     batch = torch.from_numpy(samples.astype(np.int64)).to(next(model.parameters()).device)
-    logits = model(batch[:, :-1]).float()
-    costs = F.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none")
-    return costs.cpu().numpy()
+    return costs(model(batch[:, :-1]).float(), batch[:, 1:]).cpu().numpy()
 
 
 def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

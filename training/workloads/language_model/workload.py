@@ -186,8 +186,8 @@ class Workload:
             batch = torch.from_numpy(samples).to(device).long()
             targets = batch[:, 1:]
             logits = model(batch[:, :-1]).float()
-            nats = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-            return nats.cpu().numpy(), (logits.argmax(-1) == targets).cpu().numpy()
+            nats, hits = text_requests.costs(logits, targets), logits.argmax(-1) == targets
+            return nats.cpu().numpy(), hits.cpu().numpy()
 
         return scores(test, self.tokenizer, predict, EVALUATION_BATCH, slices, share)
 

@@ -1,0 +1,81 @@
+"""Which version of a model is registered: the full one, or the one with int8 weights.
+
+Both are judged by the same checks; the int8 version, besides, by its loss. It is registered where
+it passes all of them, and the full model passes, too, but for its size. So no correction for
+two tests is needed: where the full model is no better than demanded, nothing is registered unless
+its own test errs, with probability α at most; where it is better, and the int8 version is not, that
+one is registered only if its own test errs (tests in a fixed order: Maurer, Hothorn & Lehmacher
+1995).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from conditions.gate_check import measured
+from conditions.gate_documents import Gate
+
+SWAPPED = ("metrics", "latency", "artifact")
+"""Parts of evaluation.json that the int8 version has of its own."""
+RUNS = "/runs/"
+"""Part of every model's URI, before the run's id."""
+SIZE = "artifact_size"
+"""Kind of the check that the full model need not pass where its int8 version does."""
+
+
+def of_int8(evaluation: Any) -> Any:
+    """Return evaluation.json as of the int8 version; the full model's parts are in ``full``."""
+    known = evaluation if isinstance(evaluation, dict) else {}
+    given = known.get("int8")
+    own = {name: given.get(name) if isinstance(given, dict) else None for name in SWAPPED}
+    return known | own | {"full": {name: known.get(name) for name in SWAPPED}}
+
+
+def registered(evaluation: Any, gate: Mapping[str, Any]) -> Any:
+    """Return evaluation.json as of the version that the verdict is about."""
+    return of_int8(evaluation) if gate.get("int8", {}).get("registered") else evaluation
+
+
+def chosen(full: Gate, int8: Gate, evaluation: Any, models: Sequence[str]) -> Gate:
+    """Return gate.json of the version to register; its key ``int8`` has both verdicts.
+
+    ``models``: S3 URIs of the full model and of its int8 version.
+    """
+    missed = {check["kind"] for check in full["checks"] if not check["passed"]}
+    sound = full["verdict"] == "pass" or missed == {SIZE}
+    takes = sound and int8["verdict"] == "pass"
+    if takes:
+        word = "int8 weights are registered"
+    elif full["verdict"] == "pass":
+        failed = [check for check in int8["checks"] if not check["passed"]]
+        first = min(failed, key=lambda check: check["kind"] != "int8", default=int8)
+        word = f"full precision is registered, not int8: {first['reason'].removeprefix('int8: ')}"
+    else:
+        word = "neither the full model nor its int8 version is registered"
+    says = "; ".join([word, *_measured(int8, evaluation)])
+    both: dict[str, Any] = {"registered": takes, "says": says}
+    both["model"] = models[takes].rpartition(RUNS)[2]
+    for name, judged in (("full", full), ("int8", int8)):
+        kept = ("verdict", "reason", "checks", "metrics", "artifact_sha256")
+        both[name] = {key: judged[key] for key in kept}  # type: ignore[literal-required]
+    return cast(Gate, (int8 if takes else full) | {"int8": both})
+
+
+def _measured(int8: Gate, evaluation: Any) -> list[str]:
+    """Return the int8 version's loss, size and latency beside the full model's, in words."""
+    found = []
+    for check in int8["checks"]:
+        if check["kind"] == "int8" and check["value"] is not None:
+            value, low = check["value"], check["low"]
+            most = f", at most {-low:.3g} worse with {check['confidence']:.4g} confidence"
+            found.append(
+                f"{check['metric']} is {'worse' if value < 0 else 'better'} by {abs(value):.3g}"
+                f"{'' if low is None else most}"
+            )
+    for what, scale, unit, path in (
+        ("model", 1e-6, "MB", ("artifact", "bytes")),
+        ("p95", 1, "ms", ("latency", "p95_ms")),
+    ):
+        mine, whole = measured(evaluation, "int8", *path), measured(evaluation, *path)
+        if mine is not None and whole is not None:
+            found.append(f"{what} {mine * scale:.3g} {unit} instead of {whole * scale:.3g}")
+    return found
