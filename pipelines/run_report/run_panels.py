@@ -14,7 +14,14 @@ from pipelines.run_report.run_documents import (
     read_training,
 )
 from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
-from pipelines.run_report.search_results import SHOWN, ranked, read_search, rounded, search_picture
+from pipelines.run_report.search_results import (
+    SHOWN,
+    over_seeds,
+    ranked,
+    read_search,
+    rounded,
+    search_picture,
+)
 from pipelines.run_report.training_pace import read_pace
 from trainyard.console.app_hooks import Panel, templates
 from trainyard.console.outcomes import Outcome
@@ -74,6 +81,7 @@ def _search(known: Known) -> str:
     return _filled(
         "search", picture=search_picture(trials, chosen), trials=trials, choice=choice,
         names=[*trials[0]["values"]], best=best[:SHOWN], chosen=chosen, held_out=held_out,
+        seeds=over_seeds(trials),
     )  # fmt: skip
 
 

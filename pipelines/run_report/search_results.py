@@ -1,9 +1,11 @@
 """The search of hyperparameters on a run's page: each training's objective, and the best again."""
 
 from collections.abc import Iterable, Mapping
+from statistics import mean, stdev
 from typing import Any
 
 from matplotlib.axes import Axes
+from scipy.stats import t as student
 
 from pipelines.run_report.run_pictures import GOOD, MODEL, OTHER, picture
 from trainyard.runs.execution import Execution
@@ -76,6 +78,18 @@ def incumbents(found: Iterable[Trial]) -> list[tuple[int, float]]:
             value = (max if trial["maximize"] else min)(value, best[-1][1])
         best.append((trial["number"], value))
     return best
+
+
+def over_seeds(found: Iterable[Trial]) -> str | None:
+    """Return mean and 95 % interval (Student's t) of the objective where only seeds differ; None
+    where more than seeds was searched, or fewer than two trainings came to their end.
+    """
+    whole = [trial for trial in found if trial["objective"] is not None and not trial["stopped"]]
+    if len(whole) < 2 or any([*trial["values"]] != ["seed"] for trial in whole):
+        return None
+    values = [trial["objective"] for trial in whole]
+    reach = student.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return f"{mean(values):.4f} ± {reach:.4f} (95 % interval of the mean over {len(values)} seeds)"
 
 
 def search_picture(found: list[Trial], chosen: str | None) -> str | None:

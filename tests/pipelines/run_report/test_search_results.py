@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.run_report.search_results import incumbents, ranked, rounded, trials
+from pipelines.run_report.search_results import incumbents, over_seeds, ranked, rounded, trials
 
 VALUES = st.one_of(st.none(), st.floats(-1e6, 1e6))
 
@@ -39,3 +39,13 @@ def test_a_stopped_training_is_never_the_best_so_far():
 
 def test_numbers_are_rounded_and_words_are_not():
     assert (rounded("0.00123456"), rounded("adamw"), rounded("3")) == ("0.001235", "adamw", "3")
+
+
+def test_several_seeds_have_a_mean_with_its_interval_and_other_searches_none():
+    seeds = [summary(str(n), value) for n, value in enumerate((1.0, 2.0, 3.0))]
+    assert over_seeds(trials(seeds)) is None
+    for number, one in enumerate(seeds):
+        one["TunedHyperParameters"] = {"seed": str(number)}
+    # Student's t of 2 degrees of freedom: 4.3027; the standard error is 1 / √3
+    assert str(over_seeds(trials(seeds))).startswith("2.0000 ± 2.4841 (95 % interval")
+    assert over_seeds(trials(seeds[:1])) is None
