@@ -37,10 +37,14 @@ SCALES = {"linear": "Linear", "log": "Logarithmic"}
 class TuneStep(ConfigurableRetryStep):
     """A step of type Tuning with a request of our own."""
 
-    def __init__(self, request: dict[str, Any], context: StepContext, **about: str) -> None:
-        """Declare the step; ``about``: display_name and description."""
+    def __init__(
+        self, request: dict[str, Any], context: StepContext, after: list[Any] | None, **about: str
+    ) -> None:
+        """Declare the step; ``after``: steps that it depends on beside those that it refers to;
+        ``about``: display_name and description.
+        """
         super().__init__(
-            "Tune", StepTypeEnum.TUNING, depends_on=None, retry_policies=list(context.retries),
+            "Tune", StepTypeEnum.TUNING, depends_on=after, retry_policies=list(context.retries),
             **about,
         )  # fmt: skip
         self._request, self._cache = request, context.cache
@@ -108,6 +112,7 @@ def tune_step(
             **({"Tags": context.aws_tags()} if context.tags else {}),
         },
         context,
+        train.depends_on,
         display_name="Search hyperparameters",
         description=f"{config.strategy}, {config.trainings} trainings at most, over "
         + ", ".join(config.ranges),

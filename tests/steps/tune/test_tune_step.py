@@ -16,6 +16,11 @@ from trainyard.validate.all_checks import check
 pytestmark = pytest.mark.long
 TUNE = "tune={ranges: {learning_rate: {min: 0.00001, max: 0.01, scale: log}}, trainings: 4}"
 
+FSX = (
+    "train.input_mode=FSxLustre",
+    "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /mount/shards}",
+)
+
 
 def compiled(recipe: str, *overrides: str):
     read = load(Path(recipe), overrides)
@@ -28,7 +33,8 @@ def step(body: str, name: str) -> dict:
 
 def test_trainings_are_the_train_steps_own_down_to_spot_keys_and_subnets():
     """SDK 3.27's HyperparameterTuner drops the volume's key and the encryption."""
-    body = compiled("recipes/prod.yaml", TUNE).body
+    body = compiled("recipes/prod.yaml", TUNE, *FSX).body
+    assert step(body, "Train")["DependsOn"] == step(body, "Tune")["DependsOn"] == ["Shard"]
     train = step(body, "Train")["Arguments"]
     trial = step(body, "Tune")["Arguments"]["TrainingJobDefinition"]
     same = ("RoleArn", "ResourceConfig", "StoppingCondition", "VpcConfig", "Environment",
@@ -63,7 +69,7 @@ def test_the_drivers_of_a_trial_hold_the_program_that_starts_them_and_nothing_el
     [
         ("{ranges: {warmup_steps: {min: 1, max: 20}}, trainings: 4}", "IntegerParameterRanges"),
         ("{ranges: {weight_decay: {min: 0, max: 1}}, trainings: 4}", "ContinuousParameterRanges"),
-        ("{ranges: {weight_decay: [0.1, 1]}, trainings: 2, judged: 2, strategy: grid}",
+        ("{ranges: {weight_decay: [0.05, 1]}, trainings: 2, judged: 2, strategy: grid}",
          "CategoricalParameterRanges"),
         ("{ranges: {beta2: {min: 0.9, max: 0.99}}, trainings: 3, strategy: hyperband, judged: 1}",
          "ContinuousParameterRanges"),
