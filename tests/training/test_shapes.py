@@ -58,11 +58,11 @@ def test_the_language_models_are_those_of_the_formulas(tied: bool):
 
 
 def test_a_block_keeps_what_the_formula_says_and_what_this_model_copies():
-    """Attention's result is made contiguous for the product after it; queries, keys and values are
-    one product, so selective keeps the keys, too; each norm keeps a number per row.
+    """Queries, keys and values are one product, so selective keeps the keys, too; each norm keeps a
+    number per row.
     """
     block, expected = (one.units[1].kept for one in (language_model(), by_formula()))
-    more = {"none": 2 * 64 + 2 * 4, "selective": 2 * 64, "full": 0}
+    more = {"none": 2 * 4, "selective": 2 * 64, "full": 0}
     for policy, copied in more.items():
         whole = expected[policy].on(1, sequence_parallel=False) + copied
         assert block[policy].on(1, sequence_parallel=False) == whole, policy

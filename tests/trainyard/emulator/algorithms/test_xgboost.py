@@ -28,7 +28,7 @@ from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import trai
 from trainyard.emulator.algorithms.xgboost import channel_data as data
 from trainyard.emulator.algorithms.xgboost import facts, hyperparameters, train, xgboost_metrics
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
-from trainyard.emulator.jobs import training_job
+from trainyard.emulator.jobs import image_entrypoint
 from trainyard.emulator.jobs.container_images import PACKAGES
 
 pytestmark = pytest.mark.long
@@ -197,7 +197,7 @@ def test_a_script_is_run_by_the_toolkit_of_the_image(
     train = tmp_path / "train"
     train.write_text("#!/bin/sh\necho module=$SAGEMAKER_TRAINING_MODULE\n")
     train.chmod(0o755)
-    monkeypatch.setattr(training_job, "toolkit", lambda python: train)
+    monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: train)
     values = {"sagemaker_program": "train.py", "num_round": "x"}
     name = f"script-{module[10:13]}"
     assert run(aws, name, image, HyperParameters=values)["TrainingJobStatus"] == "Completed"
@@ -215,7 +215,7 @@ rows = get_dmatrix("/opt/ml/input/data/train", "{form}")
 print(rows.num_row(), rows.num_col(), f"{{rows.get_label()[0]:.4f}}")
 """)
     train.chmod(0o755)
-    monkeypatch.setattr(training_job, "toolkit", lambda python: train)
+    monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: train)
     name, folder = f"reads-{form}", "csv" if form == "csv" else "svm"
     more = {"InputDataConfig": [channel("train", f"s3://bkt/{folder}/train/")]}
     done = run(aws, name, HyperParameters={"sagemaker_program": "train.py"}, **more)
