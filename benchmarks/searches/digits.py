@@ -33,13 +33,14 @@ OPEN = "gate={min_accuracy: 0}"
 
 def digits(
     seeds: Annotated[int, typer.Option(min=2, help="Searches, each with a seed of its own.")] = 5,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Compare the models on the test split, and print the differences with their intervals."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, serve(state=Path(folder)) as endpoint:
         verb(endpoint, "corpus")
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             rows.append(compared(endpoint, seed))
             console.print(f"seed {seed}: {rows[-1]}")
     table = Table("against", "test log loss", f"tuned better by ({LEVEL:.0%} interval)", box=None)
