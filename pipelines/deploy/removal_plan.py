@@ -21,7 +21,7 @@ from trainyard.common.errors import PlanError
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
 
-_URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
+URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
 """An address in any text; one that is cut too early keeps more than it names."""
 _EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
 JOBS = ("ProcessingJob", "TrainingJob", "TransformJob")
@@ -62,15 +62,10 @@ def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Co
     with service_errors(f"reading what pipeline {name} left"):
         sagemaker = client("sagemaker", region)
         own = _ended(sagemaker, name)
-        packages = list(_packages(sagemaker, group))
+        packages = list(described_packages(sagemaker, group))
         models, executions, named = [], set(), set()
-        for arn, description in [*packages, *_models(sagemaker)]:
-            runs = set(_EXECUTION.findall(description))
-            jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
-            uris = {uri for text in (description, *jobs) for uri in _URI.findall(text)}
-            uses = {uri for uri in uris if uri.startswith(root) and uri != root}
-            ours = {run for run in runs if f":pipeline/{name}/" in run}
-            uses |= {f"{root}runs/{run.rpartition('/')[2]}/" for run in ours}
+        for arn, description in [*packages, *described_models(sagemaker)]:
+            uses, ours = rests_on(sagemaker, description, name, region, root)
             if uses:
                 models.append(arn)
                 named |= uses
@@ -89,15 +84,36 @@ def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Co
     )
 
 
-def _ended(sagemaker: Any, name: str) -> list[str] | None:
-    """Return the ARNs of the pipeline's executions; None when the pipeline does not exist."""
+def rests_on(
+    sagemaker: Any, description: str, name: str, region: str, root: str
+) -> tuple[set[str], set[str]]:
+    """Return what a described package or model, or the execution that a text names, rests on: URIs
+    below ``root``, and ARNs of executions of pipeline ``name``.
+    """
+    runs = set(_EXECUTION.findall(description))
+    jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
+    uris = {uri for text in (description, *jobs) for uri in URI.findall(text)}
+    uses = {uri for uri in uris if uri.startswith(root) and uri != root}
+    ours = {run for run in runs if f":pipeline/{name}/" in run}
+    return uses | {f"{root}runs/{run.rpartition('/')[2]}/" for run in ours}, ours
+
+
+def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
+    """Return the summaries of the pipeline's executions; None when the pipeline does not exist."""
     try:
         pages = sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name)
-        found = [run for page in pages for run in page["PipelineExecutionSummaries"]]
+        return [run for page in pages for run in page["PipelineExecutionSummaries"]]
     except ClientError as error:
         if error_code(error) in MISSING:
             return None
         raise
+
+
+def _ended(sagemaker: Any, name: str) -> list[str] | None:
+    """Return the ARNs of the pipeline's executions; None when the pipeline does not exist."""
+    found = executions_of(sagemaker, name)
+    if found is None:
+        return None
     for run in found:
         if run["PipelineExecutionStatus"] not in ENDED:
             raise PlanError(
@@ -108,7 +124,7 @@ def _ended(sagemaker: Any, name: str) -> list[str] | None:
     return [run["PipelineExecutionArn"] for run in found]
 
 
-def _packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
+def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
     """Iterate over (ARN, description) of the packages of every group that can be listed, and of
     ``group``, which may be another account's.
     """
@@ -124,7 +140,7 @@ def _packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
                 yield arn, json.dumps(described, default=str)
 
 
-def _models(sagemaker: Any) -> Iterator[tuple[str, str]]:
+def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
     """Iterate over (ARN, description) of every model."""
     for page in sagemaker.get_paginator("list_models").paginate():
         for item in page["Models"]:
