@@ -2,10 +2,9 @@
 
 python -m pipelines.leftovers --recipe recipes/prod.yaml [--env prod] [--days 30]
 
-What is kept, and so not listed: everything younger than ``--days``; what an Approved package, the
-champion, a package that an endpoint serves or would return to, one of another group, and the
-recipe itself name; and what executions used that run or are younger. Each item comes with the
-command that removes it.
+Not listed is what is younger than ``--days``; what is named by the recipe, the champion, any other
+Approved package, a package that an endpoint serves or would return to, or one of another group; and
+what an execution used that still runs, or is younger. Each item has the command that removes it.
 """
 
 from collections.abc import Sequence
@@ -21,6 +20,8 @@ from pipelines.deploy.left_over import Item, left_over
 from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
+from trainyard.common.errors import PlanError
+from trainyard.language.cache_config import duration
 from trainyard.plan.prices import HOURS_A_MONTH
 from trainyard.terminal import console, run
 
@@ -29,14 +30,22 @@ def main(
     recipe: RecipeOption,
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
-    days: Annotated[int, typer.Option(min=0, help="What is younger is not listed.")] = 30,
+    days: Annotated[
+        int, typer.Option(min=0, help="What is younger is not listed; at least cache.expire_after.")
+    ] = 30,
 ) -> None:
     """List what costs money and belongs to no champion, with the commands that remove it."""
     loaded = load(recipe, overrides, environment)
+    age = timedelta(days=days)
+    if loaded.cache.enabled and age.total_seconds() < duration(loaded.cache.expire_after):
+        raise PlanError(
+            f"--days {days}: less than cache.expire_after {loaded.cache.expire_after}: a run would "
+            "reuse results that were removed; give more days, or --set cache.enabled=false"
+        )
     account = resolve(loaded.aws)
     refuse_other_caller(account_number(loaded.aws, environment), account.region)
     name, region = loaded.pipeline.name, account.region
-    since = datetime.now(UTC) - timedelta(days=days)
+    since = datetime.now(UTC) - age
     with console.status("reading models, executions, endpoints, objects"):
         place = f"s3://{account.bucket}/{loaded.aws.prefix}/{name}/"
         found = left_over(loaded, region, place, since)
@@ -56,10 +65,10 @@ def _show(found: Sequence[Item], name: str, days: int, region: str) -> None:
     console.print(table, highlight=False)
     rate = sum(one.hourly or 0 for one in found)
     size = sum(one.size for one in found)
-    _say(f"\nsum: {size / 1e9:,.3f} GB in S3, for which there is no price in the table; machines "
+    _say(f"\nsum: {size / 1e9:,.3f} GB in S3 (the price table has no S3); machines "
          f"~{rate:,.3f} USD an hour, ~{rate * HOURS_A_MONTH:,.2f} a month")  # fmt: skip
     if unpriced := [one.what for one in found if one.hourly is None and not one.objects]:
-        _say(f"without a price: {', '.join(unpriced)}")
+        _say(f"not in the price table: {', '.join(unpriced)}")
     _say("\nNothing was deleted. To remove them:")
     for one in found:
         _say(join(("aws", *one.command, "--region", region)))

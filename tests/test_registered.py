@@ -491,7 +491,16 @@ def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered, monk
     registered.client("sagemaker").update_model_package(
         ModelPackageArn=registered.arn, ModelApprovalStatus="Approved"
     )
-    listed = called("pipelines.leftovers", "--recipe", recipe, "--days", "0", *sets)
+    listed = called(
+        "pipelines.leftovers",
+        "--recipe",
+        recipe,
+        "--days",
+        "0",
+        *sets,
+        "--set",
+        "cache.enabled=false",
+    )
     assert listed.returncode == 0, listed.stdout + listed.stderr
     execution = registered.metadata["execution"].rpartition("/")[2]
     assert "runs/strayexecute/" in listed.stdout and execution not in listed.stdout

@@ -23,12 +23,12 @@ from pipelines.registry.champion import current
 from pipelines.serving.rollout import BEFORE
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.language.statuses import ENDED
-from trainyard.plan.prices import Kind, Prices, load
+from trainyard.plan.prices import Prices, load
 from trainyard.plan.s3_listing import listed
 
 DEPTH = {"runs": 2, "checkpoints": 2, "captured": 3}
-"""Folder of the pipeline → number of parts of a key that make one item. The rest (code, records,
-monitoring) is small, and the deployed pipeline needs it."""
+"""Folder of the pipeline → number of leading parts of a key that name one item. The other folders
+(code, records, monitoring) are small, and the deployed pipeline needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Item:
 
     objects: int = 0
     hourly: float | None = None
-    """USD; None without a price. The table has no prices of endpoints: theirs are processing's."""
+    """USD; None without a price. An endpoint's is a processing job's: the table has no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint that has to do with a package of the recipe's group."""
+    """An endpoint that serves a package of the recipe's group, or would return to one."""
 
     name: str
     serves: set[str]
@@ -62,15 +62,16 @@ class Endpoint:
 
 
 def left_over(recipe: Recipe, region: str, place: str, since: datetime) -> list[Item]:
-    """Return what is older than ``since`` and nobody needs. ``place``: the pipeline's URI, with a
-    slash at its end.
+    """Return what is older than ``since`` and is not needed.
+
+    ``place``: the URI below which the pipeline's objects lie, with a slash at its end.
 
     Raises:
         ServiceError: something cannot be read, so that it is not known what is needed.
     """
     name, group = recipe.pipeline.name, recipe.register_.model_package_group
     own = recipe.deploy.endpoint if recipe.deploy else None
-    prices, told = load(region), recipe.model_dump_json()
+    prices, recipe_text = load(region), recipe.model_dump_json()
     sagemaker, s3 = client("sagemaker", region), client("s3", region)
     with service_errors(f"reading what pipeline {name} left"):
         models = [json.loads(text) for _, text in described_models(sagemaker)]
@@ -83,11 +84,11 @@ def left_over(recipe: Recipe, region: str, place: str, since: datetime) -> list[
                  if run in alive or run["StartTime"] >= since]  # fmt: skip
         # A model that was made from a package needs no more than the package does.
         users += [json.dumps(model, default=str) for model in models if not _packages_of(model)]
-        kept = {uri for uri in URI.findall(told) if uri.startswith(place)}
-        if alive:  # its training may resume from any
+        kept = {uri for uri in URI.findall(recipe_text) if uri.startswith(place)}
+        if alive:  # their trainings may resume from any
             kept.add(f"{place}checkpoints/")
         for arn, text in described_packages(sagemaker, group):
-            if arn in needed or arn in told or _stays(json.loads(text), group, since):
+            if arn in needed or arn in recipe_text or _stays(json.loads(text), group, since):
                 users.append(text)
                 if own and _in(arn, group):
                     kept.add(f"{place}captured/{own}/version-{arn.rpartition('/')[2]}/")
@@ -95,7 +96,6 @@ def left_over(recipe: Recipe, region: str, place: str, since: datetime) -> list[
             kept |= rests_on(sagemaker, text, name, region, place)[0]
         return [
             *_served(endpoints, own, champion, prices),
-            *_warm(sagemaker, [run["PipelineExecutionArn"] for run in runs], prices),
             *_folders(listed(s3, place, sys.maxsize), place, kept, since),
             *_uploads(s3, place, since),
         ]
@@ -121,7 +121,7 @@ def _endpoints(sagemaker: Any, group: str, models: Sequence[dict[str, Any]]) -> 
     made_from = {model["ModelName"]: _packages_of(model) for model in models}
     for page in sagemaker.get_paginator("list_endpoints").paginate():
         for item in page["Endpoints"]:
-            if item["EndpointStatus"] == "Failed":  # it has no machines
+            if item["EndpointStatus"] == "Failed":  # without machines
                 continue
             tags = sagemaker.list_tags(ResourceArn=item["EndpointArn"])["Tags"]
             now = sagemaker.describe_endpoint(EndpointName=item["EndpointName"])
@@ -160,32 +160,12 @@ def _served(
                 f"endpoint {one.name}",
                 f"serves {packages or 'no package'}, not the champion",
                 ("sagemaker", "delete-endpoint", "--endpoint-name", one.name),
-                hourly=_rate(prices, "processing", one.machines),
+                hourly=_rate(prices, one.machines),
             )
 
 
-def _warm(sagemaker: Any, runs: Sequence[str], prices: Prices) -> Iterator[Item]:
-    """Iterate over the machines that wait for a next training (KeepAlivePeriodInSeconds)."""
-    ids = {arn.rpartition("/")[2] for arn in runs}
-    pages = sagemaker.get_paginator("list_training_jobs").paginate(WarmPoolStatusEquals="Available")
-    for job in (job for page in pages for job in page["TrainingJobSummaries"]):
-        name = job["TrainingJobName"]
-        kept_warm = job.get("WarmPoolStatus", {}).get("Status") == "Available"
-        if kept_warm and any(run in name for run in ids):
-            where = sagemaker.describe_training_job(TrainingJobName=name)["ResourceConfig"]
-            groups = where.get("InstanceGroups") or [where]
-            machines = [(one["InstanceType"], one.get("InstanceCount", 1)) for one in groups]
-            yield Item(
-                f"warm pool of {name}",
-                "waits for a next training",
-                ("sagemaker", "update-training-job", "--training-job-name", name,
-                 "--resource-config", "KeepAlivePeriodInSeconds=0"),
-                hourly=_rate(prices, "training", machines),
-            )  # fmt: skip
-
-
-def _rate(prices: Prices, kind: Kind, machines: Sequence[tuple[str, int]]) -> float | None:
-    each = [(prices.hourly(kind, one), count) for one, count in machines]
+def _rate(prices: Prices, machines: Sequence[tuple[str, int]]) -> float | None:
+    each = [(prices.hourly("processing", one), count) for one, count in machines]
     known = [price.usd * count for price, count in each if price]
     return sum(known) if each and len(known) == len(each) else None
 

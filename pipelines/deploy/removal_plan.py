@@ -24,7 +24,7 @@ from trainyard.runs.execution import Execution
 URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
 """An address in any text; one that is cut too early keeps more than it names."""
 _EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
-JOBS = ("ProcessingJob", "TrainingJob", "TransformJob")
+JOBS = ("ProcessingJob", "TrainingJob", "TransformJob", "HyperParameterTuningJob")
 MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException")
 
 

@@ -20,7 +20,7 @@ IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 HANDLER = b"def model_fn(model_dir): return 1"
 SETS = [f"--set=aws.bucket={BUCKET}", f"--set=pipeline.name={PIPELINE}",
-        f"--set=register.model_package_group={PIPELINE}"]  # fmt: skip
+        f"--set=register.model_package_group={PIPELINE}", "--set=cache.enabled=false"]  # fmt: skip
 
 
 @pytest.fixture
@@ -69,6 +69,12 @@ def listed(days: int = 0, *more: str) -> str:
     done = called("pipelines.leftovers", "--recipe", LAPTOP, "--days", str(days), *SETS, *more)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_what_a_run_may_still_reuse_is_not_offered_for_removal():
+    done = called("pipelines.leftovers", "--recipe", LAPTOP, "--days", "3")
+    assert done.returncode == 1
+    assert "--days 3: less than cache.expire_after P30D" in done.stderr
 
 
 def test_a_rejected_run_is_listed_and_the_champion_is_not_and_nothing_is_deleted(aws):
