@@ -1,11 +1,13 @@
-"""Which version of a model is registered: the full one, or the one with int8 weights.
+"""Choose which version of a model is registered: the full model, or the one with int8 weights.
 
-Both are judged by the same checks; the int8 version, besides, by its loss. It is registered where
-it passes all of them, and the full model passes, too, but for its size. So no correction for
-two tests is needed: where the full model is no better than demanded, nothing is registered unless
-its own test errs, with probability α at most; where it is better, and the int8 version is not, that
-one is registered only if its own test errs (tests in a fixed order: Maurer, Hothorn & Lehmacher
-1995).
+The same checks judge both versions, and one more judges the int8 version: its loss beside the full
+model's. The int8 version is registered if it passes all of its checks and the full model passes all
+but the one on size; else the full model is, if it passes.
+
+The two tests need no correction, because their order is fixed (Maurer, Hothorn & Lehmacher 1995).
+If the full model is not good enough, a model is registered only when the full model's test errs; if
+only the int8 version is not good enough, it is registered only when its own test errs. Either has
+probability α at most.
 """
 
 from collections.abc import Mapping, Sequence

@@ -84,7 +84,7 @@ def _compare(
     if environment is None:
         raise RecipeError(f"--against {against}: compared with which one? give --env NAME, too")
     if out is not None:
-        raise RecipeError(f"--out {out}: a comparison is no plan to apply; leave out --against")
+        raise RecipeError(f"--out {out}: a comparison is not a plan to apply; leave out --against")
     for name in (against, environment):
         resolve(load(recipe, overrides, name).aws)
     from pipelines.definition import from_recipe

@@ -159,6 +159,15 @@ def emulator(state: Path) -> Iterator:
 
 
 @pytest.fixture(scope="module")
+def aws_environment(emulator) -> Iterator[None]:
+    """Point this process, and those that it starts, at the module's emulator."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in emulator.env.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
 def aws(emulator):
     """Clients by service name, pointed at this module's emulator."""
     import boto3

@@ -92,20 +92,17 @@ def corrupted(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def cloud(emulator, tmp_path_factory):
+def cloud(aws_environment, tmp_path_factory):
     """The raw data uploaded; this process talks to the emulator as a command line would."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in emulator.env.items():
-            patch.setenv(name, value)
-        found = SimpleNamespace(s3=boto3.client("s3"), sagemaker=boto3.client("sagemaker"))
-        found.s3.create_bucket(Bucket=BUCKET)
-        clean = points()
-        for name, frame in {"clean": clean, "corrupted": corrupted(clean)}.items():
-            lines = frame.to_json(orient="records", lines=True)
-            found.s3.put_object(Bucket=BUCKET, Key=f"raw/{name}/a.jsonl", Body=lines.encode())
-        found.recipe = tmp_path_factory.mktemp("recipe") / "gate.yaml"
-        found.recipe.write_text(yaml.safe_dump(RECIPE))
-        yield found
+    found = SimpleNamespace(s3=boto3.client("s3"), sagemaker=boto3.client("sagemaker"))
+    found.s3.create_bucket(Bucket=BUCKET)
+    clean = points()
+    for name, frame in {"clean": clean, "corrupted": corrupted(clean)}.items():
+        lines = frame.to_json(orient="records", lines=True)
+        found.s3.put_object(Bucket=BUCKET, Key=f"raw/{name}/a.jsonl", Body=lines.encode())
+    found.recipe = tmp_path_factory.mktemp("recipe") / "gate.yaml"
+    found.recipe.write_text(yaml.safe_dump(RECIPE))
+    return found
 
 
 def deploy(cloud, *overrides: str) -> None:

@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -75,11 +75,8 @@ def checkout(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def registered(emulator, state, checkout) -> Iterator[Registered]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in emulator.env.items():
-            patch.setenv(name, value)
-        yield register(emulator, state, checkout)
+def registered(emulator, aws_environment, state, checkout) -> Registered:
+    return register(emulator, state, checkout)
 
 
 # verify

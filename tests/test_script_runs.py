@@ -23,14 +23,13 @@ from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
+from tests.somebodys.data import BUCKET, ROWS, put
 from trainyard.console import frozen_page
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 
 pytestmark = pytest.mark.slow
-BUCKET = "somebodys"
-ROWS = [(f"row-{n}", (n * 37 % 101 - 50) / 20, n * 61 % 97 / 97) for n in range(400)]
 
 
 @dataclass(frozen=True)
@@ -47,18 +46,10 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def client(emulator):
+def client(aws_environment):
     """Clients at the emulator, with somebody's data in its S3."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in emulator.env.items():
-            patch.setenv(name, value)
-        s3 = boto3.client("s3")
-        s3.create_bucket(Bucket=BUCKET)
-        lines = (f"{n},{x},{int(luck < 1 / (1 + math.exp(-1.5 * x)))}\n" for n, x, luck in ROWS)
-        test = "".join(lines).encode()
-        s3.put_object(Bucket=BUCKET, Key="data/test/test.csv", Body=test)
-        s3.put_object(Bucket=BUCKET, Key="data/train/a.csv", Body=b"1,1\n")
-        yield boto3.client
+    put(boto3.client("s3"))
+    return boto3.client
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
+from tests.somebodys import data
 from trainyard.console import frozen_page
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
@@ -39,22 +40,15 @@ SCRIPT = (
 
 
 @pytest.fixture(scope="module")
-def client(emulator):
+def client(aws_environment):
     """Clients at the emulator, with data of both recipes in its S3."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in emulator.env.items():
-            patch.setenv(name, value)
-        s3 = boto3.client("s3")
-        for bucket in ("trainyard-laptop", "somebodys"):
-            s3.create_bucket(Bucket=bucket)
-        texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
-        for name, content in pack(iter(texts)).items():
-            key = f"raw/python-stdlib/{name}"
-            s3.put_object(Bucket="trainyard-laptop", Key=key, Body=content)
-        rows = "".join(f"{n},{(n % 40) / 20 - 1},{int(n % 40 > 20)}\n" for n in range(400))
-        s3.put_object(Bucket="somebodys", Key="data/test/test.csv", Body=rows.encode())
-        s3.put_object(Bucket="somebodys", Key="data/train/a.csv", Body=b"1,1\n")
-        yield boto3.client
+    s3 = boto3.client("s3")
+    data.put(s3)
+    s3.create_bucket(Bucket="trainyard-laptop")
+    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
+    for name, content in pack(iter(texts)).items():
+        s3.put_object(Bucket="trainyard-laptop", Key=f"raw/python-stdlib/{name}", Body=content)
+    return boto3.client
 
 
 def run(recipe: str, *settings: str) -> tuple[Execution, str]:

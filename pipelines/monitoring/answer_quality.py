@@ -57,7 +57,7 @@ def recorded(recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str) ->
 
     Raises:
         RecipeError: the metric is not computed from truths.
-        DataError: there is no record of it, or it has no standard error.
+        DataError: the registry has no record of the metric, or no standard error of it.
         ServiceError: AWS refused.
     """
     known = recipe.workload_spec

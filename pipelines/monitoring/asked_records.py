@@ -125,7 +125,7 @@ def _take(
         sides = event["captureData"]
         asked = _body(sides["endpointInput"])
         if not isinstance(asked, dict):
-            raise ValueError("the request is no JSON object")
+            raise ValueError("the request is not a JSON object")
     except (KeyError, ValueError) as error:
         found.unread, found.why = found.unread + 1, repr(error)
         return

@@ -39,7 +39,7 @@ class Monitor(Section):
     """Probability that anything is called drift in a period without any."""
 
     least_psi: float = Field(default=0.1, ge=0)
-    """Population stability index below which a difference is no drift, however certain."""
+    """Population stability index below which a difference is not drift, however certain."""
 
     retrain: bool = False
     """Whether ``pipelines.monitor --start`` may start the pipeline, within its budget."""

@@ -1,6 +1,7 @@
 """Check what the weights were trained with and began with, by the training's own record."""
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -101,16 +102,20 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     loop = recipe["train"]["loop"]
     shares = identity_shares(Data.model_validate(recipe["data"]).mixture)
     same("mixture of the training", parts.mixture, shares, "recipe.json")
-    wanted = loop | {"max_steps": parts.settings["max_steps"]}
+    wanted = loop | {"max_steps": parts.settings["max_steps"]} | _found(recipe, parts.settings)
     for name, value in parts.settings.items():
-        if not _searched(recipe, name, value):
-            same(f"{name} of the training", value, wanted.get(name), "recipe.json")
+        same(f"{name} of the training", value, wanted.get(name), "recipe.json")
 
 
-def _searched(recipe: dict[str, Any], name: str, value: Any) -> bool:
-    """Return whether the recipe searches this hyperparameter, and its range holds the value."""
-    tune = TuneConfig.model_validate(recipe["tune"]) if recipe.get("tune") else None
-    return tune is not None and name in tune.ranges and tune.allows(name, value)
+def _found(recipe: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given hyperparameters that the recipe searches, in a range that holds
+    the value.
+    """
+    if not recipe.get("tune"):
+        return {}
+    tune = TuneConfig.model_validate(recipe["tune"])
+    return {name: given[name] for name in tune.ranges
+            if name in given and tune.allows(name, given[name])}  # fmt: skip
 
 
 def described(evidence: Evidence) -> dict[str, Any]:
@@ -122,12 +127,8 @@ def described(evidence: Evidence) -> dict[str, Any]:
 def _check_script(evidence: Evidence, parts: Parts) -> None:
     """Check the parts of the script's training against the recipe and the job."""
     train = evidence.recipe["train"]
-    searched = {
-        name: value
-        for name, value in parts.settings["arguments"].items()
-        if _searched(evidence.recipe, name, value)
-    }
-    wanted = {**train, "arguments": {**train["arguments"], **searched}}
+    found = _found(evidence.recipe, parts.settings["arguments"])
+    wanted = {**train, "arguments": train["arguments"] | found}
     for name in ("arguments", "channels", "launcher"):
         same(f"{name} of the training", parts.settings[name], wanted[name], "recipe.json")
     same("image of the training", parts.settings["image"],

@@ -35,7 +35,7 @@ class Evidence:
     group; None: the baseline has no scores."""
     int8: float | None = None
     """By how much the int8 version's mean loss is higher than the model's, in each group; None:
-    there is no int8 version."""
+    the evaluation has no int8 version."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """File → metadata that say something else."""
 

@@ -1,7 +1,6 @@
 """A script whose requirements come from a wheelhouse, run in jobs that reach nothing."""
 
 import json
-import math
 import re
 import shutil
 from pathlib import Path
@@ -13,9 +12,9 @@ from pipelines.definition import from_recipe
 from pipelines.registry.verification import first_mismatch, verify
 from tests.conftest import CHECKOUT, called
 from tests.pipelines.deploy.test_wheel_download import wheel
+from tests.somebodys.data import put
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]  # it downloads our jobs' wheels from an index
-ROWS = [(f"row-{n}", (n * 37 % 101 - 50) / 20, n * 61 % 97 / 97) for n in range(400)]
 SETTINGS = ["packages={wheelhouse: true, python: ['3.11']}", "aws.network_isolation=true",
             "register.approval=manual"]  # fmt: skip
 
@@ -38,11 +37,7 @@ def s3(emulator, monkeypatch):
     for name, value in emulator.env.items():
         monkeypatch.setenv(name, value)
     client = boto3.client("s3")
-    client.create_bucket(Bucket="somebodys")
-    lines = (f"{n},{x},{int(luck < 1 / (1 + math.exp(-1.5 * x)))}\n" for n, x, luck in ROWS)
-    test = "".join(lines).encode()
-    client.put_object(Bucket="somebodys", Key="data/test/test.csv", Body=test)
-    client.put_object(Bucket="somebodys", Key="data/train/a.csv", Body=b"1,1\n")
+    put(client)
     return client
 
 

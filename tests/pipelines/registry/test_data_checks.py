@@ -14,15 +14,12 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/mine/1"
 
 
 @pytest.fixture(scope="module")
-def evidence(emulator):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in emulator.env.items():
-            patch.setenv(name, value)
-        s3 = boto3.client("s3")
-        s3.create_bucket(Bucket="channels")
-        for key in ("test/test", "many/a.csv", "many/deep/b.csv", "many/", "one.csv", "one.csvx"):
-            s3.put_object(Bucket="channels", Key=key, Body=key.encode())
-        yield Evidence(ARN)
+def evidence(aws_environment):
+    s3 = boto3.client("s3")
+    s3.create_bucket(Bucket="channels")
+    for key in ("test/test", "many/a.csv", "many/deep/b.csv", "many/", "one.csv", "one.csvx"):
+        s3.put_object(Bucket="channels", Key=key, Body=key.encode())
+    return Evidence(ARN)
 
 
 @pytest.mark.parametrize(
