@@ -48,8 +48,8 @@ def above(check: GateCheck, of: Compared, bound: float, other: str = "the champi
         high=number(found.high),
         passed=low is not None and low > bound,
         reason=f"{check.kind.replace('_', '-')}: {of.metric} is {of.challenger:.5g}, "
-        f"{other}'s {of.champion:.5g}: better by {found.value:+.4g}, with "
-        f"{of.confidence:.4g} confidence by at least {shown}"
+        f"{other}'s {of.champion:.5g}: an improvement of {found.value:+.4g}, with "
+        f"{of.confidence:.4g} confidence at least {shown}"
         f"{', neighbouring groups being alike' * of.in_order}; the recipe demands more than "
         f"{bound:+g}{notes}",
     )
