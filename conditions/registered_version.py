@@ -68,11 +68,11 @@ def _measured(int8: Gate, evaluation: Any) -> list[str]:
     for check in int8["checks"]:
         if check["kind"] == "int8" and check["value"] is not None:
             value, low = check["value"], check["low"]
-            most = f", at most {-low:.3g} worse with {check['confidence']:.4g} confidence"
-            found.append(
-                f"{check['metric']} is {'worse' if value < 0 else 'better'} by {abs(value):.3g}"
-                f"{'' if low is None else most}"
-            )
+            says = f"{check['metric']} is {'worse' if value < 0 else 'better'} by {abs(value):.3g}"
+            if low is not None:
+                limit = f"at most {-low:.3g} worse" if low <= 0 else f"at least {low:.3g} better"
+                says += f", {limit} with {check['confidence']:.4g} confidence"
+            found.append(says)
     for what, scale, unit, path in (
         ("model", 1e-6, "MB", ("artifact", "bytes")),
         ("p95", 1, "ms", ("latency", "p95_ms")),

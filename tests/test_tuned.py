@@ -17,18 +17,19 @@ from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from trainyard.console import frozen_page
 from trainyard.language.statuses import ENDED
+from trainyard.runs import data_frames
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 LOOP = (
+    "gate={max_bits_per_byte: 8.5, min_groups: 2, int8: {bits_per_byte: 0.5}}",
     "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
     "shard={instance_count: 1, key: key, validation_share: 0.3, test_share: 0.2}",
     "train.loop.max_steps=8",
     "train.loop.warmup_steps=1",
     "train.loop.validation_interval=2",
     "train.loop.validation_samples=8",
-    "gate={max_bits_per_byte: 8.5}",
     "tune={ranges: {learning_rate: {min: 0.0001, max: 0.05, scale: log}, beta1: [0.8, 0.9]}, "
     "strategy: random, trainings: 3, parallel: 2, judged: 2, held_out: 4}",
 )
@@ -93,7 +94,9 @@ def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(clien
     found = client("sagemaker").describe_model_package(ModelPackageName=package)
     about = found["CustomerMetadataProperties"]
     assert about["best_training_job"] == choice["training_job"]
-    assert about["trainings_compared"] == "3"
+    assert (about["trainings_compared"], about["precision"]) == ("3", "int8")
+    costs = data_frames.steps(execution.arn).set_index("step")["usd"]
+    assert costs["Tune"] > costs["Train"] > 0
     page = tmp_path / "report.html"
     frozen_page.write(execution.arn, page, PANELS)
     assert "Search: 3 trainings" in page.read_text() and "held-out loss" in page.read_text()

@@ -20,7 +20,7 @@ from flask import current_app
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.statuses import ENDED
-from trainyard.runs.execution import Execution, Step
+from trainyard.runs.execution import Execution, Step, search
 
 Result = TypeVar("Result")
 
@@ -354,6 +354,18 @@ class Account:
 
         good = 2 * self.seconds if step.ended is None else A_DAY
         return self.lately(("job", kind, name, step.ended), read, good)
+
+    def charged(self, step: Step) -> dict[str, Any]:
+        """Return the description of what the step is charged for: of its job, or of its tuning job
+        with all training jobs; empty without one.
+
+        Raises:
+            ServiceError: the job no longer exists, or AWS refused.
+        """
+        if (name := step.tuning_job) is None:
+            return self.job(step)
+        good = 2 * self.seconds if step.ended is None else A_DAY
+        return self.lately(("search", name, step.ended), lambda: search(self.sagemaker, name), good)
 
     def _keep(self, key: Hashable, seconds: float) -> None:
         """Extend the time for which the answer is reused, counted from when it was read."""

@@ -16,7 +16,7 @@ from trainyard.runs.run_display import latest
 from trainyard.runs.run_summary import model_package
 
 Jobs = dict[str, Mapping[str, Any]]
-"""Step → Describe…Job's answer for its job; empty without a job."""
+"""Step → description of what it is charged for (``Account.charged``); empty without a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ def _spent(
     free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
     if step.cached or step.reused:
         return free
-    if step.job and step.name in jobs and prices:
-        return spent(step.job[0], jobs[step.name], prices, at)
-    return None if step.job or CHARGED & set(step.metadata) else free
+    if step.charged and jobs.get(step.name) and prices:
+        return spent(step.charged[0], jobs[step.name], prices, at)
+    return None if CHARGED & set(step.metadata) else free
 
 
 def cost(of_steps: Mapping[str, Spent | None]) -> Cost:
@@ -132,7 +132,7 @@ def outcome(here: Account, pipeline: str, execution: str, judge: Judge) -> Outco
     jobs: Jobs = {}
     for name, step in steps.items():
         try:
-            jobs[name] = here.job(step)
+            jobs[name] = here.charged(step)
         except ServiceError:  # jobs may have been deleted
             continue
     region = str(here.sagemaker.meta.region_name)

@@ -37,7 +37,7 @@ class Known:
     document: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Step → Describe…Job's answer for its job."""
+    """Step → description of what it is charged for (``Account.charged``)."""
 
     prices: Prices | None = None
     causes: Sequence[Cause] = ()

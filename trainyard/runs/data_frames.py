@@ -334,10 +334,10 @@ def _steps(made: Made, prices: Prices) -> Iterator[Row]:
 def _cost(made: Made, step: Any, prices: Prices) -> tuple[float | None, bool]:
     if step.cached or step.reused:
         return 0.0, False
-    if step.job is None:
+    if not step.charged:
         return (None if CHARGED & set(step.metadata) else 0.0), False
     try:
-        found = spent(step.job[0], made.job(step), prices, datetime.now(UTC))
+        found = spent(step.charged[0], made.job(step), prices, datetime.now(UTC))
     except ServiceError as error:
         warnings.warn(f"the cost of step {step.name} is not known: {error}", stacklevel=2)
         return None, False

@@ -20,6 +20,11 @@ LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
 """Member of a step's Metadata that names a job → the log group of such jobs."""
 
+TUNING = "TuningJob"
+"""Member of a step's Metadata that names a tuning job."""
+SEARCHED = "TrainingJobSummaries"
+"""Member of ListTrainingJobsForHyperParameterTuningJob's answer."""
+
 MISSING = {"timestamp": 0, "message": ""}
 """Values for the members of a log's event that the service leaves out."""
 
@@ -80,6 +85,35 @@ class Step:
                 return kind, arn.rpartition("/")[2]
         return None
 
+    @property
+    def tuning_job(self) -> str | None:
+        """Name of its tuning job; None without one."""
+        arn = self.metadata.get(TUNING, {}).get("Arn")
+        return arn and arn.rpartition("/")[2]
+
+    @property
+    def charged(self) -> tuple[str, str] | None:
+        """Kind and name of what it is charged for, ``TuningJob`` included; None if unknown."""
+        return self.job or ((TUNING, self.tuning_job) if self.tuning_job else None)
+
+
+def search(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
+    """Return DescribeHyperParameterTuningJob's answer, and under TrainingJobSummaries those of all
+    its training jobs, in the order of their start.
+
+    Raises:
+        ServiceError: the job no longer exists, or AWS refuses.
+    """
+    with service_errors(f"reading tuning job {tuning_job}"):
+        answer = sagemaker.describe_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=tuning_job
+        )
+        pages = sagemaker.get_paginator(
+            "list_training_jobs_for_hyper_parameter_tuning_job"
+        ).paginate(HyperParameterTuningJobName=tuning_job, SortBy="CreationTime",
+                   SortOrder="Ascending")  # fmt: skip
+        return answer | {SEARCHED: [item for page in pages for item in page[SEARCHED]]}
+
 
 class Execution:
     """An execution of a pipeline on AWS or on the emulator; every call asks the service anew."""
@@ -137,12 +171,7 @@ class Execution:
 
     def searched(self, tuning_job: str) -> list[dict[str, Any]]:
         """Return the summaries of a tuning job's training jobs, in the order of their start."""
-        with service_errors(f"listing the training jobs of {tuning_job}"):
-            listed = self._sagemaker.get_paginator(
-                "list_training_jobs_for_hyper_parameter_tuning_job"
-            ).paginate(HyperParameterTuningJobName=tuning_job, SortBy="CreationTime",
-                       SortOrder="Ascending")  # fmt: skip
-            return [item for page in listed for item in page["TrainingJobSummaries"]]
+        return search(self._sagemaker, tuning_job)[SEARCHED]
 
     def training_job(self, name: str) -> dict[str, Any]:
         """Return DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""

@@ -8,6 +8,7 @@ from typing import Any
 from trainyard.language.statuses import JOB_ENDED
 from trainyard.language.step_types import STEP_TYPES, Job
 from trainyard.plan.prices import HOURS_A_MONTH, Kind, Prices
+from trainyard.runs.execution import SEARCHED, TUNING
 
 WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
 """Values of SecondaryStatus before a training job has its machines (botocore: SecondaryStatus)."""
@@ -62,10 +63,12 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
     with spot instances (API reference, DescribeTrainingJob).
 
     Args:
-        kind: ``TrainingJob``, ``ProcessingJob`` or ``TransformJob``.
-        job: the Describe operation's answer.
+        kind: ``TrainingJob``, ``ProcessingJob``, ``TransformJob`` or ``TuningJob``.
+        job: the Describe operation's answer; for a tuning job that of ``execution.search``.
         now: with a time zone; a running job is charged until then.
     """
+    if kind == TUNING:
+        return _of_trainings(job, prices, now)
     groups = _groups(JOBS[kind], job)
     seconds = _seconds(kind, job, now)
     each = [_hourly(JOBS[kind], group, prices) for group in groups]
@@ -78,6 +81,32 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
         usd=None if rate is None else rate * seconds,
         usd_a_second=rate and (0.0 if over or not seconds else rate),
         estimated=any(estimated for _, estimated in known),
+    )
+
+
+def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
+    """Return the sum over a tuning job's training jobs.
+
+    Their summaries lack what a spot job was billed, so its price on demand is an estimate.
+    """
+    definitions = search.get("TrainingJobDefinitions") or [search["TrainingJobDefinition"]]
+    by_name = {one.get("DefinitionName"): one for one in definitions}
+    each, spot = [], False
+    for training in search[SEARCHED]:
+        definition = by_name[training.get("TrainingJobDefinitionName")]
+        where = definition.get(
+            "ResourceConfig", definition.get("HyperParameterTuningResourceConfig")
+        )
+        each.append(spent("TrainingJob", {**training, "ResourceConfig": where}, prices, now))
+        spot = spot or definition.get("EnableManagedSpotTraining", False)
+    machines = " or ".join(dict.fromkeys(one.machines for one in each))
+    unknown = any(one.usd is None for one in each)
+    return Spent(
+        machines=f"{len(each)} trainings on {machines}" if each else "",
+        seconds=sum(one.seconds for one in each),
+        usd=None if unknown else sum(one.usd or 0.0 for one in each),
+        usd_a_second=None if unknown else sum(one.usd_a_second or 0.0 for one in each),
+        estimated=spot or any(one.estimated for one in each),
     )
 
 

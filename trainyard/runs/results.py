@@ -18,7 +18,7 @@ from trainyard.runs.evaluation_numbers import (
     place,
     read_object,
 )
-from trainyard.runs.execution import Execution, Step
+from trainyard.runs.execution import Execution, Step, search
 from trainyard.runs.metric_lines import definitions, given_up, metrics_in
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
 
@@ -35,11 +35,14 @@ class Made:
         self._cloudwatch = make("cloudwatch", region)
 
     def job(self, step: Step) -> dict[str, Any]:
-        """Return the Describe…Job answer of the step's job; the step must have one.
+        """Return the description of what the step is charged for, which must be something: its
+        job's, or its tuning job's with all training jobs.
 
         Raises:
             ServiceError: the job no longer exists, or AWS refuses.
         """
+        if step.tuning_job:
+            return search(self._sagemaker, step.tuning_job)
         assert step.job is not None
         kind, name = step.job
         with service_errors(f"reading {kind} {name}"):

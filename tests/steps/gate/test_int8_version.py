@@ -1,6 +1,7 @@
 """The gate between a model and its int8 version: which one it passes, and what it says of both."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_a_model_that_the_gate_rejects_is_not_registered_as_int8_either(tmp_path
     found = gate(Evidence(improvement=-0.05, int8=-0.2).write(tmp_path), *MARGIN, *NOT_WORSE)
     assert found["verdict"] == "reject" and found["int8"]["int8"]["verdict"] == "pass"
     assert found["artifact_sha256"] == "challenger's" and not found["int8"]["registered"]
+    assert re.search(r"loss is better by 0\.\d+, at least 0\.\d+ better", found["int8"]["says"])
 
 
 def test_the_size_counts_of_what_is_registered(tmp_path):

@@ -71,3 +71,38 @@ def test_groups_of_machines_add_up():
 )
 def test_what_is_not_known_is_not_made_up(kind: str, job: dict, usd: float | None):
     assert spent(kind, job, PRICES, NOON).usd == usd
+
+
+def test_a_search_is_charged_for_each_of_its_trainings():
+    where = TRAINING["ResourceConfig"]
+    over = {
+        "TrainingJobStatus": "Stopped",
+        "TrainingStartTime": NOON,
+        "TrainingEndTime": NOON + HOUR,
+    }
+    begun = {"TrainingJobStatus": "InProgress", "TrainingStartTime": NOON}
+    definition = {"ResourceConfig": where}
+    job = {"TrainingJobDefinition": definition, "TrainingJobSummaries": [over, begun, {}]}
+    found = spent("TuningJob", job, PRICES, NOON + 2 * HOUR)
+    each = spent("TrainingJob", TRAINING, PRICES, NOON + HOUR)
+    assert (found.seconds, found.usd) == (3 * 3600, pytest.approx(3 * each.usd))
+    assert found.usd_a_second == pytest.approx(each.usd_a_second) and not found.estimated
+    assert found.machines == "3 trainings on 2 × ml.g5.xlarge"
+    spot = {"TrainingJobDefinition": definition | {"EnableManagedSpotTraining": True}}
+    assert spent("TuningJob", job | spot, PRICES, NOON).estimated
+    other = {"ResourceConfig": {"InstanceType": "ml.unknown.large", "InstanceCount": 1}}
+    assert spent("TuningJob", job | {"TrainingJobDefinition": other}, PRICES, NOON).usd is None
+
+
+@pytest.mark.parametrize("member", ["ResourceConfig", "HyperParameterTuningResourceConfig"])
+def test_a_search_over_several_algorithms_is_charged_by_each_ones_machines(member):
+    small = {"InstanceType": "ml.m5.large", "InstanceCount": 1}
+    named = [{"DefinitionName": "a", "ResourceConfig": TRAINING["ResourceConfig"]},
+             {"DefinitionName": "b", member: small}]  # fmt: skip
+    ended = {"TrainingJobStatus": "Completed", "TrainingStartTime": NOON,
+             "TrainingEndTime": NOON + HOUR}  # fmt: skip
+    trainings = [ended | {"TrainingJobDefinitionName": name} for name in "ab"]
+    job = {"TrainingJobDefinitions": named, "TrainingJobSummaries": trainings}
+    found = spent("TuningJob", job, PRICES, NOON)
+    assert found.machines == "2 trainings on 2 × ml.g5.xlarge or 1 × ml.m5.large"
+    assert found.usd == pytest.approx(2 * (1.5 + 14 / HOURS_A_MONTH) + 0.1)

@@ -117,10 +117,10 @@ def _failed(snapshot: Snapshot) -> list[Step]:
 
 
 def _jobs(account: Account, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """Return step → Describe…Job's answer; several are requested at a time."""
-    found = {step.name: step for step in snapshot.steps if step.job}
+    """Return step → description of what it is charged for; several are requested at a time."""
+    found = {step.name: step for step in snapshot.steps if step.charged}
     with ThreadPoolExecutor(8) as threads:
-        return dict(zip(found, threads.map(account.job, found.values()), strict=True))
+        return dict(zip(found, threads.map(account.charged, found.values()), strict=True))
 
 
 page = Blueprint("run", __name__)

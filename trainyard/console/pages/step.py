@@ -23,7 +23,7 @@ from trainyard.console.step_attempts import Trials, attempts, places, trials
 from trainyard.language.evaluation import arn_variables
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import all_of
-from trainyard.runs.execution import Step
+from trainyard.runs.execution import TUNING, Step
 from trainyard.runs.job_cost import JOBS, spent
 
 page = Blueprint("step", __name__)
@@ -178,10 +178,16 @@ def _time(shown: Shown) -> Mapping[str, Any]:
     kind = shown.made.kind if shown.made else ""
     ran = shown.step is not None and not shown.step.source
     job = shown.description if ran and kind in JOBS else {}
+    if ran and shown.step and shown.step.tuning_job:
+        kind, job = TUNING, shown.here.charged(shown.step)
     now = datetime.now(UTC)
     prices = load(shown.here.sagemaker.meta.region_name)
     last = spent(kind, job, prices, now) if job else None
-    of_all = attempts(shown.here, shown.snapshot, shown.step).found if job and shown.step else ()
+    of_all = (
+        attempts(shown.here, shown.snapshot, shown.step).found
+        if kind in JOBS and job and shown.step
+        else ()
+    )
     before = [spent(kind, one.description, prices, now) for one in of_all[:-1]]
     return {
         "spent": last,
