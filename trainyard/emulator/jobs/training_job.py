@@ -16,6 +16,7 @@ from typing import ClassVar
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import builtin_algorithms, container_images, image_entrypoint
 from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
+from trainyard.emulator.jobs.file_systems import stand_in
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.metric_definitions import Metrics
 from trainyard.emulator.jobs.request_checks import Check
@@ -23,7 +24,6 @@ from trainyard.emulator.jobs.transfers import (
     ClientFault,
     archive,
     download,
-    file_system,
     join_key,
     select,
     shard,
@@ -188,9 +188,7 @@ class TrainingJob(Job):
     def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
         name, target = channel["ChannelName"], node.inside(f"/opt/ml/input/data/{_name(channel)}")
         if "FileSystemDataSource" in channel["DataSource"]:
-            source = file_system(channel)
-            target.symlink_to(source)
-            self.say(node.name, f"Channel {name}: {source} stands in for the file system.")
+            self._mount(channel, node, target)
             return
         if self._mode(channel) == "FastFile":
             self.say(node.name, f"Channel {name}: FastFile is emulated by downloading first.")
@@ -200,6 +198,17 @@ class TrainingJob(Job):
         if source.get("S3DataDistributionType") == "ShardedByS3Key":
             found = shard(found, hosts.index(node.name), len(hosts))
         download(self.place.objects, found, target)
+
+    def _mount(self, channel: dict, node: Node, target: Path) -> None:
+        found, name = stand_in(channel), channel["ChannelName"]
+        self.say(node.name, f"Channel {name}: {found} stands in for the file system.")
+        source = Path(found)
+        if found.startswith("s3://"):  # outside the job: the job's role needs no right to read it
+            source = node.root / "mounted" / name
+            objects = select(self.place.objects, f"{found}/", "S3Prefix", self.request["RoleArn"])
+            download(self.place.objects, objects, source)
+        mode = channel["DataSource"]["FileSystemDataSource"]["FileSystemAccessMode"]
+        node.mounts.append((source, target, mode))
 
     def _checkpoints(self) -> str:
         return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
@@ -338,7 +347,9 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
         raise _invalid(f"{_where(channel)}: {what}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
-            file_system(channel)
+            source = channel["DataSource"]["FileSystemDataSource"]
+            if all(isinstance(source[name], str) for name in ("FileSystemId", "DirectoryPath")):
+                stand_in(channel)
         elif "S3DataSource" in channel["DataSource"]:
             if "://" in (uri := channel["DataSource"]["S3DataSource"]["S3Uri"]) or not pipeline:
                 split_uri(uri)

@@ -185,21 +185,3 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
     with path.open("rb") as file:
         tar.addfile(entry, file)
-
-
-FILE_SYSTEMS = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
-"""Variable ``fs-0123=/local/directory,...``: local directories for FSx or EFS file systems."""
-
-
-def file_system(channel: dict) -> Path:
-    """Return the local directory that replaces the channel's FSx or EFS file system."""
-    source = channel["DataSource"]["FileSystemDataSource"]
-    pairs = [pair.partition("=") for pair in os.environ.get(FILE_SYSTEMS, "").split(",")]
-    mapped = {name.strip(): directory.strip() for name, _, directory in pairs}
-    wanted = source["FileSystemId"]
-    if not Path(mapped.get(wanted, "")).is_absolute() or not Path(mapped[wanted]).is_dir():
-        raise ClientFault(
-            f"{source['FileSystemType']} file system {wanted} does not exist on this machine: set "
-            f"{FILE_SYSTEMS}={wanted}=/a/local/directory to what {source['DirectoryPath']} holds"
-        )
-    return Path(mapped[wanted])

@@ -90,10 +90,13 @@ class Namespaces:
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
         )
-        binds = [node.home, "/opt/home", table, "/etc/hosts", node.ml, "/opt/ml"]
+        binds = [node.home, "/opt/home", "rw", table, "/etc/hosts", "rw", node.ml, "/opt/ml", "rw"]
+        for source, place, mode in node.mounts:
+            place.mkdir()
+            binds += [source, f"/opt/ml/{place.relative_to(node.ml)}", mode]
         if state := state_of(node.root):  # last: what is bound before lies in it
             (node.root / "nothing").mkdir()
-            binds += [node.root / "nothing", state]
+            binds += [node.root / "nothing", state, "rw"]
         enter = [*PYTHON, str(HERE / "container_entry.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}

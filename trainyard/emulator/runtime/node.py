@@ -18,7 +18,8 @@ class Node:
     """A node. ``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and
     ``home/``.
 
-    ``python``: the interpreter that replaces the image.
+    ``python``: the interpreter that replaces the image. ``mounts``: (directory of this machine, its
+    place in ``ml``, ``ro`` or ``rw``) of each file system.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Node:
     command: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     python: Path = OWN
+    mounts: list[tuple[Path, Path, str]] = field(default_factory=list)
 
     @property
     def ml(self) -> Path:

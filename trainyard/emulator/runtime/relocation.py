@@ -43,7 +43,12 @@ class Relocation:
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Point command, environment and code of ``node`` at its own directory."""
+        """Point command, environment and code of ``node`` at its own directory.
+
+        Its mounts are links, which do not keep a job from writing.
+        """
+        for source, place, _ in node.mounts:
+            place.symlink_to(source)
         for folder in _code_folders(node):
             _rewrite_tree(folder, node.ml)
         _rewrite_tree(node.ml / "input/config", node.ml)
