@@ -264,7 +264,7 @@ class Compilation:
             image=inference_image(recipe, self.account.region),
             model=model, int8=recipe.gate.judges_int8, train=train, evaluate=evaluate, gate=gate,
             data=Data(
-                training=[*splits["train"], *recipe.train.channels.values()],
+                training=[*splits["train"], *map(str, recipe.train.sources.values())],
                 test=[*splits["test"], *recipe.evaluate.channels.values()],
             ),
             entry=bool(recipe.train.loop or recipe.inference.script),

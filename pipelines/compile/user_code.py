@@ -239,6 +239,8 @@ def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
         "driver": project.driver,
         "image": image,
     }
+    if train.file_systems:
+        settings["file_systems"] = train.model_dump(mode="json")["file_systems"]
     if recipe.data:
         packed = {"workload": recipe.workload, "shard": recipe.shard, "data": recipe.data}
         settings |= {name: section.model_dump(mode="json") for name, section in packed.items()}

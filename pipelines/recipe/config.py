@@ -381,8 +381,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _wheels_have_their_channel(self) -> Self:
-        for section, config in (("train", self.train), ("evaluate", self.evaluate)):
-            if self.packages.wheelhouse and "wheels" in config.channels:
+        for section, given in (("train", self.train.sources), ("evaluate", self.evaluate.channels)):
+            if self.packages.wheelhouse and "wheels" in given:
                 raise ValueError(
                     f"{section}.channels.wheels: packages.wheelhouse has a channel of that name; "
                     "choose another"
@@ -391,8 +391,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _what_they_need_is_there(self) -> Self:
-        if self.train.fsx and not self.aws.vpc:
-            raise ValueError("train.fsx: a file system is mounted through a VPC; set aws.vpc")
+        for field in self.train.mounted if not self.aws.vpc else ():
+            raise ValueError(f"train.{field}: a file system is mounted through a VPC; set aws.vpc")
         refused = refuse_tune(self.tune, self.train, self.data)
         if refused := refused or refuse_monitor(self.monitor, self.deploy):
             raise ValueError(refused)

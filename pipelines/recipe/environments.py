@@ -37,7 +37,7 @@ PARTS = {
         (
             *("instance_type", "fallback_instance_types", "training_plan", "instance_count"),
             *("processes_per_node", "volume_gb", "max_runtime_minutes", "spot"),
-            *("max_wait_minutes", "keep_alive_minutes", "input_mode", "fsx"),
+            *("max_wait_minutes", "keep_alive_minutes", "input_mode", "fsx", "file_systems"),
         ),
     ),
     "evaluate": (EvaluateConfig, _PROCESSING),

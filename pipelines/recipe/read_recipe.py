@@ -206,7 +206,8 @@ def override(tree: dict[str, Any], given: str) -> None:
 
 def _describe(problem: ErrorDetails, model: type[BaseModel], where: tuple[str, ...]) -> str:
     """Describe one of pydantic's problems in a recipe writer's words."""
-    location = [part for part in problem["loc"] if part != "__pydantic_extra__"]
+    tags = ("__pydantic_extra__", "<")  # pydantic's own, and those of a section's forms
+    location = [part for part in problem["loc"] if not str(part).startswith(tags)]
     field = ".".join(str(part) for part in (*where, *location))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
@@ -229,8 +230,16 @@ def _brief(value: Any) -> str:
 
 def _fields_at(location: Sequence[str | int], model: Any) -> list[str]:
     """Return the names that are valid in the section of ``model`` at ``location``."""
-    for part in (one for one in location if isinstance(one, str)):  # not its place in a list
+    for part in location:
         named = {field.alias or name: field for name, field in model.model_fields.items()}
-        candidates = (named[part].annotation, *get_args(named[part].annotation))
-        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+        if part in named:  # else a place in a list, a key, or the name of a union's type
+            model = next(_models_in(named[str(part)].annotation))
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Iterate over the sections that a type names, however deep."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

@@ -68,17 +68,14 @@ def check(
             "evaluate.script: is missing; name the script that scores each example of the test "
             "data, since the gate compares models by the scores"
         )
-    if not data and not {*evaluate.channels} - {"train"}:
-        raise ValueError(
-            "evaluate.channels: is missing; without a data section say where the test data lie, as "
-            "in {test: s3://bucket/prefix}"
-        )
+    if not data:
+        _check_without_data(train, evaluate)
     if not evaluate.metrics:
         raise ValueError(
             "evaluate.metrics: is missing; say which values are better, as in {accuracy: higher, "
             "log_loss: lower}: the first is the primary metric"
         )
-    for section, given in (("train", train.channels), ("evaluate", evaluate.channels)):
+    for section, given in (("train", train.sources), ("evaluate", evaluate.channels)):
         if data and (twice := sorted({*SPLITS[section]} & {*given})):
             raise ValueError(
                 f"{section}.channels: {', '.join(twice)}: the shards of the data section have that "
@@ -109,6 +106,19 @@ def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None
         raise ValueError(
             "evaluate.request: is answered by the inference script; set inference.script, or "
             "remove it"
+        )
+
+
+def _check_without_data(train: TrainStepConfig, evaluate: EvaluateConfig) -> None:
+    if not {*evaluate.channels} - {"train"}:
+        raise ValueError(
+            "evaluate.channels: is missing; without a data section say where the test data lie, as "
+            "in {test: s3://bucket/prefix}"
+        )
+    if train.fsx:
+        raise ValueError(
+            "train.fsx: mounts the shards, and without a data section there are none; mount data "
+            "of your own by train.file_systems"
         )
 
 

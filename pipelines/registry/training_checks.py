@@ -129,8 +129,8 @@ def _check_script(evidence: Evidence, parts: Parts) -> None:
     train = evidence.recipe["train"]
     found = _found(evidence.recipe, parts.settings["arguments"])
     wanted = {**train, "arguments": train["arguments"] | found}
-    for name in ("arguments", "channels", "launcher"):
-        same(f"{name} of the training", parts.settings[name], wanted[name], "recipe.json")
+    for name in ("arguments", "channels", "file_systems", "launcher"):
+        same(f"{name} of the training", parts.settings.get(name), wanted.get(name), "recipe.json")
     same("image of the training", parts.settings["image"],
          evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
 

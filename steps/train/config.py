@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from steps.config import Section
+from steps.train.file_system import FsxLustre
 from steps.train.library_support import refuse_machines, requirements
 from steps.train.train_script import ScriptSettings
 from training.config import TrainConfig
@@ -23,16 +23,6 @@ from training.watching.watcher import Watching
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
-
-
-class FsxLustre(Section):
-    """An FSx for Lustre file system whose data repository association mirrors the S3 prefix."""
-
-    file_system_id: str = Field(pattern=r"^fs-[0-9a-f]{8,}$")
-    """Id of the file system; it must be reachable from ``aws.vpc``."""
-
-    directory_path: str = Field(pattern=r"^/\S+[^/]$")
-    """The folder (``/<mount name>/...``) that is associated with ``s3://<bucket>/<prefix>``."""
 
 
 SCRIPTS_ALONE = {n: field for n, field in ScriptSettings.model_fields.items() if n != "launcher"}
@@ -119,6 +109,17 @@ class TrainStepConfig(ScriptSettings):
 
     loop: TrainConfig | None = None
     """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
+
+    @property
+    def s3_mode(self) -> str:
+        """Return the input mode of channels from S3."""
+        return "FastFile" if self.input_mode == "FastFile" else "File"
+
+    @property
+    def mounted(self) -> list[str]:
+        """Return the fields that have a file system, which needs a VPC."""
+        own = [f"file_systems.{name}" for name in self.file_systems]
+        return [*(["fsx"] if self.fsx else []), *own]
 
     @property
     def launcher_environment(self) -> dict[str, str]:
@@ -287,8 +288,6 @@ class TrainStepConfig(ScriptSettings):
                 "start_from is for the training loop; give the script its initial model as a "
                 "channel: channels: {start: s3://…}, which it finds in $SM_CHANNEL_START"
             )
-        if self.fsx:
-            raise ValueError("fsx is for the training loop; use input_mode FastFile for a script")
         if (self.launcher == "own") != (self.driver is not None):
             raise ValueError("launcher own and driver go together: set both, or neither")
         if self.processes_per_node and self.launcher in ("none", "own"):

@@ -61,19 +61,24 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
 def split_channel(config: TrainStepConfig, shard: ProcessingStep, split: str) -> Channel:
     """Return the shards of ``split``, from S3 or from the mounted file system that mirrors it."""
     if config.fsx:
-        return Channel(
-            channel_name=split,
-            input_mode="File",
-            data_source=DataSource(
-                file_system_data_source=FileSystemDataSource(
-                    file_system_id=config.fsx.file_system_id,
-                    file_system_type="FSxLustre",
-                    file_system_access_mode="ro",
-                    directory_path=_lustre_path(config.fsx.directory_path, split),
-                )
-            ),
-        )
-    return s3_channel(split, output_uri(shard, split), config.input_mode)
+        path = _lustre_path(config.fsx.directory_path, split)
+        return _mounted_channel(split, config.fsx.file_system_id, "FSxLustre", path)
+    return s3_channel(split, output_uri(shard, split), config.s3_mode)
+
+
+def _mounted_channel(name: str, system: str, kind: str, path: str | PipelineVariable) -> Channel:
+    return Channel(
+        channel_name=name,
+        input_mode="File",
+        data_source=DataSource(
+            file_system_data_source=FileSystemDataSource(
+                file_system_id=system,
+                file_system_type=kind,
+                file_system_access_mode="ro",
+                directory_path=path,
+            )
+        ),
+    )
 
 
 def _lustre_path(folder: str, split: str) -> PipelineVariable:
@@ -126,6 +131,8 @@ class ScriptDriver(DistributedConfig):
     """Parts of ``training.identity.Parts`` that the definition knows."""
     searched: list[str]
     """Arguments whose value a search finds, so that only the job knows it."""
+    mounted: list[str]
+    """Channels that are file systems: their files are recorded by name and size."""
 
     @property
     def driver_dir(self) -> str:
@@ -195,6 +202,7 @@ def script_program(
             inference=project.inference,
             parts={name: value for name, value in parts.as_json.items() if name != "code"},
             searched=[*searched],
+            mounted=[*config.file_systems, *(SPLITS if splits and config.fsx else ())],
         ),
         environment={
             **config.launcher_environment,
@@ -205,7 +213,11 @@ def script_program(
         metrics=list(config.metrics.items()),
         channels=[
             *splits,
-            *(s3_channel(name, uri, config.input_mode) for name, uri in config.channels.items()),
+            *(s3_channel(name, uri, config.s3_mode) for name, uri in config.channels.items()),
+            *(
+                _mounted_channel(name, one.file_system_id, one.type, one.directory_path)
+                for name, one in config.file_systems.items()
+            ),
         ],
         description=f"Training by {project.script}, launcher {config.launcher}",
     )

@@ -132,7 +132,7 @@ def train_step(
             s3_uri=checkpoints,
             local_path=CHECKPOINTS,
         ),
-        training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
+        training_input_mode=config.s3_mode,
         environment={**context.pip(WHEELS), **program.environment},
         hyperparameters={**program.hyperparameters, **(found.values if found else {})},
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],

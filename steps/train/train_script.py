@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from steps.config import Section
+from steps.train.file_system import FileSystem
 
 S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
@@ -69,6 +70,11 @@ class ScriptSettings(Section):
     """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
     recipe has a data section, the shards are further channels train and validation."""
 
+    file_systems: dict[str, FileSystem] = Field(
+        default_factory=dict, max_length=18, exclude_if=lambda given: not given
+    )
+    """Name → file system (FSx for Lustre, EFS), which is mounted as the channel of that name."""
+
     metrics: dict[str, str] = Field(default_factory=dict, max_length=MOST_METRICS)
     """Name → regular expression with one group, by which SageMaker reads the metric's value from
     the lines that the script prints."""
@@ -80,6 +86,19 @@ class ScriptSettings(Section):
     driver: str | None = None
     """Python file in the folder that is sent, relative to the recipe, which with launcher own runs
     once per node and starts the script's processes."""
+
+    @property
+    def sources(self) -> dict[str, str | FileSystem]:
+        """Return channel → where its files lie: an S3 prefix, or a file system."""
+        return {**self.channels, **self.file_systems}
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if twice := sorted({*self.channels} & {*self.file_systems}):
+            raise ValueError(
+                f"file_systems.{twice[0]}: is a channel of channels, too; choose another name"
+            )
+        return self
 
     @field_validator("arguments")
     @classmethod
@@ -100,6 +119,13 @@ class ScriptSettings(Section):
     @classmethod
     def _are_channels(cls, given: dict[str, str]) -> dict[str, str]:
         return checked_channels(given)
+
+    @field_validator("file_systems")
+    @classmethod
+    def _are_named_like_channels(cls, given: dict[str, FileSystem]) -> dict[str, FileSystem]:
+        for name in given:
+            check_channel_name(name)
+        return given
 
     @field_validator("metrics")
     @classmethod
@@ -127,14 +153,19 @@ class ScriptSettings(Section):
 def checked_channels(given: dict[str, str]) -> dict[str, str]:
     """Return the channels of a job. Raises: ValueError: a name or a URI is invalid; names it."""
     for name, uri in given.items():
-        if not re.fullmatch(CHANNEL_NAME, name) or name in TAKEN:
-            raise ValueError(
-                f"{name!r} is not a name of a channel: letters, digits and ._- up to 64, and not "
-                f"{' or '.join(TAKEN)}, which carry the script"
-            )
+        check_channel_name(name)
         if not re.fullmatch(S3_PREFIX, uri):
             raise ValueError(f"{name}: {uri!r} is not an S3 prefix such as s3://bucket/prefix")
     return given
+
+
+def check_channel_name(name: str) -> None:
+    """Check the name of a channel. Raises: ValueError: it is invalid, or carries the script."""
+    if not re.fullmatch(CHANNEL_NAME, name) or name in TAKEN:
+        raise ValueError(
+            f"{name!r} is not a name of a channel: letters, digits and ._- up to 64, and not "
+            f"{' or '.join(TAKEN)}, which carry the script"
+        )
 
 
 def hyperparameter(value: Any) -> str:

@@ -1,8 +1,8 @@
 """The tune step's settings: the ranges that are searched, and the budget of the search."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 
 from steps.config import Section
 
@@ -34,10 +34,17 @@ class Range(Section):
         return self
 
 
+# By its form, so that an error is about that form alone; the tags are not part of a field's name.
+Searched = Annotated[
+    Annotated[Range, Tag("<range>")] | Annotated[tuple[Value, ...], Tag("<values>")],
+    Discriminator(lambda given: "<values>" if isinstance(given, list | tuple) else "<range>"),
+]
+
+
 class TuneConfig(Section):
     """A search for better hyperparameters before the training, as a SageMaker tuning job."""
 
-    ranges: dict[str, Range | tuple[Value, ...]] = Field(min_length=1, max_length=MOST_RANGES)
+    ranges: dict[str, Searched] = Field(min_length=1, max_length=MOST_RANGES)
     """Field of ``train.loop``, or name in ``train.arguments`` → {min, max, scale}, or a list of
     values. The recipe's own value must lie in it."""
 

@@ -123,13 +123,25 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     yield from key_statements("VolumeKeys", found.volume_keys, ("kms:CreateGrant",), grant)
     yield from containers(subject, found.repositories, found.log_groups)
     yield from network(subject, found.subnets, found.security_groups)
+    yield from _file_systems(subject, found.file_systems)
+    yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
+    yield from packages(found.package_repositories)
+
+
+def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[Statement]:
+    """Iterate over what AmazonSageMakerFullAccess has for the file systems of channels."""
+    lustre = [name for kind, name in systems if kind == "FSxLustre"]
     yield Statement(
         sid="FileSystems",
         actions=("fsx:DescribeFileSystems",),
-        resources=("*",) if found.file_systems else (),
+        resources=("*",) if lustre else (),
     )
-    yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
-    yield from packages(found.package_repositories)
+    others = sorted(name for kind, name in systems if kind == "EFS")
+    yield Statement(
+        sid="ElasticFileSystems",
+        actions=("elasticfilesystem:DescribeFileSystems", "elasticfilesystem:DescribeMountTargets"),
+        resources=tuple(subject.arn("elasticfilesystem", f"file-system/{one}") for one in others),
+    )
 
 
 def storage(

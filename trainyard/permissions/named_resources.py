@@ -32,7 +32,9 @@ class Needs:
     log_groups: set[str] = field(default_factory=set)
     subnets: set[str] = field(default_factory=set)
     security_groups: set[str] = field(default_factory=set)
-    file_systems: bool = False
+    file_systems: set[tuple[str, str]] = field(default_factory=set)
+    """(``EFS`` or ``FSxLustre``, ID) of each file system."""
+
     trackers: set[str] = field(default_factory=set)
     package_repositories: set[str] = field(default_factory=set)
     """ARNs of CodeArtifact repositories."""

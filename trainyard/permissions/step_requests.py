@@ -78,7 +78,10 @@ def _training(c: Collector, a: Mapping[str, Any]) -> None:
 def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
     source, field = channel["DataSource"], f"InputDataConfig[{channel['ChannelName']}]"
     if "FileSystemDataSource" in source:
-        c.needs.file_systems = True
+        system = source["FileSystemDataSource"]
+        with c.or_gap():
+            name = c.text(system["FileSystemId"], f"{field}.FileSystemId")
+            c.needs.file_systems.add((system["FileSystemType"], name))
         return
     if place := _only(c, source, "S3DataSource", field):
         _read(c, place, field)

@@ -28,6 +28,7 @@ NOT_CALLED = {
     "cloudwatch": "SageMaker writes a job's metrics",
     "ec2": "SageMaker attaches a job's interfaces",
     "ecr": "SageMaker pulls a job's image",
+    "elasticfilesystem": "SageMaker mounts a file system, which has an address in the VPC",
     "fsx": "SageMaker mounts a file system, which has an interface in the VPC",
     "iam": "a role is passed within another request",
     "kms": "S3 and SageMaker call it for whom they serve",

@@ -58,7 +58,10 @@ def main() -> int:
 
 def describe(config: dict[str, Any]) -> dict[str, Any]:
     """Describe what is about to run: ``training`` has its parts and its one stretch."""
-    channels = {name: contents(CHANNELS / name, mode) for name, mode in modes().items()}
+    channels = {
+        name: contents(CHANNELS / name, read=mode == "File" and name not in config["mounted"])
+        for name, mode in modes().items()
+    }
     hyperparameters = json.loads(os.environ["SM_HPS"])
     known, searched = config["parts"], {name: hyperparameters[name] for name in config["searched"]}
     arguments = {**known["settings"]["arguments"], **searched}
@@ -99,12 +102,13 @@ def modes() -> dict[str, str]:
     }
 
 
-def contents(folder: Path, mode: str) -> dict[str, Any]:
-    """Return the files of a channel by name, size and content; streamed ones by name and size.
+def contents(folder: Path, *, read: bool) -> dict[str, Any]:
+    """Return the files of a channel by name, size and, with ``read``, content: what is streamed, or
+    on a file system, may be more than a job can read twice.
 
     ``sha256``: one hash over all that.
     """
-    read, found = mode == "File", names(folder)
+    found = names(folder)
     lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in found}
     if read:
         with ThreadPoolExecutor(os.cpu_count()) as pool:

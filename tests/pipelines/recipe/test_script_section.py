@@ -44,6 +44,35 @@ def test_what_is_missing_or_untold_is_refused_by_its_field(override, field):
     assert field in str(error.value)
 
 
+VPC = "aws.vpc={subnets: [subnet-0123456789], security_groups: [sg-0123456789]}"
+FSX = "train.fsx={file_system_id: fs-0123456789, directory_path: /fsx/mirror}"
+
+
+def on(name: str = "corpus", kind: str = "EFS", path: str = "/", system: str = "fs-0123456789"):
+    source = f"{{file_system_id: {system}, type: {kind}, directory_path: {path}}}"
+    return f"train.file_systems={{{name}: {source}}}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([on()], "train.file_systems.corpus: a file system is mounted through a VPC; set aws.vpc"),
+        ([VPC, on(kind="FSxLustre")], "directory_path: is '/'; a path on FSx for Lustre begins"),
+        ([VPC, on(kind="NFS")], "train.file_systems.corpus.type: is 'NFS'"),
+        ([VPC, on(path="corpora")], "train.file_systems.corpus.directory_path: is 'corpora'"),
+        ([VPC, on(system="corpora")], "train.file_systems.corpus.file_system_id: is 'corpora'"),
+        ([VPC, on("training")], "file_systems.training: is a channel of channels, too"),
+        ([VPC, on("code")], "'code' is not a name of a channel"),
+        ([VPC, on().replace("type", "kind")], "kind: unknown field"),
+        ([VPC, FSX, "train.input_mode=FSxLustre"], "train.fsx: mounts the shards, and without a"),
+    ],
+)
+def test_a_file_system_that_cannot_be_mounted_is_refused_by_its_field(overrides, said):
+    with pytest.raises(RecipeError) as error:
+        load(RECIPE, overrides)
+    assert said in str(error.value)
+
+
 @pytest.mark.parametrize("field", ["script: a.py", "baselines: [b]", "metrics: {m: lower}"])
 def test_a_workload_has_no_evaluation_script(field):
     name, _, value = field.partition(": ")

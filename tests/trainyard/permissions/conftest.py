@@ -21,12 +21,23 @@ CORNERS = (
 """prod.yaml with what none of the recipes has: the name "corners"."""
 
 
+MOUNTS = (
+    "aws.vpc={subnets: [subnet-0123456789], security_groups: [sg-0123456789]}",
+    "train.input_mode=FSxLustre",
+    "train.fsx={file_system_id: fs-9876543210, directory_path: /fsx/mirror}",
+    "train.file_systems={more: {file_system_id: fs-0123456789, type: EFS, directory_path: /}}",
+)
+"""A script's recipe on file systems of both kinds: the name "mounts"."""
+
+
 @pytest.fixture(scope="session")
 def subject() -> Callable[[str], Subject]:
-    """Name of a recipe, or "corners" → what the permissions are derived from."""
+    """Name of a recipe, "corners" or "mounts" → what the permissions are derived from."""
 
     @cache
     def compiled(name: str) -> Subject:
+        if name == "mounts":
+            return from_recipe(Path("recipes/flights_xgboost.yaml"), MOUNTS)
         if name == "corners":
             return from_recipe(Path("recipes/prod.yaml"), CORNERS)
         return from_recipe(Path(f"recipes/{name}.yaml"), ())

@@ -183,6 +183,20 @@ def test_a_recipe_without_key_vpc_or_bucket_of_others_gets_none_of_their_stateme
     assert services == {"s3", "ecr", "logs", "cloudwatch"}
 
 
+def test_a_script_on_efs_and_on_fsx_gets_what_mounts_them(subject):
+    found = subject("mounts")
+    statements = {s["Sid"]: s for s in derive(found, "job")["Statement"]}
+    system = "arn:aws:elasticfilesystem:us-east-1:123456789012:file-system/fs-0123456789"
+    assert statements["ElasticFileSystems"]["Resource"] == [system]
+    assert statements["FileSystems"]["Action"] == ["fsx:DescribeFileSystems"]
+    [train] = [step for step in found.document["Steps"] if step["Name"] == "Train"]
+    channels = {one["ChannelName"]: one for one in train["Arguments"]["InputDataConfig"]}
+    mounted = [n for n, one in channels.items() if "FileSystemDataSource" in one["DataSource"]]
+    assert sorted(mounted) == ["more", "train", "validation"]
+    assert {one["InputMode"] for one in channels.values() if "InputMode" in one} == {"File"}
+    assert train["DependsOn"] == ["Shard"] and "CacheConfig" not in train
+
+
 def test_corners_get_their_statements(subject):
     def actions(name: str) -> set[str]:
         return {a for s in derive(subject(name), "job")["Statement"] for a in s["Action"]}

@@ -19,7 +19,7 @@ def test_every_service_has_endpoints_or_a_reason(subject):
     known = ENDPOINTS.keys() | NOT_CALLED.keys()
     used = {
         action.partition(":")[0]
-        for name in (*RECIPES, "corners")
+        for name in (*RECIPES, "corners", "mounts")
         for role in roles()
         for statement in derive(subject(name), role.name)["Statement"]
         for action in statement["Action"]

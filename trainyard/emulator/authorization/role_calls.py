@@ -40,8 +40,13 @@ def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
         yield key_call("CreateGrant", key, kms__grantisforawsresource="true")
     for network in members(request, "VpcConfig"):
         yield from _network(network)
-    if any(members(request, "FileSystemDataSource")):
-        yield Call("fsx:DescribeFileSystems")
+    for system in members(request, "FileSystemDataSource"):
+        if system["FileSystemType"] == "FSxLustre":
+            yield Call("fsx:DescribeFileSystems")
+        else:
+            arn = make_arn("elasticfilesystem", f"file-system/{system['FileSystemId']}")
+            yield Call("elasticfilesystem:DescribeFileSystems", arn)
+            yield Call("elasticfilesystem:DescribeMountTargets", arn)
 
 
 def _pull(image: str) -> Iterator[Call]:

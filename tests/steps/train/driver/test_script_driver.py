@@ -66,6 +66,7 @@ def config(**more: Any) -> dict[str, Any]:
         "inference": None,
         "parts": parts,
         "searched": [],
+        "mounted": [],
         **more,
     }
 
@@ -100,6 +101,7 @@ def test_data_count_by_content_and_streamed_data_by_name_and_size(job: Path):
     assert after["b"] == before["b"] and not after["b"]["contents"]
     (job / "input/data/b/y.csv").write_text("3,55\n")
     assert driver.describe(config())["channels"]["b"] != before["b"]
+    assert not driver.describe(config(mounted=["a"]))["channels"]["a"]["contents"]
 
 
 @pytest.mark.parametrize(

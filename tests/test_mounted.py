@@ -1,0 +1,80 @@
+"""Trainings on file systems: a script on EFS, and the loop on the shards that FSx shows."""
+
+import shutil
+from pathlib import Path
+
+import boto3
+import pytest
+
+from pipelines.corpora.stdlib import pack
+from tests.conftest import CHECKOUT
+from tests.somebodys import data
+from tests.test_tuned import run
+
+pytestmark = [pytest.mark.slow, pytest.mark.sweep]
+VPC = "aws.vpc={subnets: [subnet-0123456789], security_groups: [sg-0123456789]}"
+SYSTEM = "fs-0123456789abcdef0"
+READ = """
+with open(os.path.join(os.environ["SM_CHANNEL_CORPUS"], "part/slope.txt")) as file:
+    options.slope = float(file.read())
+"""
+SHARDS = (
+    VPC,
+    "train.input_mode=FSxLustre",
+    f"train.fsx={{file_system_id: {SYSTEM}, directory_path: /fsx/mirror}}",
+)
+LOOP = (
+    "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
+    "shard={instance_count: 1, key: key, validation_share: 0.3, test_share: 0.2}",
+    "train.loop.max_steps=4",
+    "train.loop.warmup_steps=1",
+    "train.loop.validation_interval=2",
+    "gate={max_bits_per_byte: 8.5}",
+)
+
+
+@pytest.fixture(scope="module")
+def s3(aws_environment):
+    client = boto3.client("s3")
+    data.put(client)
+    client.create_bucket(Bucket="trainyard-laptop")
+    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
+    for name, content in pack(iter(texts)).items():
+        client.put_object(Bucket="trainyard-laptop", Key=f"raw/python-stdlib/{name}", Body=content)
+    return client
+
+
+@pytest.fixture
+def somebodys(tmp_path: Path) -> Path:
+    """Somebody's recipe, and a script that reads a channel ``corpus``."""
+    folder = shutil.copytree(CHECKOUT / "tests/somebodys", tmp_path / "theirs")
+    script = folder / "train.py"
+    script.write_text(
+        script.read_text().replace('print("loss=0.5")\n', f'print("loss=0.5")\n{READ}')
+    )
+    return folder / "recipe.yaml"
+
+
+def test_a_script_reads_a_folder_of_efs_on_two_nodes(s3, somebodys, tmp_path, monkeypatch):
+    part = tmp_path / "efs/corpora/part"
+    part.mkdir(parents=True)
+    (part / "slope.txt").write_text("1.25")
+    monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", f"{SYSTEM}={tmp_path / 'efs'}")
+    mounted = f"{{corpus: {{file_system_id: {SYSTEM}, type: EFS, directory_path: /corpora}}}}"
+    execution, package = run(
+        str(somebodys), VPC, f"train.file_systems={mounted}", "train.instance_count=2"
+    )
+    train = {one.name: one for one in execution.steps()}["Train"]
+    assert "efs/corpora stands in for the file system" in "\n".join(execution.all_lines(train))
+    card = boto3.client("sagemaker").describe_model_package(ModelPackageName=package)["ModelCard"]
+    assert f"{SYSTEM}:/corpora" in card["ModelCardContent"]
+
+
+def test_the_loop_trains_on_the_shards_that_fsx_shows(s3, monkeypatch):
+    mirror = f"{SYSTEM}/fsx/mirror=s3://trainyard-laptop/trainyard/trainyard-laptop"
+    monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", mirror)
+    execution, _ = run("recipes/laptop.yaml", *SHARDS, *LOOP)
+    steps = {one.name: one for one in execution.steps()}
+    job = boto3.client("sagemaker").describe_training_job(TrainingJobName=steps["Train"].job[1])
+    sources = [one["DataSource"] for one in job["InputDataConfig"]]
+    assert sum("FileSystemDataSource" in one for one in sources) == 2
