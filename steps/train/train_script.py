@@ -1,14 +1,15 @@
-"""The train step's settings where the training is your own script, run unchanged."""
+"""The train step's settings where the training is your own script, or an algorithm of AWS's."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from steps.config import Section
+from trainyard.common.errors import nearest
 
 S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
@@ -44,11 +45,16 @@ class Project:
 
 
 class ScriptSettings(Section):
-    """A training script, its inputs, and the launcher of its processes."""
+    """A training script or AWS's algorithm, its inputs, and the launcher of its processes."""
 
     script: str | None = None
     """A training script of your own (.py, or .sh with launcher none), relative to the recipe: it
     runs unchanged, and its whole folder is sent with it. Instead of ``loop``."""
+
+    algorithm: str | None = Field(default=None, exclude_if=lambda one: one is None)
+    """One of AWS's own algorithms, as xgboost or linear-learner, in its newest version, or with one
+    (xgboost:1.7-1). ``arguments`` are its hyperparameters, and it reads ``channels``. Instead of
+    ``loop`` or ``script``."""
 
     source: str | None = None
     """Folder that is sent, relative to the recipe; it must hold the script; default: the script's
@@ -68,6 +74,10 @@ class ScriptSettings(Section):
     channels: dict[str, str] = Field(default_factory=dict, max_length=18)
     """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
     recipe has a data section, the shards are further channels train and validation."""
+
+    content_types: dict[str, str] = Field(default_factory=dict, exclude_if=lambda one: not one)
+    """Channel → MIME type of its data, for an algorithm of AWS's: ``train: text/csv``. Without one
+    an algorithm takes its own default: xgboost's is text/libsvm."""
 
     metrics: dict[str, str] = Field(default_factory=dict, max_length=MOST_METRICS)
     """Name → regular expression with one group, by which SageMaker reads the metric's value from
@@ -100,6 +110,16 @@ class ScriptSettings(Section):
     @classmethod
     def _are_channels(cls, given: dict[str, str]) -> dict[str, str]:
         return checked_channels(given)
+
+    @model_validator(mode="after")
+    def _types_of_channels(self) -> Self:
+        for name in self.content_types:
+            if name not in self.channels:
+                raise ValueError(
+                    f"content_types.{name}: is not one of channels; "
+                    f"{nearest(name, [*self.channels])}"
+                )
+        return self
 
     @field_validator("metrics")
     @classmethod
