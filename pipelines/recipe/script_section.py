@@ -91,17 +91,22 @@ def check(
 
 
 def _check_algorithm(name: str, inference: str | None, data: bool, image: str | None) -> None:
-    for field, given, why in (
-        (
-            "data",
-            data,
-            "is packed into shards, which it cannot read; name its data in train.channels",
-        ),
-        ("inference.script", inference, "has no place in its archive: its image answers requests"),
-        ("images.training", image, "is named by it; give a version, as in xgboost:1.7-1"),
-    ):
-        if given:
-            raise ValueError(f"{field}: train.algorithm is {name}, and this {why}; remove it")
+    """Refuse the sections that an algorithm of AWS's has no use for. Raises: ValueError."""
+    if data:
+        raise ValueError(
+            f"data: is packed into shards, which {name} cannot read; remove it, and name the data "
+            "in train.channels"
+        )
+    if inference:
+        raise ValueError(
+            f"inference.script: has no place in the archive that {name} writes, and its image "
+            "answers requests itself; remove it"
+        )
+    if image:
+        raise ValueError(
+            f"images.training: train.algorithm {name} has an image; remove one of them, or give a "
+            "version, as in xgboost:1.7-1"
+        )
 
 
 def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None) -> None:

@@ -20,6 +20,7 @@ from training.finetuning.adapters import (
 from training.starting_weights import StartFrom
 from training.watching.trackers import packages, tracking_uri
 from training.watching.watcher import Watching
+from trainyard.common.errors import nearest
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
@@ -321,6 +322,10 @@ class TrainStepConfig(ScriptSettings):
                 f"channels: is missing; say where {self.algorithm} finds its data, as in "
                 "{train: s3://bucket/prefix}"
             )
+        for name in self.content_types:
+            if name not in self.channels:
+                near = nearest(name, [*self.channels])
+                raise ValueError(f"content_types.{name}: is not one of channels; {near}")
         wait = self.max_wait_minutes or 0
         if self.spot and not self.keeps_checkpoints and wait > UNSAVED_MINUTES:
             raise ValueError(

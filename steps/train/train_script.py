@@ -4,12 +4,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator
 
 from steps.config import Section
-from trainyard.common.errors import nearest
 
 S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
@@ -110,16 +109,6 @@ class ScriptSettings(Section):
     @classmethod
     def _are_channels(cls, given: dict[str, str]) -> dict[str, str]:
         return checked_channels(given)
-
-    @model_validator(mode="after")
-    def _types_of_channels(self) -> Self:
-        for name in self.content_types:
-            if name not in self.channels:
-                raise ValueError(
-                    f"content_types.{name}: is not one of channels; "
-                    f"{nearest(name, [*self.channels])}"
-                )
-        return self
 
     @field_validator("metrics")
     @classmethod
