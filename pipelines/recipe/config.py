@@ -209,8 +209,9 @@ class Recipe(Section):
     @property
     def kind(self) -> str:
         """Return the workload's name, ``script`` for your own script, or AWS's algorithm."""
-        others = script_section.NAME if self.train.script else self.train.algorithm
-        return self.workload.name if self.train.loop else str(others)
+        if self.train.algorithm:
+            return self.train.algorithm.partition(":")[0]
+        return script_section.NAME if self.train.script else self.workload.name
 
     @property
     def workload_spec(self) -> WorkloadSpec:

@@ -127,9 +127,9 @@ def objectives(job: Job) -> Iterator[tuple[str, str, Any]]:
     path = f"{job.step.path}.Arguments.{CONFIG}.HyperParameterTuningJobObjective"
     for where, objective in ((f"{job.path}.TuningObjective", job.raw("TuningObjective")),
                              (path, of_all)):  # fmt: skip
-        name = job.document.value(objective.get("MetricName")) if isinstance(objective, dict) else 0
-        if isinstance(name, str):
-            yield f"{where}.MetricName", name, job.document.value(objective.get("Type"))
+        found = job.document.value(objective)
+        if isinstance(found, dict) and isinstance(name := found.get("MetricName"), str):
+            yield f"{where}.MetricName", name, found.get("Type")
 
 
 MOST_SUMMARIES = 50
