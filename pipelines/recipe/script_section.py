@@ -57,7 +57,7 @@ def check(
     """
     if train.loop is not None:
         if not data:
-            raise ValueError("data: is missing; only a train.script can do without it")
+            raise ValueError("data: is missing; the loop cannot do without it")
         _refuse_a_scripts(evaluate, inference)
         return
     if train.algorithm:

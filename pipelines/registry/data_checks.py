@@ -123,7 +123,7 @@ def tested(evidence: Evidence, *, deep: bool) -> str:
 def trained(evidence: Evidence, *, deep: bool) -> str:
     """Check that the training data of a script are in place; ``deep``: every byte of them."""
     if name := algorithm(evidence):
-        raise Unchecked(f"{name} of AWS's does not write down the hashes of its data")
+        raise Unchecked(f"AWS's {name} does not record the hashes of its data")
     body = evidence.model_file(DESCRIPTION)
     given = evidence.job("Train").get("InputDataConfig", ())
     sources = {channel["ChannelName"]: channel["DataSource"] for channel in given}

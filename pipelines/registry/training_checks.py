@@ -76,7 +76,7 @@ def artifact(evidence: Evidence) -> str:
     For your own script, trainyard.json is checked.
     """
     if name := algorithm(evidence):
-        raise Unchecked(f"{name} of AWS's does not write into its artifact how it was trained")
+        raise Unchecked(f"AWS's {name} does not record in its artifact how it was trained")
     config = DESCRIPTION if is_script(evidence) else CONFIG
     written = described(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})

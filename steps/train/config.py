@@ -46,9 +46,8 @@ class FsxLustre(Section):
 SCRIPTS_ALONE = {*ScriptSettings.model_fields} - {"launcher"}
 PROGRAMS = ("loop", "script", "algorithm")
 ALGORITHMS_OWN = ("algorithm", "arguments", "channels", "content_types")
-NOT_OF_ALGORITHMS = (
-    *sorted({*ScriptSettings.model_fields} - {*ALGORITHMS_OWN}),
-    *("processes_per_node", "max_restarts", "start_from", "fsx"),
+NOT_OF_ALGORITHMS = {"processes_per_node", "max_restarts", "start_from", "fsx"} | (
+    {*ScriptSettings.model_fields} - {*ALGORITHMS_OWN}
 )
 
 
@@ -292,7 +291,9 @@ class TrainStepConfig(ScriptSettings):
 
     def _check_loop(self, loop: TrainConfig) -> None:
         if given := self._given(SCRIPTS_ALONE):
-            raise ValueError(f"{', '.join(given)}: only for a script; remove it, or set script")
+            raise ValueError(
+                f"{', '.join(given)}: not for the loop; remove it, or set script or algorithm"
+            )
         if self.launcher not in ("torchrun", "mpi"):
             raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")
         if refused := refuse_machines(loop.strategy, self.launcher, self.instance_type):

@@ -101,8 +101,8 @@ def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
 )
 def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
     where = "CheckpointConfig.S3Uri"
-    if facts.is_xgboost(job.image or "") or facts.is_another(job.image or ""):
-        return  # they go on from whatever lies there, of other data too
+    if job.runs_xgboost or facts.is_another(job.image or ""):
+        return  # AWS's algorithms go on from whatever lies there, of other data too
     names = [text.removeprefix("Execution.") for _, text in strings(job.raw(where))]
     for name in EVER_NEW:
         if name in names:

@@ -21,7 +21,7 @@ WHY = "the algorithm refuses its hyperparameters: the job fails when its machine
 
 def xgboost_jobs(document: Document) -> list[Job]:
     """Return, for ``over``, the training jobs of the algorithm itself."""
-    return [job for job in training(document) if _is_xgboost(job)]
+    return [job for job in training(document) if job.runs_xgboost]
 
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
@@ -35,12 +35,6 @@ def _tuned(job: Job) -> Iterator[Range]:
     for found in ranges(job.document) if job.step.type == "Tuning" else ():
         if found.job.step is job.step and (found.job.path == job.path or alone):
             yield found
-
-
-def _is_xgboost(job: Job) -> bool:
-    own_start = job.raw("AlgorithmSpecification.ContainerEntrypoint")
-    named = job.hyperparameters.keys()
-    return facts.is_xgboost(job.image or "") and not own_start and facts.SCRIPT not in named
 
 
 def _version(job: Job) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.trainyard.validate.rules.definitions import Change, put, s3_channel
+from tests.trainyard.validate.rules.definitions import Change, put, run_uri, s3_channel
 from tests.trainyard.validate.rules.fault import OWN_IMAGE, TUNED, of
 
 ACCOUNT = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
@@ -115,6 +115,10 @@ OF_ALGORITHMS = (
 )
 
 NEAR_ALGORITHMS = (
+    *of(
+        "checkpoints-of-one-run",
+        algorithm=(*trains(), put("Train", "CheckpointConfig.S3Uri", run_uri("checkpoints"))),
+    ),
     *of(
         "xgboost-hyperparameter",
         at_the_ends=trains(eta="0", subsample="1", gamma="0", verbosity="3"),
