@@ -76,7 +76,7 @@ def test_a_search_names_a_metric_of_the_algorithm_and_defines_none():
         "ContinuousParameterRanges": ["eta"],  # 0 and 1 are whole, the recipe's 0.3 is not
         "IntegerParameterRanges": ["max_depth"],
     }
-    assert found(tune()) == set()
+    assert found(tune()) == found(tune(), "train.instance_count=2") == set()
     assert found(tune("validation:auc", "maximize")) == set()
     assert found(tune("validation:auc")) == {"xgboost-objective"}
     assert found(tune("train:logloss")) == {"xgboost-objective"}

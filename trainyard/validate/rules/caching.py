@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.language.cache_config import key_arguments
 from trainyard.language.expressions import GET
 from trainyard.language.step_types import step_type
@@ -101,8 +100,8 @@ def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
 )
 def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
     where = "CheckpointConfig.S3Uri"
-    if job.runs_xgboost or facts.is_another(job.image or ""):
-        return  # AWS's algorithms go on from whatever lies there, of other data too
+    if job.runs_algorithm:
+        return  # it would go on from whatever lies there, of other data too
     names = [text.removeprefix("Execution.") for _, text in strings(job.raw(where))]
     for name in EVER_NEW:
         if name in names:

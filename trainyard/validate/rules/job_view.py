@@ -146,11 +146,12 @@ class Job:
         return any(c.get("ChannelName") == "sm_drivers" for _, c in self.items("InputDataConfig"))
 
     @property
-    def runs_xgboost(self) -> bool:
-        """True if AWS's algorithm XGBoost itself runs, not a script in its image."""
+    def runs_algorithm(self) -> bool:
+        """True if an algorithm of AWS's itself runs, not a script in its image."""
         script = facts.SCRIPT in self.hyperparameters
-        own_start = self.raw("AlgorithmSpecification.ContainerEntrypoint")
-        return facts.is_xgboost(self.image or "") and not own_start and not script
+        own = script or self.raw("AlgorithmSpecification.ContainerEntrypoint")
+        image = self.image or ""
+        return not own and (facts.is_xgboost(image) or facts.is_another(image))
 
 
 def jobs(document: Document) -> Iterator[Job]:

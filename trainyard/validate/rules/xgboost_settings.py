@@ -21,7 +21,8 @@ WHY = "the algorithm refuses its hyperparameters: the job fails when its machine
 
 def xgboost_jobs(document: Document) -> list[Job]:
     """Return, for ``over``, the training jobs of the algorithm itself."""
-    return [job for job in training(document) if job.runs_xgboost]
+    jobs = (job for job in training(document) if job.runs_algorithm)
+    return [job for job in jobs if facts.is_xgboost(job.image or "")]
 
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
