@@ -64,7 +64,7 @@ from steps.processing import output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
-from steps.train.job_program import loop_program, script_program
+from steps.train.job_program import algorithm_program, loop_program, script_program
 from steps.train.step import Found, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
@@ -143,7 +143,7 @@ class Compilation:
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
-            if self.project
+            if recipe.train.loop is None
             else loop_parts(recipe, source, CHECKOUT)
         )
 
@@ -201,9 +201,11 @@ class Compilation:
         return [tune, choose_step(self.context, config, recipe.gate, image=image, tune=tune)]
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
-        """Create the step that trains: Trainyard's loop, or the user's script."""
+        """Create the step that trains: Trainyard's loop, the user's script, AWS's algorithm."""
         context, config = self.context, self.recipe.train
-        if self.project:
+        if config.algorithm:
+            program = algorithm_program(config)
+        elif self.project:
             searched = [*self.recipe.tune.ranges] if self.recipe.tune else []
             given = (self.project, shard, self.training, searched)
             program = script_program(context, config, *given)

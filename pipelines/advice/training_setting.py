@@ -62,7 +62,7 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
     """
     train = recipe.train
     if train.loop is None:
-        raise ForesightError(f"nobody knows what the script {train.script} computes")
+        raise ForesightError(f"nobody knows what {train.script or train.algorithm} computes")
     settings = recipe.workload_config.model_dump(mode="json")
     cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
     return _ours(train.loop, _of(recipe.workload.name, settings, shapes), train.tuning, cluster)
@@ -75,11 +75,12 @@ def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
     Raises:
         ForesightError: the training cannot be foreseen; says why.
     """
-    if recipe.train.loop is None:
-        raise ForesightError(f"nobody knows what the script {recipe.train.script} computes")
-    numbers = numbers_of(recipe.train.loop, recipe.train.tuning)
+    train = recipe.train
+    if train.loop is None:
+        raise ForesightError(f"nobody knows what {train.script or train.algorithm} computes")
+    numbers = numbers_of(train.loop, train.tuning)
     model, assumed = _model(LanguageModelConfig.model_validate(recipe.workload.config))
-    return {**model, **numbers, "compile": recipe.train.loop.compile}, assumed
+    return {**model, **numbers, "compile": train.loop.compile}, assumed
 
 
 def of_job(

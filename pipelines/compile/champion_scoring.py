@@ -60,7 +60,7 @@ def _table(recipe: Recipe, scores: str, home: Path, session: CompileSession) -> 
             "with the code; upload it, and give its S3 URI"
         )
     try:
-        if recipe.train.script:
+        if recipe.train.loop is None:
             compared = {m for margins in recipe.gate.comparisons.values() for m in margins}
             check_table(path, recipe.evaluate.metrics, sorted(compared))
         else:

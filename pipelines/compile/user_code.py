@@ -11,6 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from pathspec import GitIgnoreSpec
 
@@ -152,7 +153,7 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
 
 
 def of_training(recipe: Recipe, home: Path) -> Project | None:
-    """Return the folder of ``train.script``; None where the training is a workload's.
+    """Return the folder of ``train.script``; None where no script trains.
 
     ``home``: the recipe's folder.
 
@@ -223,24 +224,30 @@ def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str)
     return ADDED
 
 
-def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
-    """Return the parts that a script's weights depend on, as far as they are known before the run.
+def parts_of(recipe: Recipe, project: Project | None, image: str) -> Parts:
+    """Return the parts that a script's weights depend on, or those of AWS's algorithm, as far as
+    they are known before the run.
 
     The number of processes is not in it, as with Trainyard's own loop.
     """
     train = recipe.train
-    settings = {
-        "script": project.script,
+    settings: dict[str, Any] = {
         "arguments": train.arguments,
         "environment": train.environment,
         "channels": train.channels,
-        "requirements": project.requirements,
-        "launcher": train.launcher,
-        "driver": project.driver,
         "image": image,
     }
     if train.file_systems:
         settings["file_systems"] = train.model_dump(mode="json")["file_systems"]
+    if project is None:
+        settings["content_types"] = train.content_types
+        return Parts(workload=recipe.kind, workload_config={}, settings=settings, code={})
+    settings |= {
+        "script": project.script,
+        "requirements": project.requirements,
+        "launcher": train.launcher,
+        "driver": project.driver,
+    }
     if recipe.data:
         packed = {"workload": recipe.workload, "shard": recipe.shard, "data": recipe.data}
         settings |= {name: section.model_dump(mode="json") for name, section in packed.items()}

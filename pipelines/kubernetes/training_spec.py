@@ -84,6 +84,11 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
     step = next(step for step in document.steps if step.type == "Training")
     request = document.value(step.arguments)
     channels = _channels(request, given)
+    if DRIVERS not in channels:
+        raise DefinitionError(
+            "train.algorithm: an algorithm of AWS's runs on SageMaker only; set train.script to a "
+            "script of your own"
+        )
     drivers = {a.uri: a.files for a in pipeline.assets}[channels.pop(DRIVERS)]
     source, launch = (json.loads(drivers[f"{n}.json"]) for n in ("sourcecode", "distributed"))
     own = "launcher" in launch  # a script of the user's: AWS's contract, not ours

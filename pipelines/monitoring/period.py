@@ -99,7 +99,7 @@ def compared(
 ) -> Period:
     """Compare two sources. Raises RecipeError, DataError: the baseline lacks a feature."""
     before, now = (_table(source.kept, recipe.kind == TEXTS) for source in (baseline, asked))
-    config = None if recipe.train.script else recipe.workload_config
+    config = None if recipe.train.loop is None else recipe.workload_config
     kinds = dict.fromkeys(getattr(config, "categories", ()), False)
     kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
     names = monitor.features or [*kinds] or [*before.columns]

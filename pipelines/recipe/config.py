@@ -208,15 +208,15 @@ class Recipe(Section):
 
     @property
     def kind(self) -> str:
-        """Return the workload's name, or ``script`` for your own script."""
+        """Return the workload's name, ``script`` for your own script, or AWS's algorithm."""
+        if self.train.algorithm:
+            return self.train.algorithm.partition(":")[0]
         return script_section.NAME if self.train.script else self.workload.name
 
     @property
     def workload_spec(self) -> WorkloadSpec:
         """Return what train, evaluate and gate know of the workload: metrics, baselines, slices."""
-        if self.train.script:
-            return script_section.spec_of(self.evaluate)
-        return self.samples_spec
+        return self.samples_spec if self.train.loop else script_section.spec_of(self.evaluate)
 
     @property
     def samples_spec(self) -> WorkloadSpec:
@@ -232,7 +232,7 @@ class Recipe(Section):
     def slices(self) -> tuple[str, ...]:
         """Return the slices of the evaluation, the input's name included if there are several."""
         asked = self.evaluate.slices
-        if self.train.script or not (self.data and self.data.inputs):
+        if self.train.loop is None or not (self.data and self.data.inputs):
             return asked
         by_input = self.samples_spec.sliced_by_input(self.workload_config)
         return asked if by_input is None or by_input in asked else (*asked, by_input)
@@ -240,24 +240,24 @@ class Recipe(Section):
     @property
     def parameters(self) -> tuple[str, ...]:
         """Return the parameters in OVERRIDABLE that apply to this recipe."""
-        without = {"MaxSteps"} if self.train.script else set()
+        without = set() if self.train.loop else {"MaxSteps"}
         without |= set() if self.data else {"InputUri", "ShardInstanceCount"}
         without |= {"InputUri"} if self.data and self.data.inputs else set()
         without |= set() if self.transform else {"TransformInputUri"}
         return tuple(name for name in OVERRIDABLE if name not in without)
 
     @model_validator(mode="after")
-    def _loop_or_script(self) -> Self:
-        given = self.data is not None, self.transform is not None
+    def _fits_the_program(self) -> Self:
+        given = self.data is not None, self.transform is not None, self.images.training
         script_section.check(self.train, self.evaluate, self.inference.script, *given)
-        if self.train.script:
+        if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
         return self
 
     @model_validator(mode="after")
     def _champion_can_be_scored(self) -> Self:
         if self.champion:
-            config = None if self.train.script else self.workload_config
+            config = self.workload_config if self.train.loop else None
             champion_section.check(self.champion, self.kind, self.workload_spec, config)
         return self
 
@@ -265,7 +265,7 @@ class Recipe(Section):
     def _weights_are_the_loops(self) -> Self:
         if self.data is None or not self.data.inputs:
             return self
-        if self.train.script and (self.data.mixture or self.data.weight_changes):
+        if self.train.loop is None and (self.data.mixture or self.data.weight_changes):
             raise ValueError(
                 "data.inputs: have weights, but train.script reads the shards by itself; remove "
                 "the weights, or train by train.loop"

@@ -66,7 +66,11 @@ def _refuse_value(name: str, value: Value, loop: TrainConfig | None) -> str | No
 
 
 def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
-    if tune.metric is None or tune.metric not in train.metrics:
+    if train.algorithm and tune.metric is None:
+        return (
+            f"tune.metric: is missing; name one that {train.algorithm} reports, as AWS's guide does"
+        )
+    if train.script and tune.metric not in train.metrics:
         named: list[Any] = [*train.metrics]
         return (
             f"tune.metric: is {tune.metric!r}; a script's trainings are compared by one of "

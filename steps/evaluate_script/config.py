@@ -24,7 +24,7 @@ class EvaluationScript(Section):
     """Evaluation script of a training script: docs/scripts.md is its contract."""
 
     script: str | None = None
-    """With train.script: an evaluation script of your own (.py), relative to the recipe, that
+    """Without train.loop: an evaluation script of your own (.py), relative to the recipe, that
     writes the scores of the model in $SM_MODEL_DIR for each example into $SM_OUTPUT_DATA_DIR."""
 
     source: str | None = None

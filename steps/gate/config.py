@@ -53,8 +53,8 @@ def refuse_int8(gate: "GateConfig", train: TrainStepConfig) -> list[str]:
     """Return why this training's model gets no int8 version that the gate asks for."""
     if not gate.judges_int8:
         return []
-    if train.script:
-        return ["gate.int8: is for Trainyard's workloads, not for train.script; remove it"]
+    if train.loop is None:
+        return ["gate.int8: is for Trainyard's workloads, which train by train.loop; remove it"]
     if train.adapters and not train.adapters.merge:
         return [
             "gate.int8: the model holds adapters alone, whose base stays as it is; set "

@@ -1,5 +1,6 @@
 """The train step's settings."""
 
+from collections.abc import Collection
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -19,17 +20,31 @@ from training.finetuning.adapters import (
 from training.starting_weights import StartFrom
 from training.watching.trackers import packages, tracking_uri
 from training.watching.watcher import Watching
+from trainyard.common.errors import nearest
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
+CHECKPOINTED = ("xgboost", "image-classification", "object-detection", "semantic-segmentation")
+"""AWS's algorithms that keep checkpoints, XGBoost from 0.90-1 on (developer guide,
+model-checkpoints)."""
+UNSAVED_MINUTES = 60
+"""Most minutes of a spot job whose algorithm keeps no checkpoints (developer guide,
+model-managed-spot-training)."""
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
-SCRIPTS_ALONE = {n: field for n, field in ScriptSettings.model_fields.items() if n != "launcher"}
+SCRIPTS_ALONE = {*ScriptSettings.model_fields} - {"launcher"}
+PROGRAMS = ("loop", "script", "algorithm")
+ALGORITHMS_OWN = ("algorithm", "arguments", "channels", "file_systems", "content_types")
+NOT_OF_ALGORITHMS = {"processes_per_node", "max_restarts", "start_from", "fsx"} | (
+    {*ScriptSettings.model_fields} - {*ALGORITHMS_OWN}
+)
 
 
 class TrainStepConfig(ScriptSettings):
-    """The training job: its machines, its data mode, and the loop or the script that runs there."""
+    """The training job: its machines, its data mode, and the loop, the script or the algorithm that
+    runs there.
+    """
 
     instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
     """SageMaker instance type of every node."""
@@ -108,7 +123,8 @@ class TrainStepConfig(ScriptSettings):
     stop or off), and its limits. A rule that is left out is on, and warns."""
 
     loop: TrainConfig | None = None
-    """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
+    """The training loop; each field becomes a hyperparameter of the job. Instead of ``script`` or
+    ``algorithm``."""
 
     @property
     def s3_mode(self) -> str:
@@ -153,6 +169,14 @@ class TrainStepConfig(ScriptSettings):
         return self.instance_count * (self.processes_per_node or 1)
 
     @property
+    def keeps_checkpoints(self) -> bool:
+        """Return whether the training keeps checkpoints; of an algorithm's only a job on spot
+        machines: it would go on from those of other data.
+        """
+        name, _, version = (self.algorithm or "").partition(":")
+        return not name or (self.spot and name in CHECKPOINTED and version != "1")
+
+    @property
     def packages(self) -> list[str]:
         """Return the pip requirements of the trackers, the strategy, the launcher, adapters and
         float8.
@@ -191,8 +215,8 @@ class TrainStepConfig(ScriptSettings):
 
     @model_validator(mode="after")
     def _adapters_fit(self) -> Self:
-        if self.script and (self.adapters or self.freeze):
-            raise ValueError("adapters and freeze are for the training loop; the script does that")
+        if self.loop is None and (self.adapters or self.freeze):
+            raise ValueError("adapters and freeze are for the training loop; remove them")
         if self.adapters is None:
             return self
         if self.freeze:
@@ -211,17 +235,20 @@ class TrainStepConfig(ScriptSettings):
         return given
 
     @model_validator(mode="after")
-    def _loop_or_script(self) -> Self:
-        if (self.loop is None) == (self.script is None):
-            both = "both are set" if self.loop else "neither is set"
+    def _one_program(self) -> Self:
+        given = [name for name in PROGRAMS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"{' and '.join(given)} are set" if given else "none is set"
             raise ValueError(
-                f"loop, script: {both}; set loop for a workload of Trainyard's, or script for a "
-                "training script of your own"
+                f"{', '.join(PROGRAMS)}: {found}; set one: loop for a workload of Trainyard's, "
+                "script for a training script of your own, algorithm for one of AWS's"
             )
         if self.loop:
             self._check_loop(self.loop)
+        elif self.script:
+            self._check_script(self.script)
         else:
-            self._check_script()
+            self._check_algorithm()
         return self
 
     @model_validator(mode="after")
@@ -264,14 +291,10 @@ class TrainStepConfig(ScriptSettings):
         return self
 
     def _check_loop(self, loop: TrainConfig) -> None:
-        every = SCRIPTS_ALONE.items()
-        given = [
-            n
-            for n, field in every
-            if getattr(self, n) != field.get_default(call_default_factory=True)
-        ]
-        if given:
-            raise ValueError(f"{', '.join(given)}: only for a script; remove it, or set script")
+        if given := self._given(SCRIPTS_ALONE):
+            raise ValueError(
+                f"{', '.join(given)}: not for the loop; remove it, or set script or algorithm"
+            )
         if self.launcher not in ("torchrun", "mpi"):
             raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")
         if refused := refuse_machines(loop.strategy, self.launcher, self.instance_type):
@@ -282,7 +305,41 @@ class TrainStepConfig(ScriptSettings):
             except ValueError as error:
                 raise ValueError(f"loop: {error}") from None
 
-    def _check_script(self) -> None:
+    def _given(self, names: Collection[str]) -> list[str]:
+        """Return those of the fields that have another value than their default."""
+        return [
+            name
+            for name, field in type(self).model_fields.items()
+            if name in names and getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
+
+    def _check_algorithm(self) -> None:
+        if given := self._given(NOT_OF_ALGORITHMS):
+            raise ValueError(
+                f"{', '.join(given)}: not for an algorithm of AWS's, which has a program and "
+                "metrics of its own; remove it"
+            )
+        if not self.sources:
+            raise ValueError(
+                f"channels: is missing; say where {self.algorithm} finds its data, as in "
+                "{train: s3://bucket/prefix}"
+            )
+        for name in self.content_types:
+            if name not in self.sources:
+                near = nearest(name, [*self.sources])
+                raise ValueError(f"content_types.{name}: is not one of channels; {near}")
+        wait = self.max_wait_minutes or 0
+        if self.spot and not self.keeps_checkpoints and wait > UNSAVED_MINUTES:
+            raise ValueError(
+                f"max_wait_minutes: is {wait}; {self.algorithm} keeps no checkpoints, so SageMaker "
+                f"takes {UNSAVED_MINUTES} at most for spot; lower it, or turn spot off"
+            )
+
+    def _check_script(self, script: str) -> None:
+        if self.content_types:
+            raise ValueError(
+                "content_types: for an algorithm of AWS's; a script knows its data; remove it"
+            )
         if self.start_from:
             raise ValueError(
                 "start_from is for the training loop; give the script its initial model as a "
@@ -301,8 +358,8 @@ class TrainStepConfig(ScriptSettings):
                 f"{self.launcher} does not; remove it, and set retry for the whole job"
             )
         allowed = (".py", ".sh") if self.launcher == "none" else (".py",)
-        if not str(self.script).endswith(allowed):
+        if not script.endswith(allowed):
             raise ValueError(
-                f"script: {self.script!r} must end in {' or '.join(allowed)} with launcher "
+                f"script: {script!r} must end in {' or '.join(allowed)} with launcher "
                 f"{self.launcher}"
             )

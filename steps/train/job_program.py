@@ -1,4 +1,4 @@
-"""Define the program of the training job: Trainyard's loop, or a user's own script."""
+"""Define the program of the training job: Trainyard's loop, a user's script, or AWS's algorithm."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +29,15 @@ from training.watching.metric_line import METRICS
 from trainyard.common.errors import DefinitionError
 
 
-def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
+def s3_channel(
+    name: str, uri: str | PipelineVariable, input_mode: str, content_type: str | None = None
+) -> Channel:
     """Return a channel whose whole prefix goes to every node. ``Channel``, not ``InputData``: the
     latter forces File over FastFile.
     """
     return Channel(
         channel_name=name,
+        content_type=content_type,
         input_mode=input_mode,
         data_source=DataSource(
             s3_data_source=S3DataSource(
@@ -66,9 +69,16 @@ def split_channel(config: TrainStepConfig, shard: ProcessingStep, split: str) ->
     return s3_channel(split, output_uri(shard, split), config.s3_mode)
 
 
-def _mounted_channel(name: str, system: str, kind: str, path: str | PipelineVariable) -> Channel:
+def _mounted_channel(
+    name: str,
+    system: str,
+    kind: str,
+    path: str | PipelineVariable,
+    content_type: str | None = None,
+) -> Channel:
     return Channel(
         channel_name=name,
+        content_type=content_type,
         input_mode="File",
         data_source=DataSource(
             file_system_data_source=FileSystemDataSource(
@@ -103,8 +113,9 @@ DRIVERS = {
 class Program:
     """The part of a training job's request that depends on what is trained."""
 
-    source_code: SourceCode
-    distributed: DistributedConfig
+    source_code: SourceCode | None
+    """What is sent and started; None: the image's own program is."""
+    distributed: DistributedConfig | None
     environment: Mapping[str, str]
     hyperparameters: Mapping[str, str | PipelineVariable]
     metrics: Sequence[tuple[str, str]]
@@ -211,15 +222,34 @@ def script_program(
         },
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
         metrics=list(config.metrics.items()),
-        channels=[
-            *splits,
-            *(s3_channel(name, uri, config.s3_mode) for name, uri in config.channels.items()),
-            *(
-                _mounted_channel(name, one.file_system_id, one.type, one.directory_path)
-                for name, one in config.file_systems.items()
-            ),
-        ],
+        channels=[*splits, *_own_channels(config)],
         description=f"Training by {project.script}, launcher {config.launcher}",
+    )
+
+
+def _own_channels(config: TrainStepConfig) -> Iterator[Channel]:
+    """Iterate over the channels that a script or an algorithm has besides the shards."""
+    types = config.content_types
+    for name, uri in config.channels.items():
+        yield s3_channel(name, uri, config.s3_mode, types.get(name))
+    for name, one in config.file_systems.items():
+        yield _mounted_channel(
+            name, one.file_system_id, one.type, one.directory_path, types.get(name)
+        )
+
+
+def algorithm_program(config: TrainStepConfig) -> Program:
+    """Return the program of the image of AWS's algorithm, on the recipe's channels. SageMaker
+    itself adds the metrics.
+    """
+    return Program(
+        source_code=None,
+        distributed=None,
+        environment=config.environment,
+        hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
+        metrics=(),
+        channels=[*_own_channels(config)],
+        description=f"Training by AWS's algorithm {config.algorithm}",
     )
 
 

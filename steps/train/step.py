@@ -1,4 +1,4 @@
-"""Declare the train step: a ModelTrainer on N nodes, for the training loop or for a script."""
+"""Declare the train step: a ModelTrainer on N nodes, for the loop, a script or AWS's algorithm."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -105,12 +105,17 @@ def train_step(
 
     ``checkpoint_key`` names the inputs of the training, as far as the definition knows them. The
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
-    cache's key, and a run that continues a lost one has to find it.
+    cache's key, and a run that continues a lost one has to find it. Except an algorithm's of AWS's,
+    which would go on from those of other data.
     """
-    house = context.wheels("train")
+    house = context.wheels("train") if program.source_code else None
     wheels = [s3_channel("wheels", house, "File")] if house else []
     kind = SignalledTrainer if config.script else OfflineTrainer
-    checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
+    checkpoints: str | PipelineVariable = (
+        context.run_uri("checkpoints")
+        if config.algorithm
+        else f"{context.root_uri}/checkpoints/{checkpoint_key}"
+    )
     if found:
         checkpoints = Join(on="/", values=[checkpoints, found.training_job])
     trainer = kind(
@@ -128,12 +133,14 @@ def train_step(
             kms_key_id=context.kms_key,
             compression_type="NONE" if config.model_compression == "none" else None,
         ),
-        checkpoint_config=CheckpointConfig(
-            s3_uri=checkpoints,
-            local_path=CHECKPOINTS,
-        ),
+        checkpoint_config=CheckpointConfig(s3_uri=checkpoints, local_path=CHECKPOINTS)
+        if config.keeps_checkpoints
+        else None,
         training_input_mode=config.s3_mode,
-        environment={**context.pip(WHEELS), **program.environment},
+        environment={
+            **(context.pip(WHEELS) if program.source_code else {}),
+            **program.environment,
+        },
         hyperparameters={**program.hyperparameters, **(found.values if found else {})},
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     )

@@ -4,6 +4,7 @@ Its request is derived from the train step's. The SDK's HyperparameterTuner woul
 isolation and encryption, and put a time into the code's key (reference: SDK 3.27, train/tuner.py).
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -78,19 +79,21 @@ def tune_step(
     """Declare the search around ``train``, the train step with the recipe's own values.
 
     Args:
-        loop: the loop's settings; None for a script.
+        loop: the loop's settings; None for a script, or an algorithm of AWS's.
         extended: (URI of a folder of the definition's, further files) → URI of a folder with both.
     """
     request = dict(train.arguments)
     given = request["HyperParameters"]
     held_out = {"held_out_samples": str(config.held_out)} if loop and config.judged > 1 else {}
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
-    metrics = sorted(algorithm["MetricDefinitions"], key=lambda one: one["Name"] != objective)
+    defined = algorithm.get("MetricDefinitions", ())  # AWS's algorithms have their own
+    metrics = sorted(defined, key=lambda one: one["Name"] != objective)[:MOST_METRICS]
+    toolkit = {"sagemaker_program": STARTER, "sagemaker_submit_directory": DRIVERS}
     definition = {
         "AlgorithmSpecification": {
             "TrainingImage": algorithm["TrainingImage"],
             "TrainingInputMode": algorithm["TrainingInputMode"],
-            "MetricDefinitions": metrics[:MOST_METRICS],
+            **({"MetricDefinitions": metrics} if metrics else {}),
         },
         **{key: request[key] for key in PASSED if key in request},
         "InputDataConfig": [_with_starter(one, extended) for one in request["InputDataConfig"]],
@@ -101,13 +104,12 @@ def tune_step(
         "StaticHyperParameters": {
             **{name: value for name, value in given.items() if name not in config.ranges},
             **held_out,
-            "sagemaker_program": STARTER,
-            "sagemaker_submit_directory": DRIVERS,
+            **(toolkit if "ContainerEntrypoint" in algorithm else {}),
         },
     }
     return TuneStep(
         {
-            "HyperParameterTuningJobConfig": _search(config, loop),
+            "HyperParameterTuningJobConfig": _search(config, loop, given),
             "TrainingJobDefinition": definition,
             **({"Tags": context.aws_tags()} if context.tags else {}),
         },
@@ -131,8 +133,10 @@ def _with_starter(
     return {**channel, "DataSource": {"S3DataSource": source}}
 
 
-def _search(config: TuneConfig, loop: TrainConfig | None) -> dict[str, Any]:
-    """Return HyperParameterTuningJobConfig."""
+def _search(
+    config: TuneConfig, loop: TrainConfig | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return HyperParameterTuningJobConfig; ``given``: hyperparameter → the recipe's own value."""
     limits = {
         "MaxNumberOfTrainingJobs": config.trainings,
         "MaxParallelTrainingJobs": config.parallel,
@@ -145,7 +149,7 @@ def _search(config: TuneConfig, loop: TrainConfig | None) -> dict[str, Any]:
             "MetricName": config.metric or OBJECTIVE,
         },
         "ResourceLimits": limits,
-        "ParameterRanges": _ranges(config.ranges, loop),
+        "ParameterRanges": _ranges(config.ranges, loop, given),
         "TrainingJobEarlyStoppingType": "Auto" if config.stop_early else "Off",
         "RandomSeed": config.seed,
     }
@@ -159,9 +163,11 @@ def _search(config: TuneConfig, loop: TrainConfig | None) -> dict[str, Any]:
 
 
 def _ranges(
-    ranges: Mapping[str, Range | Sequence[Any]], loop: BaseModel | None
+    ranges: Mapping[str, Range | Sequence[Any]], loop: BaseModel | None, given: Mapping[str, Any]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return ParameterRanges: whole numbers where the loop's field takes only these."""
+    """Return ParameterRanges: whole numbers where the loop's field takes only these, or where the
+    ends and the recipe's own value are whole.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     words = hyperparameter if loop is None else str  # as the train step writes them
     for name, one in ranges.items():
@@ -173,7 +179,7 @@ def _ranges(
         whole = (
             field.annotation is int
             if field
-            else isinstance(one.min, int) and isinstance(one.max, int)
+            else all(isinstance(v, int) for v in (one.min, one.max, json.loads(given[name])))
         )
         kind = "Integer" if whole else "Continuous"
         ends = {"MinValue": str(one.min), "MaxValue": str(one.max)}

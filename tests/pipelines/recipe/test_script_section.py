@@ -83,3 +83,44 @@ def test_a_workload_has_no_evaluation_script(field):
 def test_a_baseline_that_the_script_scores_can_be_demanded():
     given = ["evaluate.baselines=[chance]", "gate.below_baseline=chance"]
     assert load(RECIPE, given).workload_spec.baselines == ("chance",)
+
+
+ALGORITHM = CHECKOUT / "examples/xgboost_algorithm/recipe.yaml"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        (["train.script=evaluate.py"], "script and algorithm are set; set one"),
+        (["train.algorithm=null"], "loop, script, algorithm: none is set"),
+        (["train.channels={}"], "channels: is missing"),
+        (["train.content_types={trian: text/csv}"], "content_types.trian: is not one of channels"),
+        (["train.metrics={loss: 'a(.)'}"], "metrics: not for an algorithm"),
+        (["train.launcher=none", "train.max_restarts=1"], "launcher, max_restarts: not for"),
+        (["data={input: s3://abc/d}"], "data: is packed into shards, which xgboost cannot read"),
+        (["inference.script=evaluate.py"], "inference.script: has no place in the archive"),
+        (["images.training=example.com/a:1"], "images.training: train.algorithm xgboost has an"),
+        (["evaluate.script=null"], "evaluate.script: is missing"),
+        (["gate.int8={log_loss: 0.1}"], "gate.int8: is for Trainyard's workloads"),
+        (["tune={ranges: {eta: [0.1, 0.3]}, judged: 1}"], "tune.metric: is missing; name one that"),
+        (["tune={ranges: {etta: [0.1]}, judged: 1}"], "is not in train.arguments; nearest"),
+        (
+            ["train.algorithm=lda", "train.spot=true", "train.max_wait_minutes=90"],
+            "lda keeps no checkpoints",
+        ),
+    ],
+)
+def test_what_an_algorithm_of_awss_has_no_use_for_is_refused_by_its_field(overrides, why):
+    with pytest.raises(RecipeError) as error:
+        load(ALGORITHM, overrides)
+    assert why in str(error.value)
+
+
+def test_an_algorithm_is_known_by_its_name_and_has_no_steps_to_change():
+    recipe = load(ALGORITHM, ["train.algorithm=xgboost:1.7-1"])
+    assert recipe.kind == "xgboost" and "MaxSteps" not in recipe.parameters
+
+
+def test_content_types_are_not_for_a_script():
+    with pytest.raises(RecipeError, match="content_types: for an algorithm"):
+        load(RECIPE, ["train.content_types={training: text/csv}"])

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainyard.emulator.algorithms.xgboost.facts import is_xgboost, repository
+from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, repository
 
 PACKAGES = Path(__file__).parent.parent / "algorithms/image"
 """Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
@@ -52,6 +52,11 @@ def refusal(image: str) -> str | None:
     patterns = os.environ.get(VARIABLE, "").replace(",", " ").split()
     if any(fnmatch.fnmatchcase(image, pattern) for pattern in patterns):
         return None
+    if is_another(image):
+        return (
+            f"image {image!r} is AWS's algorithm {name}, whose program is not public: of AWS's "
+            "algorithms only XGBoost runs here. Run this pipeline on AWS"
+        )
     return (
         f"image {image!r} is not known to this emulator, which runs jobs with this machine's "
         f"Python and knows AWS's PyTorch, Hugging Face, scikit-learn and XGBoost images. If this "

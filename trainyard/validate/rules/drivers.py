@@ -74,7 +74,8 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )
 def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
-    if job.step.type != "Tuning" or starts_drivers(job.arguments):
+    started = starts_drivers({"HyperParameters": job.hyperparameters}) or job.runs_algorithm
+    if job.step.type != "Tuning" or started:
         return
     ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes
     if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.instance_types import MACHINES, Machine
 from trainyard.language.definition_document import Document
 from trainyard.language.evaluation import Unknown
@@ -143,6 +144,14 @@ class Job:
     def has_drivers(self) -> bool:
         """True if the SDK's ``sm_train.sh`` starts the job."""
         return any(c.get("ChannelName") == "sm_drivers" for _, c in self.items("InputDataConfig"))
+
+    @property
+    def runs_algorithm(self) -> bool:
+        """True if an algorithm of AWS's itself runs, not a script in its image."""
+        script = facts.SCRIPT in self.hyperparameters
+        own = script or self.raw("AlgorithmSpecification.ContainerEntrypoint")
+        image = self.image or ""
+        return not own and (facts.is_xgboost(image) or facts.is_another(image))
 
 
 def jobs(document: Document) -> Iterator[Job]:

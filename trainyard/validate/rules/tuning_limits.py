@@ -110,7 +110,7 @@ def objective_without_metric(job: Job) -> Iterator[Violation]:
     built_in = not defined and not aws_image(job.image)  # an algorithm that defines its own
     if built_in or not all(isinstance(name, str) for name in defined):
         return
-    for where, name in _objectives(job):
+    for where, name, _ in objectives(job):
         if name not in defined:
             there = ", ".join(defined) or "nothing"
             yield Violation(
@@ -118,16 +118,18 @@ def objective_without_metric(job: Job) -> Iterator[Violation]:
             )
 
 
-def _objectives(job: Job) -> Iterator[tuple[str, str]]:
-    """Iterate over (path, metric) of each objective of this training definition."""
+def objectives(job: Job) -> Iterator[tuple[str, str, Any]]:
+    """Iterate over (path of the metric, metric, Type) of each objective of this training
+    definition.
+    """
     of_all = job.step.arguments.get(CONFIG)
     of_all = of_all.get("HyperParameterTuningJobObjective") if isinstance(of_all, dict) else None
     path = f"{job.step.path}.Arguments.{CONFIG}.HyperParameterTuningJobObjective"
     for where, objective in ((f"{job.path}.TuningObjective", job.raw("TuningObjective")),
                              (path, of_all)):  # fmt: skip
-        name = job.document.value(objective.get("MetricName")) if isinstance(objective, dict) else 0
-        if isinstance(name, str):
-            yield f"{where}.MetricName", name
+        found = job.document.value(objective)
+        if isinstance(found, dict) and isinstance(name := found.get("MetricName"), str):
+            yield f"{where}.MetricName", name, found.get("Type")
 
 
 MOST_SUMMARIES = 50

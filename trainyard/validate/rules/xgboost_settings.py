@@ -11,7 +11,7 @@ from trainyard.emulator.algorithms.xgboost import facts, hyperparameters
 from trainyard.language.definition_document import Document
 from trainyard.validate.rules.job_view import Job, known_text, member, training
 from trainyard.validate.rules.rule import Violation, rule
-from trainyard.validate.rules.tuning_limits import Range, ranges
+from trainyard.validate.rules.tuning_limits import Range, objectives, ranges
 
 GUIDE = "developer guide, xgboost_hyperparameters"
 SOURCE = f"{GUIDE}; sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py"
@@ -21,7 +21,8 @@ WHY = "the algorithm refuses its hyperparameters: the job fails when its machine
 
 def xgboost_jobs(document: Document) -> list[Job]:
     """Return, for ``over``, the training jobs of the algorithm itself."""
-    return [job for job in training(document) if _is_xgboost(job)]
+    jobs = (job for job in training(document) if job.runs_algorithm)
+    return [job for job in jobs if facts.is_xgboost(job.image or "")]
 
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
@@ -35,12 +36,6 @@ def _tuned(job: Job) -> Iterator[Range]:
     for found in ranges(job.document) if job.step.type == "Tuning" else ():
         if found.job.step is job.step and (found.job.path == job.path or alone):
             yield found
-
-
-def _is_xgboost(job: Job) -> bool:
-    own_start = job.raw("AlgorithmSpecification.ContainerEntrypoint")
-    named = job.hyperparameters.keys()
-    return facts.is_xgboost(job.image or "") and not own_start and facts.SCRIPT not in named
 
 
 def _version(job: Job) -> tuple[int, int]:
@@ -126,6 +121,56 @@ def xgboost_range(searched: tuple[Job, Range]) -> Iterator[Violation]:
         for where, text in _values(found):
             if said := hyperparameters.fault(name, text, _version(job)):
                 yield found.job.at(f"{found.where}.{where}", said)
+
+
+@rule(
+    "error",
+    over=xgboost_jobs,
+    why="the tuning job is refused, or finds no metric, or the worst of its training jobs",
+    fix="choose a metric that the algorithm computes on the channel validation, and its own Type",
+    source=TUNING_SOURCE,
+)
+def xgboost_objective(job: Job) -> Iterator[Violation]:
+    known = {f"validation:{name}": "Maximize" for name in facts.MAXIMIZED}
+    known |= {f"validation:{name}": "Minimize" for name in facts.MINIMIZED}
+    for where, name, kind in objectives(job):
+        problem = ""
+        if name not in known:
+            problem = f"{name!r} is not one that XGBoost is tuned by; {nearest(name, [*known])}"
+        elif kind in ("Maximize", "Minimize") and kind != known[name]:
+            problem = f"{name} is to be found by {known[name]}, not {kind}"
+        elif "validation" not in _channels(job):
+            problem = f"{name} needs a channel validation"
+        if problem:
+            yield Violation(step=job.step, path=where, problem=problem)
+
+
+@rule(
+    "error",
+    over=xgboost_jobs,
+    why="the algorithm refuses its channels: the job fails when its machines have started",
+    fix="name the channels train and validation, with text/csv, text/libsvm, "
+    "application/x-parquet or application/x-recordio-protobuf",
+    source="sagemaker-xgboost-container, algorithm_mode/channel_validation.py",
+)
+def xgboost_channels(job: Job) -> Iterator[Violation]:
+    found = _channels(job)
+    if "train" not in found:
+        yield job.at("InputDataConfig", "channel train is missing")
+    for name, (where, content_type) in found.items():
+        if name not in ("train", "validation", "code"):
+            yield job.at(f"{where}.ChannelName", f"the algorithm has no channel {name!r}")
+        elif content_type and facts.format_of(content_type) is None:
+            yield job.at(f"{where}.ContentType", f"{content_type!r} is not one that it reads")
+
+
+def _channels(job: Job) -> dict[str, tuple[str, str | None]]:
+    """Return channel → (its path, ContentType)."""
+    return {
+        name: (f"InputDataConfig[{index}]", known_text(channel.get("ContentType")))
+        for index, channel in job.items("InputDataConfig")
+        if (name := known_text(channel.get("ChannelName")))
+    }
 
 
 @rule(

@@ -41,6 +41,14 @@ def test_others_are_refused_until_they_are_mapped(image: str, monkeypatch) -> No
     assert refusal(image) is None
 
 
+def test_awss_other_algorithms_are_refused_by_their_names(monkeypatch) -> None:
+    image = "382416733822.dkr.ecr.us-east-1.amazonaws.com/linear-learner:1"
+    assert "AWS's algorithm linear-learner" in refusal(image) and VARIABLE not in refusal(image)
+    assert VARIABLE in refusal("example.com/knn:1")
+    monkeypatch.setenv(VARIABLE, "*/linear-learner:1")
+    assert refusal(image) is None
+
+
 def test_scripts_of_scikit_learn_import_what_awss_examples_do() -> None:
     image = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
     script = (

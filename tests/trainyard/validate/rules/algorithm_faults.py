@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.trainyard.validate.rules.definitions import Change, put
+from tests.trainyard.validate.rules.definitions import Change, put, run_uri, s3_channel
 from tests.trainyard.validate.rules.fault import OWN_IMAGE, TUNED, of
 
 ACCOUNT = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
@@ -32,6 +32,26 @@ def tunes(kind: str, name: str, **fields: Any) -> tuple[Change, ...]:
 
 def spread(kind: str, name: str, low: str, high: str) -> tuple[Change, ...]:
     return tunes(kind, name, MinValue=low, MaxValue=high)
+
+
+def judged(metric: str, kind: str, *channels: str) -> tuple[Change, ...]:
+    """The tuning step is the algorithm's, with this objective; ``channels``: train and others."""
+    objective = {"Type": kind, "MetricName": metric}
+    found = [s3_channel(name, "s3://b3b/x", "File") for name in channels or ("train", "validation")]
+    return (
+        *spread("Continuous", "eta", "0.1", "0.5"),
+        put("Tune", "HyperParameterTuningJobConfig.HyperParameterTuningJobObjective", objective),
+        put("Tune", f"{TUNED}.InputDataConfig", found),
+    )
+
+
+def reads(**channels: str | None) -> tuple[Change, ...]:
+    """The training step is the algorithm's, with these channels → ContentType."""
+    found = [
+        s3_channel(name, "s3://b3b/x", "File") | ({"ContentType": kind} if kind else {})
+        for name, kind in channels.items()
+    ]
+    return (*trains(), put("Train", "InputDataConfig", found))
 
 
 def with_static(changes: tuple[Change, ...], **values: str) -> tuple[Change, ...]:
@@ -75,6 +95,19 @@ OF_ALGORITHMS = (
         category=tunes("Categorical", "objective", Values=["reg:linear", "reg:cubic"]),
     ),
     *of(
+        "xgboost-objective",
+        unknown=judged("validation:rmsee", "Minimize"),
+        of_the_training_data=judged("train:rmse", "Minimize"),
+        other_way=judged("validation:auc", "Minimize"),
+        no_validation_data=judged("validation:rmse", "Minimize", "train"),
+    ),
+    *of(
+        "xgboost-channels",
+        another_name=reads(training="text/csv"),
+        another_type=reads(train="text/cvs"),
+        one_more=reads(train=None, test=None),
+    ),
+    *of(
         "xgboost-not-tunable",
         objective=tunes("Categorical", "objective", Values=["reg:linear", "reg:squarederror"]),
         bins=spread("Integer", "max_bin", "16", "256"),
@@ -82,6 +115,10 @@ OF_ALGORITHMS = (
 )
 
 NEAR_ALGORITHMS = (
+    *of(
+        "checkpoints-of-one-run",
+        algorithm=(*trains(), put("Train", "CheckpointConfig.S3Uri", run_uri("checkpoints"))),
+    ),
     *of(
         "xgboost-hyperparameter",
         at_the_ends=trains(eta="0", subsample="1", gamma="0", verbosity="3"),
@@ -126,6 +163,18 @@ NEAR_ALGORITHMS = (
             *spread("Continuous", "etta", "0.1", "0.5"),
             put("Tune", f"{TUNED}.AlgorithmSpecification.TrainingImage", OWN_IMAGE),
         ),
+    ),
+    *of(
+        "xgboost-objective",
+        lower=judged("validation:rmse", "Minimize"),
+        higher=judged("validation:auc", "Maximize"),
+        own_script=with_static(judged("loss", "Minimize"), sagemaker_program="train.py"),
+    ),
+    *of(
+        "xgboost-channels",
+        csv=reads(train="text/csv; label_size=1", validation="text/csv"),
+        default=reads(train=None),
+        own_script=(*reads(training=None), *trains(sagemaker_program="train.py")),
     ),
     *of("xgboost-not-tunable", documented=spread("Continuous", "alpha", "0", "1000")),
 )

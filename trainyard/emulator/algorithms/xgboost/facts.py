@@ -11,6 +11,13 @@ _FIRST_XGBOOST = frozenset(
 )
 """Accounts of AWS with the first XGBoost image, whose repository is named ``xgboost``: SDK 3.27,
 sagemaker/core/image_uri_config/xgboost.json."""
+OTHERS = frozenset(
+    "blazingtext factorization-machines forecasting-deepar image-classification ipinsights kmeans "
+    "knn lda linear-learner ntm object-detection object2vec pca randomcutforest "
+    "semantic-segmentation seq2seq".split()
+)
+"""Repositories of the images of AWS's other algorithms: those of SDK 3.27,
+sagemaker/core/image_uri_config, whose version is 1."""
 SCRIPT = "sagemaker_program"
 """The hyperparameter by which SDK v2 names a script."""
 MAXIMIZED = (
@@ -79,6 +86,11 @@ def is_xgboost(image: str) -> bool:
     name = repository(image)
     first = name == "xgboost" and image.partition(".dkr.ecr.")[0] in _FIRST_XGBOOST
     return first or name == "sagemaker-xgboost"
+
+
+def is_another(image: str) -> bool:
+    """Return whether ``image`` is of another algorithm of AWS's."""
+    return repository(image) in OTHERS and ".dkr.ecr." in image and image.endswith(":1")
 
 
 def metric_definitions() -> list[dict[str, str]]:
