@@ -115,6 +115,7 @@ def build(
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
+        deploy=recipe.deploy,
         account=account_number(recipe.aws, origin.environment),
         environment=origin.environment,
         wheelhouses=tuple(compilation.wheelhouses.values()),

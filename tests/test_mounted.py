@@ -6,7 +6,6 @@ from pathlib import Path
 import boto3
 import pytest
 
-from pipelines.corpora.stdlib import pack
 from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from tests.test_tuned import run
@@ -33,20 +32,10 @@ LOOP = (
 )
 
 
-@pytest.fixture(scope="module")
-def s3(aws_environment):
-    client = boto3.client("s3")
-    data.put(client)
-    client.create_bucket(Bucket="trainyard-laptop")
-    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
-    for name, content in pack(iter(texts)).items():
-        client.put_object(Bucket="trainyard-laptop", Key=f"raw/python-stdlib/{name}", Body=content)
-    return client
-
-
 @pytest.fixture
-def somebodys(tmp_path: Path) -> Path:
-    """Somebody's recipe, and a script that reads a channel ``corpus``."""
+def somebodys(aws_environment, tmp_path: Path) -> Path:
+    """Somebody's recipe, with its data in S3, and a script that reads a channel ``corpus``."""
+    data.put(boto3.client("s3"))
     folder = shutil.copytree(CHECKOUT / "tests/somebodys", tmp_path / "theirs")
     script = folder / "train.py"
     script.write_text(
@@ -55,7 +44,7 @@ def somebodys(tmp_path: Path) -> Path:
     return folder / "recipe.yaml"
 
 
-def test_a_script_reads_a_folder_of_efs_on_two_nodes(s3, somebodys, tmp_path, monkeypatch):
+def test_a_script_reads_a_folder_of_efs_on_two_nodes(somebodys, tmp_path, monkeypatch):
     part = tmp_path / "efs/corpora/part"
     part.mkdir(parents=True)
     (part / "slope.txt").write_text("1.25")
@@ -70,7 +59,7 @@ def test_a_script_reads_a_folder_of_efs_on_two_nodes(s3, somebodys, tmp_path, mo
     assert f"{SYSTEM}:/corpora" in card["ModelCardContent"]
 
 
-def test_the_loop_trains_on_the_shards_that_fsx_shows(s3, monkeypatch):
+def test_the_loop_trains_on_the_shards_that_fsx_shows(small_corpus, monkeypatch):
     mirror = f"{SYSTEM}/fsx/mirror=s3://trainyard-laptop/trainyard/trainyard-laptop"
     monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", mirror)
     execution, _ = run("recipes/laptop.yaml", *SHARDS, *LOOP)

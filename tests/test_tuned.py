@@ -7,7 +7,6 @@ from typing import Any
 import boto3
 import pytest
 
-from pipelines.corpora.stdlib import pack
 from pipelines.definition import from_recipe
 from pipelines.registry.verification import verify
 from pipelines.run_report.run_panels import PANELS
@@ -41,14 +40,9 @@ SCRIPT = (
 
 
 @pytest.fixture(scope="module")
-def client(aws_environment):
+def client(small_corpus):
     """Clients at the emulator, with data of both recipes in its S3."""
-    s3 = boto3.client("s3")
-    data.put(s3)
-    s3.create_bucket(Bucket="trainyard-laptop")
-    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
-    for name, content in pack(iter(texts)).items():
-        s3.put_object(Bucket="trainyard-laptop", Key=f"raw/python-stdlib/{name}", Body=content)
+    data.put(boto3.client("s3"))
     return boto3.client
 
 

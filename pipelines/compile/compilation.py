@@ -14,6 +14,7 @@ from pathlib import Path
 from pipelines.compile.package_lock import PACKAGES, closure, merged, read
 from pipelines.compile.wheelhouse import Wheelhouse
 from pipelines.recipe.budget_section import Budget
+from pipelines.recipe.deploy_section import Deploy
 from training.export import shipped_files
 from trainyard.common.errors import DefinitionError
 from trainyard.plan.deployed_pipeline import State
@@ -134,6 +135,9 @@ class CompiledPipeline:
     kms_key: str | None
     budget: Budget = Budget()
     """Limit on what a run may cost."""
+
+    deploy: Deploy | None = None
+    """The endpoint that serves the model."""
 
     account: str | None = None
     """Number of the account that it may be upserted in; None for any."""

@@ -20,6 +20,7 @@ from pipelines.deploy.removal_plan import (
 )
 from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import current
+from pipelines.serving.endpoint_cost import hourly
 from pipelines.serving.rollout import BEFORE
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.language.statuses import ENDED
@@ -160,14 +161,8 @@ def _served(
                 f"endpoint {one.name}",
                 f"serves {packages or 'no package'}, not the champion",
                 ("sagemaker", "delete-endpoint", "--endpoint-name", one.name),
-                hourly=_rate(prices, one.machines),
+                hourly=hourly(prices, one.machines),
             )
-
-
-def _rate(prices: Prices, machines: Sequence[tuple[str, int]]) -> float | None:
-    each = [(prices.hourly("processing", one), count) for one, count in machines]
-    known = [price.usd * count for price, count in each if price]
-    return sum(known) if each and len(known) == len(each) else None
 
 
 def _folders(

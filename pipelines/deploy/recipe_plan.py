@@ -21,6 +21,7 @@ from pipelines.deploy.upsert_lock import Lock
 from pipelines.registry import ledger
 from pipelines.registry.champion import champion_parameters
 from pipelines.registry.ledger import Look
+from pipelines.serving import endpoint_cost
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.plan import deployed_pipeline
 from trainyard.plan.definition_diff import compare
@@ -62,7 +63,8 @@ def make(definition: CompiledPipeline) -> Plan:
         types = definition.fallback_instance_types
         others = capacity_fallback.remarks(document, given, types, plan.outcomes, history, prices)
         small = shard_volume.remarks(s3, document)
-        remarks = (*((ledger.describe(look),) if look else ()), *others, *small)
+        endpoint = endpoint_cost.remarks(definition.deploy, prices)
+        remarks = (*((ledger.describe(look),) if look else ()), *others, *small, *endpoint)
         return with_budget(
             definition, replace(plan, overwritten=found, drift=drift, remarks=remarks)
         )
