@@ -16,7 +16,7 @@ import typer
 
 from pipelines.deploy.infra_templates import Facts, Part, as_cloudformation, as_terraform
 from pipelines.deploy.infrastructure import Infrastructure, cloudformation, terraform
-from pipelines.deploy.pipeline_roles import subject
+from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
@@ -76,7 +76,7 @@ def main(
     if wanted := part or ci:
         facts = Facts(
             definition=definition,
-            subject=subject(definition, loaded.aws),
+            subject=subject(definition, loaded),
             aws=loaded.aws,
             recipe=str(recipe),
             with_key=key,
@@ -89,7 +89,7 @@ def main(
     name = loaded.register_.model_package_group
     what = Infrastructure(
         definition=definition,
-        subject=subject(definition, loaded.aws),
+        subject=subject(definition, loaded),
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )

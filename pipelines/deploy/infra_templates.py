@@ -73,7 +73,8 @@ class Facts:
 
     def imports(self) -> dict[str, str | None]:
         """Return what other stacks export in the templates' words → the value in this account."""
-        made = {each.logical: each.resource(self.subject, {})["Properties"] for each in roles()}
+        subject = self.subject
+        made = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
         place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
         found: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
         for logical, given in made.items():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.recipe_subject import from_recipe
 from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
@@ -19,7 +19,6 @@ from trainyard.common.errors import DefinitionError
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.role_table import roles
 from trainyard.permissions.role_template import dump, policies_in, read, template
 from trainyard.permissions.statements import FORCED
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.long
 CHECKOUT = Path(__file__).parent.parent.parent
 INFRA = CHECKOUT / "infra"
 TEMPLATES = sorted(INFRA.glob("*.yaml"))
-ROLES = [role.name for role in roles()]
+ROLES = ["job", "pipeline", "plan", "ci", "events"]  # of a recipe without an endpoint
 WORKFLOW = CHECKOUT / ".github/workflows/pipeline.yml"
 GITLAB = INFRA / "gitlab-ci.yml"
 

@@ -130,6 +130,12 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     )
     yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
     yield from packages(found.package_repositories)
+    # Developer guide, "Auto-Rollback Configuration and Monitoring".
+    yield Statement(
+        sid="RollbackAlarms",
+        actions=("cloudwatch:DescribeAlarms",),
+        resources=tuple(subject.arn("cloudwatch", f"alarm:{a}") for a in sorted(found.alarms)),
+    )
 
 
 def storage(

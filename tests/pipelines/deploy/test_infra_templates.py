@@ -10,7 +10,7 @@ from cfnlint import api, core
 
 from pipelines.definition import from_recipe
 from pipelines.deploy.infra_templates import Facts, Part, as_terraform, rendered
-from pipelines.deploy.pipeline_roles import subject
+from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT, called
 from trainyard.common.errors import DefinitionError
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.long
 @cache
 def facts(recipe: str = "prod", *sets: str, with_key: bool = True) -> Facts:
     path = CHECKOUT / f"recipes/{recipe}.yaml"
-    definition, aws = from_recipe(path, sets), load(path, sets).aws
-    known = subject(definition, aws)
+    definition, read_ = from_recipe(path, sets), load(path, sets)
+    known = subject(definition, read_)
     return Facts(
-        definition=definition, subject=known, aws=aws, recipe=f"recipes/{recipe}.yaml",
+        definition=definition, subject=known, aws=read_.aws, recipe=f"recipes/{recipe}.yaml",
         with_key=with_key,
     )  # fmt: skip
 
