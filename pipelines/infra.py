@@ -1,4 +1,4 @@
-"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group; storage, messages, CI.
+"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group; what is beside it.
 
 python -m pipelines.infra --recipe recipes/prod.yaml --as cloudformation > pipeline.yaml
 python -m pipelines.infra --recipe recipes/prod.yaml --as terraform > pipeline.tf.json
@@ -35,6 +35,7 @@ class Extra(StrEnum):
 
     STORAGE = "storage"
     MESSAGES = "messages"
+    SERVING = "serving"
 
 
 class Ci(StrEnum):
@@ -59,7 +60,10 @@ def main(
     ] = True,
     group: Annotated[bool, typer.Option(help="The model package group, too.")] = True,
     part: Annotated[
-        Extra | None, typer.Option(help="The bucket with its key, or messages and a schedule.")
+        Extra | None,
+        typer.Option(
+            help="The bucket with its key; messages and a schedule; or deployment and monitor."
+        ),
     ] = None,
     ci: Annotated[Ci | None, typer.Option(help="The roles, and CodePipeline's builds.")] = None,
     key: Annotated[
