@@ -61,8 +61,8 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     yield from _executed(subject)
     yield from storage("Verify", subject, reads, ("s3:GetObject",))
     yield from lists(subject, reads)
-    keys = own_keys(subject) | {key_arn(subject, key) for key in subject.read_keys}
-    yield from key_statements("ReadKeys", keys, ("kms:Decrypt",))
+    yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+    yield from _input_keys(subject)
     yield from _made(subject, new)
     yield Statement(
         sid="PassJobRole",
@@ -93,6 +93,12 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
 def _registered(subject: Subject, new: Release) -> set[tuple[str, str]]:
     """Return bucket and key of the results that a package names, or of a promotion's copies."""
     return below_root(subject, "runs/*", *(("promoted/*",) if new.recipe.promotion else ()))
+
+
+def _input_keys(subject: Subject) -> Iterator[Statement]:
+    """Allow to decrypt what the pipeline did not write."""
+    keys = {key_arn(subject, key) for key in subject.read_keys}
+    yield from key_statements("InputKeys", keys - own_keys(subject), ("kms:Decrypt",))
 
 
 def _made(subject: Subject, new: Release) -> Iterator[Statement]:
@@ -157,7 +163,7 @@ def _monitor_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]
     logical="MonitorPolicy",
     place=7,
     resource=_monitor_policy,
-    exists=lambda subject: subject.application is not None and subject.application.recipe.monitor,
+    exists=lambda subject: bool(subject.application and subject.application.recipe.monitor),
 )
 def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Allow to read what was captured, baseline and truths, to write what was found, and to start
@@ -185,6 +191,8 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
         yield from storage("Read", subject, reads, ("s3:GetObject",))
         yield from lists(subject, reads)
         yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+    if monitor.baseline or monitor.truths:
+        yield from _input_keys(subject)
     if monitor.truths and not monitor.retrain:
         yield from registry(subject, "DescribeModelPackage")
         yield from served(subject)

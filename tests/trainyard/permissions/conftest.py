@@ -14,6 +14,7 @@ CORNERS = (
     "train.input_mode=FSxLustre",
     "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
     "aws.kms_key=alias/ours",
+    "aws.input_keys=[1234abcd-12ab-34cd-56ef-1234567890ab]",
     "train.loop.mlflow_tracking_uri="
     "arn:aws:sagemaker:us-east-1:111122223333:mlflow-tracking-server/ours",
     "deploy.endpoint=live",
