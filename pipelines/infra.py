@@ -1,4 +1,4 @@
-"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group; storage, messages, CI.
+"""Print the infrastructure of a recipe's pipeline: roles, pipeline, group; what is beside it.
 
 python -m pipelines.infra --recipe recipes/prod.yaml --as cloudformation > pipeline.yaml
 python -m pipelines.infra --recipe recipes/prod.yaml --as terraform > pipeline.tf.json
@@ -16,7 +16,7 @@ import typer
 
 from pipelines.deploy.infra_templates import Facts, Part, as_cloudformation, as_terraform
 from pipelines.deploy.infrastructure import Infrastructure, cloudformation, terraform
-from pipelines.deploy.pipeline_roles import subject
+from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
@@ -35,6 +35,7 @@ class Extra(StrEnum):
 
     STORAGE = "storage"
     MESSAGES = "messages"
+    SERVING = "serving"
 
 
 class Ci(StrEnum):
@@ -59,7 +60,10 @@ def main(
     ] = True,
     group: Annotated[bool, typer.Option(help="The model package group, too.")] = True,
     part: Annotated[
-        Extra | None, typer.Option(help="The bucket with its key, or messages and a schedule.")
+        Extra | None,
+        typer.Option(
+            help="The bucket with its key; messages and a schedule; or deployment and monitor."
+        ),
     ] = None,
     ci: Annotated[Ci | None, typer.Option(help="The roles, and CodePipeline's builds.")] = None,
     key: Annotated[
@@ -76,7 +80,7 @@ def main(
     if wanted := part or ci:
         facts = Facts(
             definition=definition,
-            subject=subject(definition, loaded.aws),
+            subject=subject(definition, loaded),
             aws=loaded.aws,
             recipe=str(recipe),
             with_key=key,
@@ -89,7 +93,7 @@ def main(
     name = loaded.register_.model_package_group
     what = Infrastructure(
         definition=definition,
-        subject=subject(definition, loaded.aws),
+        subject=subject(definition, loaded),
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )

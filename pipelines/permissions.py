@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
-from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.recipe_subject import from_recipe
 from pipelines.deploy.roles_stack import deploy
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
 from trainyard.common.errors import DefinitionError
@@ -30,7 +30,7 @@ from trainyard.permissions.policy_answer import (
 from trainyard.terminal import run
 
 HEAD = """\
-# The five roles around one pipeline, derived from its definition. Do not edit; create it again with
+# The roles around one pipeline, derived from its definition. Do not edit; create it again with
 #   python -m pipelines.permissions --recipe {recipe} --template
 """
 

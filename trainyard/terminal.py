@@ -23,10 +23,10 @@ NewestOfPipeline = Annotated[
 LOG_COLUMNS = (
     160  # a table in a log must not cut names, as it would at 80, the default without a terminal
 )
-console = Console(soft_wrap=True)  # a log keeps an ARN on one line
+console = Console(soft_wrap=True, emoji=False)  # a log keeps an ARN on one line
 if not console.is_terminal and "COLUMNS" not in os.environ:
     console.width = LOG_COLUMNS
-errors = Console(stderr=True, soft_wrap=True)
+errors = Console(stderr=True, soft_wrap=True, emoji=False)
 
 
 def run(

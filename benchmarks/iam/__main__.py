@@ -26,7 +26,7 @@ import typer
 
 from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, report
 from benchmarks.iam.derived_requests import DERIVED_CALLS
-from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.recipe_subject import from_recipe
 from trainyard.aws_clients import client
 from trainyard.emulator.authorization.account_policies import DERIVED
 from trainyard.emulator.client_environment import applied

@@ -1,4 +1,4 @@
-"""Render the templates of infra/ for a recipe: storage, messages, CI.
+"""Render the templates of infra/ for a recipe: storage, messages, CI, and what an endpoint needs.
 
 What the recipe says takes the place of a parameter's default, and of what a template imports from
 another stack; so a rendered template refers to no stack of ours. What the recipe does not say (the
@@ -33,6 +33,7 @@ class Part(StrEnum):
     CODEPIPELINE = "ci"
     GITHUB = "github"
     GITLAB = "gitlab"
+    SERVING = "serving"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +68,19 @@ class Facts:
             "Root": f"{self.aws.prefix}/{name}",
             "Recipe": self.recipe,
         }
-        if part is Part.CODEPIPELINE:  # GitHub's has a parameter of that name for its own
+        if part in (Part.CODEPIPELINE, Part.SERVING):  # GitHub's has another of that name
             found["Environment"] = self.definition.environment or ""
+        if release := self.subject.application:
+            found["Endpoint"] = release.deploy.endpoint
+            found["ModelPackageGroup"] = release.package.split("/")[1]
+        for key, value in [*self.definition.tags.items()][:1]:
+            found |= {"TagKey": key, "TagValue": value}
         return found
 
     def imports(self) -> dict[str, str | None]:
         """Return what other stacks export in the templates' words → the value in this account."""
-        made = {each.logical: each.resource(self.subject, {})["Properties"] for each in roles()}
+        subject = self.subject
+        made = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
         place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
         found: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
         for logical, given in made.items():
@@ -104,16 +111,19 @@ def rendered(part: Part, facts: Facts) -> dict[str, Any]:
     """Return the template for the recipe, as a CloudFormation document.
 
     Raises:
-        DefinitionError: CodePipeline cannot be had with this key, or in this partition.
+        DefinitionError: builds cannot be had with this key, or in this partition; or the recipe has
+            no endpoint.
     """
     file = FOLDER / f"{part}.yaml"
     document = read(file.read_text(encoding="utf-8"), str(file))
-    if part is Part.CODEPIPELINE and (why := _refused(facts)):
-        raise DefinitionError(f"--ci codepipeline: {why}")
+    if part in BUILDS and (why := _refused(part, facts)):
+        raise DefinitionError(f"{BUILDS[part]}: {why}")
     imports = facts.imports()
     if part is Part.STORAGE and not facts.with_key:
         del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
         imports["Key"] = imports["KmsKeyArn"]
+    if part is Part.SERVING and "MonitorPolicyArn" not in imports:
+        _without(document, "WithMonitor", {"MonitorSchedule", "MonitorStarts", "StartParameter"})
     document = _resolved(document, imports)
     parameters = document["Parameters"]
     for name in ("StorageStack", "RolesStack"):
@@ -124,12 +134,32 @@ def rendered(part: Part, facts: Facts) -> dict[str, Any]:
     return document
 
 
-def _refused(facts: Facts) -> str | None:
-    """Return why CodePipeline cannot be had; None where it can."""
+BUILDS = {Part.CODEPIPELINE: "--ci codepipeline", Part.SERVING: "--part serving"}
+"""Part with builds of AWS's → the option that asks for it."""
+
+
+def _without(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
+    """Remove what exists under a condition, which the recipe says never holds."""
+    document["Resources"] = {
+        name: one
+        for name, one in document["Resources"].items()
+        if one.get("Condition") != condition
+    }
+    rights = document["Resources"]["RuleRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+    del rights["Statement"][0]["Resource"][1:]
+    for name in parameters:
+        del document["Parameters"][name]
+    del document["Conditions"][condition]
+
+
+def _refused(part: Part, facts: Facts) -> str | None:
+    """Return why the builds cannot be had; None where they can."""
+    if part is Part.SERVING and facts.subject.application is None:
+        return "the recipe has no endpoint; say deploy: {endpoint: NAME}"
     if facts.key and ":alias/" in facts.key:
         return (
-            f"aws.kms_key is {facts.definition.kms_key}; the builds' roles need the key itself, "
-            "which no policy names by an alias: give its ARN or its id"
+            f"aws.kms_key is {facts.definition.kms_key}; the builds' roles and logs need the key "
+            "itself, which no policy names by an alias: give its ARN or its id"
         )
     if facts.subject.partition == "aws-cn":  # so say the schemas that cfn-lint carries
         return (

@@ -106,7 +106,7 @@ def terraform(what: Infrastructure) -> str:
 def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
     """Return the roles and policies of the CloudFormation template as Terraform's resources."""
     found: dict[str, Any] = {"aws_iam_role": {}, "aws_iam_role_policy": {}, "aws_iam_policy": {}}
-    for each in roles():
+    for each in roles(what.subject):
         resource = each.resource(what.subject, derive(what.subject, each.name))
         given = resource["Properties"]
         if resource["Type"] == "AWS::IAM::ManagedPolicy":

@@ -4,14 +4,11 @@ Neither may do what the pipeline or its jobs do; CI may pass the pipeline its ro
 one. A plan runs before an approval, so its role can change nothing.
 """
 
-import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
-from pipelines.compile.compilation import CompiledPipeline
-from pipelines.recipe.aws_section import Aws
-from pipelines.recipe.read_recipe import load
 from pipelines.registry.ledger import PARAMETER
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.job_role import key_statements, lists, storage
@@ -30,30 +27,6 @@ LOCK = "definitions/lock"
 """Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
 
 
-def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = None) -> Subject:
-    """Return the subject of a recipe's roles; compiles the recipe, so it imports the SDK, which
-    takes a while.
-    """
-    from pipelines.definition import from_recipe as compile_recipe
-
-    aws = load(path, overrides, environment).aws
-    return subject(compile_recipe(path, overrides, environment), aws)
-
-
-def subject(definition: CompiledPipeline, aws: Aws) -> Subject:
-    """Return the subject of a compiled pipeline's roles; ``aws`` is the section of its recipe."""
-    return Subject(
-        name=definition.name,
-        region=definition.region,
-        role=definition.role,
-        document=json.loads(definition.body),
-        root=f"s3://{definition.assets[0].bucket}/{aws.prefix}/{definition.name}",
-        kms_key=definition.kms_key,
-        read_keys=aws.input_keys,
-        tags=definition.tags,
-    )
-
-
 def _plan_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
     """Return the policy for the roles of infra/ci.yaml or infra/github.yaml."""
     said = "Looks at the pipeline; before an approval"
@@ -68,6 +41,13 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     Raises:
         DefinitionError: it is not given where an upsert writes.
     """
+    yield from looking(subject)
+
+
+def looking(
+    subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
+) -> Iterator[Statement | Gap]:
+    """Allow to look as a plan does, and to read ``further`` objects, as bucket and key."""
     pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
     yield Statement(
         sid="LookAtPipeline",
@@ -88,11 +68,12 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
         ),
         resources=(f"{pipeline}/execution/*",),
     )
-    yield from _registry(subject)
-    under = _under(subject, *WRITTEN) | _looks(subject)
+    yield from registry(subject)
+    yield from served(subject)
+    under = below_root(subject, *WRITTEN) | looks(subject) | further
     yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
     yield from lists(subject, under | _cached(subject))
-    yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
+    yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
 
 
 def _ci_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
@@ -125,37 +106,63 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
         resources=(subject.role,),
         conditions=SAGEMAKER,
     )
-    written = _under(subject, *WRITTEN) | _looks(subject)
+    written = below_root(subject, *WRITTEN) | looks(subject)
     yield from storage("Upload", subject, written, ("s3:PutObject",))
-    yield from storage("Unlock", subject, _under(subject, LOCK), ("s3:DeleteObject",))
-    yield from key_statements("UploadKeys", _keys(subject), ("kms:GenerateDataKey",))
+    yield from storage("Unlock", subject, below_root(subject, LOCK), ("s3:DeleteObject",))
+    yield from key_statements("UploadKeys", own_keys(subject), ("kms:GenerateDataKey",))
 
 
-def _registry(subject: Subject) -> Iterator[Statement | Gap]:
-    """Allow to read the champion's package, with which a plan and a start compare."""
+def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
+    """Allow to read the group's packages; without ``actions``, to look for the champion, too."""
     groups, unknown = registered_groups(subject)
     yield from unknown
+    named = actions or ("DescribeModelPackage", "ListModelPackages")
     yield Statement(
         sid="ModelPackages",
-        actions=("sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"),
+        actions=tuple(f"sagemaker:{action}" for action in named),
         resources=tuple(group.packages for group in groups),
     )
+
+
+def served(subject: Subject) -> Iterator[Statement]:
+    """Allow to ask which package the recipe's endpoint serves: it is the champion."""
+    if subject.application is None:
+        return
+    for kind, name in (
+        ("Endpoint", f"endpoint/{subject.application.deploy.endpoint}"),
+        ("EndpointConfig", f"endpoint-config/{subject.application.name}"),
+        ("Model", f"model/{subject.application.name}"),
+    ):
+        yield Statement(
+            sid=f"Served{kind}",
+            actions=(f"sagemaker:Describe{kind}",),
+            resources=(subject.arn("sagemaker", name),),
+        )
 
 
 def _cached(subject: Subject) -> set[tuple[str, str]]:
     """Return bucket and key pattern of what decides on the step cache: are the jobs' inputs outside
     of the pipeline's own prefix as a cached step read them, and are its results still there?
     """
-    found = Needs()
-    for step, request in all_requests(subject):
-        COVERED[step.type](Collector(subject, step, found), request.arguments)
+    return input_data(subject) | _jobs(subject).writes
+
+
+def input_data(subject: Subject) -> set[tuple[str, str]]:
+    """Return bucket and key pattern of the jobs' inputs outside of the pipeline's own prefix."""
     own = f"{subject.root}/"
-    data = {(b, key) for b, key in found.reads if not f"s3://{b}/{key}".startswith(own)}
-    return data | found.writes
+    return {(b, key) for b, key in _jobs(subject).reads if not f"s3://{b}/{key}".startswith(own)}
 
 
-def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
-    """Return bucket and key of what an upsert writes."""
+def _jobs(subject: Subject) -> Needs:
+    """Return what the pipeline's jobs need; of what is beside it, nothing."""
+    found = Needs()
+    for step, request in all_requests(replace(subject, beside=())):
+        COVERED[step.type](Collector(subject, step, found), request.arguments)
+    return found
+
+
+def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
+    """Return bucket and key of what lies below the pipeline's prefix."""
     if subject.root is None:
         raise DefinitionError(
             f"pipeline {subject.name}: give --root s3://bucket/prefix, under which an upsert writes"
@@ -164,15 +171,15 @@ def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
     return {(bucket, f"{prefix}/{name}") for name in names}
 
 
-def _looks(subject: Subject) -> set[tuple[str, str]]:
+def looks(subject: Subject) -> set[tuple[str, str]]:
     """Return the keys of the ledger of looks at a test split, which all pipelines below the prefix
     share.
     """
     if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
         return set()
-    return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in _under(subject, "")
+    return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in below_root(subject, "")
             for key in [key.rstrip("/")]}  # fmt: skip
 
 
-def _keys(subject: Subject) -> set[str]:
+def own_keys(subject: Subject) -> set[str]:
     return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()

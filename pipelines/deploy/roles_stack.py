@@ -39,7 +39,7 @@ def roles_template(subject: Subject, *, shared: bool = True) -> dict[str, Any]:
     Raises:
         DefinitionError: the template cannot be derived.
     """
-    policies = {each.name: derive(subject, each.name) for each in roles()}
+    policies = {each.name: derive(subject, each.name) for each in roles(subject)}
     gaps = {role: found for role in policies if (found := missing(subject, role))}
     return template(subject, policies, gaps, shared=shared)
 

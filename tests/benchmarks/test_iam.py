@@ -5,7 +5,7 @@ import pytest
 from benchmarks.harness import CHECKOUT
 from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judged
 from benchmarks.iam.derived_requests import DERIVED_CALLS
-from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.recipe_subject import from_recipe
 from trainyard.emulator.authorization.account_policies import session_of
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.policy_evaluation import Request

@@ -1,6 +1,7 @@
 """The templates and the workflow: lint, derived roles, and no permission that is not needed."""
 
 import copy
+import json
 import re
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.recipe_subject import from_recipe
 from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
+from trainyard.emulator.services.events.event_patterns import parse
+from trainyard.emulator.services.events.event_rules import make
+from trainyard.emulator.services.events.event_targets import body
+from trainyard.emulator.services.events.eventbridge import PACKAGE, SOURCE
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_answer import compare
@@ -28,9 +33,10 @@ pytestmark = pytest.mark.long
 CHECKOUT = Path(__file__).parent.parent.parent
 INFRA = CHECKOUT / "infra"
 TEMPLATES = sorted(INFRA.glob("*.yaml"))
-ROLES = [role.name for role in roles()]
+ROLES = ["job", "pipeline", "plan", "ci", "events"]  # of a recipe without an endpoint
 WORKFLOW = CHECKOUT / ".github/workflows/pipeline.yml"
 GITLAB = INFRA / "gitlab-ci.yml"
+SERVING = INFRA / "serving.yaml"
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -48,8 +54,15 @@ def prod() -> Subject:
     return from_recipe(CHECKOUT / "recipes/prod.yaml", ())
 
 
+@pytest.fixture(scope="module")
+def served() -> Subject:
+    """prod.yaml with an endpoint that is monitored."""
+    sets = ("deploy.endpoint=live", "deploy.capture_share=1", "monitor.days=7")
+    return from_recipe(CHECKOUT / "recipes/prod.yaml", sets)
+
+
 def test_cfn_lint_has_nothing_to_say():
-    assert len(TEMPLATES) == 9
+    assert len(TEMPLATES) == 10
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, "-r", "us-east-1", "-t", *map(str, TEMPLATES)],
@@ -61,7 +74,7 @@ def test_cfn_lint_has_nothing_to_say():
 def test_every_role_takes_the_accounts_permissions_boundary():
     """Accounts of a landing zone refuse a role without one."""
     found = [(p, r) for p in TEMPLATES for _, r in resources(p, "AWS::IAM::Role")]
-    assert len(found) == 13
+    assert len(found) == 17
     for path, role in found:
         chosen = role["PermissionsBoundary"]["Fn::If"]
         assert chosen == ["HasBoundary", {"Ref": "PermissionsBoundary"}, {"Ref": "AWS::NoValue"}]
@@ -156,7 +169,7 @@ def listed(value: Any) -> list:
 
 
 def test_every_action_in_a_role_exists_and_none_is_a_wildcard():
-    assert len({where for where, _ in identity_statements()}) == 12
+    assert len({where for where, _ in identity_statements()}) == 17
     for where, statement in identity_statements():
         for action in listed(statement["Action"]):
             reference.action(action)  # KeyError where IAM has none
@@ -309,13 +322,15 @@ def test_events_may_use_the_key_for_topics_and_no_source_condition_stops_them():
     assert list(events["Condition"]) == ["ArnLike"]
 
 
-def test_what_a_stack_imports_another_exports():
+def test_what_a_stack_imports_another_exports(prod: Subject, served: Subject):
     text = {path: path.read_text(encoding="utf-8") for path in TEMPLATES}
     imported = {m for t in text.values() for m in re.findall(r"ImportValue: !Sub (\$\S+)", t)}
     exported = set()
     for path, stack in (("storage.yaml", "StorageStack"), ("roles.yaml", "RolesStack")):
         for output in load(INFRA / path)["Outputs"].values():
             exported.add(output["Export"]["Name"]["Fn::Sub"].replace("AWS::StackName", stack))
+    more = {role.logical for role in roles(served)} - {role.logical for role in roles(prod)}
+    exported |= {f"${{RolesStack}}-{logical}Arn" for logical in more}
     assert imported <= exported, imported - exported
 
 
@@ -328,9 +343,83 @@ def test_no_build_waits_for_a_run_whose_end_the_rule_tells(prod: Subject):
     assert load(INFRA / "events.yaml")["Parameters"]["PipelineName"]["Default"] == prod.name
     builds = (INFRA / "buildspec").glob("*.yml")
     files = [CHECKOUT / "buildspec.yml", *builds, WORKFLOW, GITLAB]
-    assert len(files) == 7
+    assert len(files) == 9
     for file in files:
         assert "--wait" not in file.read_text(encoding="utf-8"), file
+
+
+def test_a_package_is_deployed_when_it_is_approved_and_its_arn_is_a_variable():
+    (rule,) = [r for n, r in resources(SERVING, "AWS::Events::Rule") if n == "Approved"]
+    pattern = copy.deepcopy(rule["EventPattern"])
+    pattern["detail"]["ModelPackageGroupName"] = ["trainyard-prod"]
+    detail = {
+        "ModelPackageGroupName": "trainyard-prod",
+        "ModelPackageArn": 'arn"; $(touch x)',
+        "ModelApprovalStatus": "Approved",
+        "UpdatedModelPackageFields": ["ModelApprovalStatus", "ApprovalDescription"],
+    }
+    matches = parse(json.dumps(pattern))
+    event = make(SOURCE, PACKAGE, detail, [])
+    assert matches(event)
+    for other in ({"ModelApprovalStatus": "Rejected"}, {"ModelPackageGroupName": "others"},
+                  {"UpdatedModelPackageFields": ["ApprovalDescription"]}):  # fmt: skip
+        assert not matches(make(SOURCE, PACKAGE, detail | other, []))
+    (target,) = rule["Targets"]
+    given = json.loads(body(target, event))
+    (variable,) = given.pop("environmentVariablesOverride")
+    assert variable == {"name": "PACKAGE", "type": "PLAINTEXT", "value": 'arn"; $(touch x)'}
+    assert given == {}
+
+
+def test_the_builds_of_serving_have_the_derived_policies_and_their_log_and_clone():
+    roles = dict(resources(SERVING, "AWS::IAM::Role"))
+    for name, project in resources(SERVING, "AWS::CodeBuild::Project"):
+        word = name.removesuffix("Project")
+        role = roles[f"{word}Role"]
+        assert managed(role) == [f"{word}Policy"]
+        (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+        source = trust["Condition"]["StringEquals"]["aws:SourceArn"]["Fn::Sub"]
+        assert source.endswith(f":project/{project['Name']['Fn::Sub']}")
+        (policy,) = role["Policies"]
+        assert [s["Sid"] for s in policy["PolicyDocument"]["Statement"]] == ["OwnLog", "Clone"]
+        assert (CHECKOUT / project["Source"]["BuildSpec"]).is_file()
+
+
+@pytest.mark.parametrize("word", ["deploy", "monitor"])
+def test_no_variable_is_taken_for_a_command(word: str, tmp_path: Path):
+    """The build's line really runs, in a folder whose python prints its words."""
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!{sys.executable}\nimport json, sys; print(json.dumps(sys.argv[1:]))\n")
+    python.chmod(0o755)
+    buildspec = yaml.safe_load((INFRA / f"buildspec/{word}.yml").read_text(encoding="utf-8"))
+    (command,) = buildspec["phases"]["build"]["commands"]
+    names = ("PACKAGE", "RECIPE", "ENVIRONMENT", "START_PARAMETER", "AWS_REGION")
+    evil = "$(touch evil); `touch evil` 'a' \"b\""
+    more = {"SAGEMAKER_PIPELINE_ROLE_ARN": "r", "ARTIFACT_BUCKET": "b", "START": "yes"}
+    done = subprocess.run(
+        ["bash", "-c", command], env=dict.fromkeys(names, evil) | more, cwd=tmp_path,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    asked = json.loads(done.stdout)
+    assert asked[:2] == ["-m", f"pipelines.{word}"] and not (tmp_path / "evil").exists()
+    assert asked[asked.index("--recipe") + 1] == asked[asked.index("--env") + 1] == evil
+    assert asked[2] == evil if word == "deploy" else "--start" in asked
+
+
+def test_a_spent_budget_denies_the_pipelines_role_to_start_trainings():
+    found = load(SERVING)["Resources"]
+    (deny,) = found["StopPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    assert deny["Effect"] == "Deny"
+    (may,) = found["BudgetRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+    assert may["Condition"] == {"ArnEquals": {"iam:PolicyARN": {"Ref": "StopPolicy"}}}
+    budget = found["Budget"]["Properties"]["Budget"]
+    assert budget["BudgetName"] == found["Stop"]["Properties"]["BudgetName"]
+    filters = budget["CostFilters"]["TagKeyValue"]
+    assert filters == [{"Fn::Join": ["$", [{"Fn::Sub": "user:${TagKey}"}, {"Ref": "TagValue"}]]}]
+    board = found["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    shown = [one["properties"] for one in json.loads(board)["widgets"]]
+    assert len(shown) == 4 and all("${Endpoint}" in json.dumps(one["metrics"]) for one in shown)
 
 
 def test_prod_is_upserted_only_behind_an_approval():

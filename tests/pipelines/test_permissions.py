@@ -52,7 +52,10 @@ def test_what_the_command_needs_it_asks_for(demo):
     for options, asked in (
         ({}, "give either --recipe FILE or --definition FILE"),
         (file, "give --name, --region and --pipeline-role"),
-        (whole, "give --role job|pipeline|plan|ci|events, --template or --endpoints"),
+        (
+            whole,
+            "give --role job|pipeline|plan|ci|events|deploy|monitor, --template or --endpoints",
+        ),
         (whole | {"role": "ci"}, "give --root s3://bucket/prefix"),
         (
             whole | {"check": Path("README.md"), "role": "job"},

@@ -126,6 +126,12 @@ def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     yield from _file_systems(subject, found.file_systems)
     yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
     yield from packages(found.package_repositories)
+    # Developer guide, "Auto-Rollback Configuration and Monitoring".
+    yield Statement(
+        sid="RollbackAlarms",
+        actions=("cloudwatch:DescribeAlarms",),
+        resources=tuple(subject.arn("cloudwatch", f"alarm:{a}") for a in sorted(found.alarms)),
+    )
 
 
 def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[Statement]:

@@ -39,6 +39,9 @@ class Needs:
     package_repositories: set[str] = field(default_factory=set)
     """ARNs of CodeArtifact repositories."""
 
+    alarms: set[str] = field(default_factory=set)
+    """Names of the alarms that roll an endpoint back."""
+
     gaps: list[str] = field(default_factory=list)
     """Permissions that could not be derived, and why; each names its step and field."""
 

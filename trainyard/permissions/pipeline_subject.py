@@ -44,6 +44,12 @@ class Subject:
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of the roles in a template."""
 
+    beside: tuple[Mapping[str, Any], ...] = ()
+    """What is made outside of the pipeline with the jobs' role, in the form of steps."""
+
+    application: Any = None
+    """What an application derives roles of its own from; nothing here reads it."""
+
     job_role: str | None = None
     """ARN of the role in question, where jobs assume several."""
 

@@ -61,7 +61,7 @@ def answer(
         _print_endpoints(subject)
         return
     if as_template:
-        policies = {each.name: derive(subject, each.name) for each in roles()}
+        policies = {each.name: derive(subject, each.name) for each in roles(subject)}
         gaps = {name: found for name in policies if (found := missing(subject, name))}
         print(head + dump(template(subject, policies, gaps)), end="")
         shown = list(policies.values())

@@ -25,6 +25,9 @@ class Role:
 
     statements: Callable[[Subject], Iterator[Statement | Gap]]
 
+    exists: Callable[[Subject], bool] = lambda subject: True
+    """Return whether the pipeline needs it."""
+
 
 _ROLES: dict[str, Role] = {}
 
@@ -41,9 +44,12 @@ def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
     return register
 
 
-def roles() -> list[Role]:
-    """Return every role, in the order in which a template and messages name them."""
-    return sorted(_ROLES.values(), key=lambda each: each.place)
+def roles(subject: Subject | None = None) -> list[Role]:
+    """Return every role, or those that a pipeline needs, in the order in which a template and
+    messages name them.
+    """
+    found = (each for each in _ROLES.values() if subject is None or each.exists(subject))
+    return sorted(found, key=lambda each: each.place)
 
 
 def role_named(name: str) -> Role:

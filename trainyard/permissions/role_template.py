@@ -48,7 +48,7 @@ def template(
             "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
     substitute = _Substitution(subject)
-    made = {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
+    made = {each.logical: each.resource(subject, policies[each.name]) for each in roles(subject)}
     if subject.role in known:
         _join(made["PipelineRole"]["Properties"], made.pop("JobRole")["Properties"])
     resources = {k: _tagged(substitute.apply(v), subject.tags) for k, v in made.items()}
@@ -195,7 +195,7 @@ def policies_in(
         **{k: p.get("Default") for k, p in document.get("Parameters", {}).items()},
     }
     found = {}
-    for each in roles():
+    for each in roles(subject):
         role, logical = each.name, each.logical
         resource = document["Resources"].get(logical)
         if resource is None:

@@ -16,6 +16,7 @@ Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Operator → condition key → values, as in a policy."""
 
 FORCED = {
+    "cloudwatch:GetMetricStatistics": "CloudWatch knows no metric as a resource",
     "cloudwatch:PutMetricData": (
         "CloudWatch knows no metric as a resource; the condition cloudwatch:namespace limits it"
     ),

@@ -14,7 +14,7 @@ from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import GET
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
-from trainyard.language.steps import Step
+from trainyard.language.steps import Step, steps_of
 from trainyard.permissions.named_resources import Collector
 from trainyard.permissions.pipeline_subject import Subject
 
@@ -160,6 +160,9 @@ def _auto(c: Collector, a: Mapping[str, Any]) -> None:
 def _endpoint(c: Collector, a: Mapping[str, Any]) -> None:
     c.needs.log_groups.add("/aws/sagemaker/Endpoints/*")
     _capture(c, a)
+    rollback = (a.get("DeploymentConfig") or {}).get("AutoRollbackConfiguration") or {}
+    for alarm in rollback.get("Alarms", ()):
+        c.needs.alarms.add(c.text(alarm["AlarmName"], "AutoRollbackConfiguration.Alarms"))
     output = (a.get("AsyncInferenceConfig") or {}).get("OutputConfig") or {}
     for field in ("S3OutputPath", "S3FailurePath"):
         if uri := output.get(field):
@@ -249,8 +252,8 @@ def job_roles(subject: Subject) -> tuple[str, ...]:
 
 
 def all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
-    """Iterate over every request of the definition, with its step."""
-    for step in subject.values.steps:
+    """Iterate over every request of the definition, and beside it, with its step."""
+    for step in (*subject.values.steps, *steps_of([*subject.beside])):
         if step.type in COVERED:
             yield from ((step, request) for request in requests(subject, step))
 

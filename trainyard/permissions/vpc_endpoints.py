@@ -14,6 +14,7 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import Role, roles
 
 ENDPOINTS = {
+    "cloudwatch": ("com.amazonaws.{}.monitoring",),
     "s3": ("com.amazonaws.{}.s3",),
     "sagemaker": ("com.amazonaws.{}.sagemaker.api",),
     "codeartifact": (
@@ -21,11 +22,11 @@ ENDPOINTS = {
         "com.amazonaws.{}.codeartifact.repositories",
     ),
     "sagemaker-mlflow": ("aws.sagemaker.{}.experiments",),
+    "sns": ("com.amazonaws.{}.sns",),
 }
 """Service of an action → names of its endpoints, for a region. S3's is a gateway, the others are
 interfaces."""
 NOT_CALLED = {
-    "cloudwatch": "SageMaker writes a job's metrics",
     "ec2": "SageMaker attaches a job's interfaces",
     "ecr": "SageMaker pulls a job's image",
     "elasticfilesystem": "SageMaker mounts a file system, which has an address in the VPC",
@@ -52,12 +53,13 @@ def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
             f"--endpoints: the names in partition {subject.partition} are not known here: aws ec2 "
             "describe-vpc-endpoint-services lists them"
         )
-    for role in roles():
+    for role in roles(subject):
         policy = derive(subject, role.name)
         services = {action.partition(":")[0] for s in policy["Statement"] for action in s["Action"]}
         if _calls_itself(role, subject, policy):
             found = [IDENTITY]
         elif role.name == "job" and "ec2" in services:
+            services.discard("cloudwatch")  # SageMaker writes a job's metrics
             found = []
         else:
             continue

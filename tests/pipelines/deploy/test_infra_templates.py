@@ -10,7 +10,7 @@ from cfnlint import api, core
 
 from pipelines.definition import from_recipe
 from pipelines.deploy.infra_templates import Facts, Part, as_terraform, rendered
-from pipelines.deploy.pipeline_roles import subject
+from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT, called
 from trainyard.common.errors import DefinitionError
@@ -22,12 +22,15 @@ pytestmark = pytest.mark.long
 @cache
 def facts(recipe: str = "prod", *sets: str, with_key: bool = True) -> Facts:
     path = CHECKOUT / f"recipes/{recipe}.yaml"
-    definition, aws = from_recipe(path, sets), load(path, sets).aws
-    known = subject(definition, aws)
+    definition, read_ = from_recipe(path, sets), load(path, sets)
+    known = subject(definition, read_)
     return Facts(
-        definition=definition, subject=known, aws=aws, recipe=f"recipes/{recipe}.yaml",
+        definition=definition, subject=known, aws=read_.aws, recipe=f"recipes/{recipe}.yaml",
         with_key=with_key,
     )  # fmt: skip
+
+
+SERVED = ("deploy.endpoint=live", "deploy.capture_share=1", "monitor.days=1")
 
 
 def text(document: Any) -> str:
@@ -37,7 +40,8 @@ def text(document: Any) -> str:
 @pytest.mark.parametrize("part", Part)
 @pytest.mark.parametrize("recipe", ["prod", pytest.param("laptop", marks=pytest.mark.sweep)])
 def test_cfn_lint_has_nothing_to_say_and_no_stack_is_named(part: Part, recipe: str):
-    document = rendered(part, facts(recipe, with_key=recipe == "prod"))
+    sets = SERVED if part is Part.SERVING else ()
+    document = rendered(part, facts(recipe, *sets, with_key=recipe == "prod"))
     found = api.lint(dump(document), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
     assert not found
     assert "ImportValue" not in text(document) and "Stack}" not in text(document["Resources"])
@@ -61,6 +65,19 @@ def test_a_partition_without_connections_is_named():
     china = replace(known.subject, role="arn:aws-cn:iam::111122223333:role/x")
     with pytest.raises(DefinitionError, match="China's CloudFormation has no AWS::CodeConnections"):
         rendered(Part.CODEPIPELINE, replace(known, subject=china))
+
+
+def test_what_serves_is_of_the_recipes_endpoint_and_has_a_monitor_if_the_recipe_does():
+    with pytest.raises(DefinitionError, match="--part serving: the recipe has no endpoint"):
+        rendered(Part.SERVING, facts())
+    whole = rendered(Part.SERVING, facts("prod", *SERVED))
+    given = {name: one.get("Default") for name, one in whole["Parameters"].items()}
+    assert (given["Endpoint"], given["ModelPackageGroup"]) == ("live", "trainyard-prod")
+    [policy] = whole["Resources"]["DeployRole"]["Properties"]["ManagedPolicyArns"]
+    assert policy == "arn:aws:iam::111122223333:policy/trainyard-prod-deploy"
+    alone = rendered(Part.SERVING, facts("prod", *SERVED[:2]))
+    assert "Monitor" in text(whole) and "Monitor" not in text(alone)
+    assert not api.lint(dump(alone), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
 
 
 def test_what_exists_is_referred_to():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.deploy.pipeline_roles import from_recipe
+from pipelines.deploy.recipe_subject import from_recipe
 from trainyard.permissions.pipeline_subject import Subject
 
 RECIPES = ("flights", "laptop", "mesh", "prod")
@@ -14,8 +14,16 @@ CORNERS = (
     "train.input_mode=FSxLustre",
     "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
     "aws.kms_key=alias/ours",
+    "aws.input_keys=[1234abcd-12ab-34cd-56ef-1234567890ab]",
     "train.loop.mlflow_tracking_uri="
     "arn:aws:sagemaker:us-east-1:111122223333:mlflow-tracking-server/ours",
+    "deploy.endpoint=live",
+    "deploy.capture_share=1",
+    "deploy.compare={quality: bits_per_byte}",
+    "monitor.prediction=probability",
+    "monitor.baseline=s3://example-corp-baseline/2026",
+    "monitor.truths=s3://example-corp-truths/live",
+    "monitor.topic=arn:aws:sns:us-east-1:111122223333:drift",
     "packages.codeartifact=arn:aws:codeartifact:us-east-1:111122223333:repository/corp/pypi",
 )
 """prod.yaml with what none of the recipes has: the name "corners"."""

@@ -31,23 +31,35 @@ pytestmark = pytest.mark.long
 PATTERNS = (
     r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/\*",  # below a prefix
     r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/runs/\*(/[^*?]+)+(/\*/output/model\.tar\.gz)?",
-    r"arn:aws:logs:[^*?]+:log-group:/aws/sagemaker/\w+:(log-stream:)?\*",
+    r"arn:aws:logs:[^*?]+:log-group:/aws/sagemaker/(\w+|Endpoints/\*):(log-stream:)?\*",
     r"arn:aws:sagemaker:[^*?]+:(processing|training)-job/pipelines-\*",
     r"arn:aws:sagemaker:[^*?]+:model-package/[\w-]+/\*",
+    r"arn:aws:sagemaker:[^*?]+:(model|endpoint-config)/live-trainyard-prod-\*",  # and a version
+    r"arn:aws:cloudwatch:[^*?]+:alarm:live-trainyard-prod-\*-\w+",
     r"arn:aws:sagemaker:[^*?]+:pipeline/[\w-]+/execution/\*",
     r"arn:aws:ec2:[^*?]+:network-interface/\*",  # bound by ec2:Subnet, or by the subnet beside it
     r"arn:aws:kms:[^*?]+:key/\*",  # bound by kms:ResourceAliases
 )
 NAMES = (*RECIPES, "corners")
 ROLES = ("job", "pipeline", "plan", "ci", "events")
+SERVING = ("deploy", "monitor")
+"""Roles of a recipe with these sections, as "corners" is."""
 
 
-def test_these_are_all_roles():
-    assert tuple(role.name for role in roles()) == ROLES
+def test_these_are_all_roles(subject):
+    assert names_of(subject("prod")) == list(ROLES)
+    assert names_of(subject("corners")) == [role.name for role in roles()] == [*ROLES, *SERVING]
+    for role in SERVING:
+        with pytest.raises(DefinitionError, match=f"needs a recipe with the section {role}"):
+            derive(subject("prod"), role)
+
+
+def names_of(subject: Subject) -> list[str]:
+    return [role.name for role in roles(subject)]
 
 
 def statements(subject: Subject) -> list[dict]:
-    return [s for role in ROLES for s in derive(subject, role)["Statement"]]
+    return [s for role in names_of(subject) for s in derive(subject, role)["Statement"]]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +95,7 @@ def test_no_wildcard_stands_where_aws_does_not_force_it(name: str, subject):
 def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(subject):
     assert not [action for action in FORCED if reference.resource_types(action)]
     used = {
-        action for name in NAMES for role in ROLES
+        action for name in NAMES for role in names_of(subject(name))
         for action in forced_wildcards(derive(subject(name), role))
     }  # fmt: skip
     assert used == set(FORCED), "the table names what nothing needs"
@@ -94,7 +106,7 @@ def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
     """The reference's dependent actions: AddTags and PassRole are asked for inside a Create, and
     appear in no log of their own (aws/aws-cdk#32294).
     """
-    for role in ROLES:
+    for role in names_of(subject(name)):
         found = {a: s["Resource"] for s in derive(subject(name), role)["Statement"]
                  for a in s["Action"]}  # fmt: skip
         needed = {n for action in found for n in reference.dependent_actions(action)}
@@ -102,8 +114,8 @@ def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
 
 
 def test_what_is_made_may_be_tagged_where_it_is_made(subject):
-    for role in ("pipeline", "ci"):
-        found = derive(subject("prod"), role)["Statement"]
+    for role in ("pipeline", "ci", "deploy"):
+        found = derive(subject("corners"), role)["Statement"]
         makes = [s["Resource"] for s in found
                  if any(a.startswith("sagemaker:Create") for a in s["Action"])]  # fmt: skip
         tags = [s["Resource"] for s in found if "sagemaker:AddTags" in s["Action"]]
@@ -111,15 +123,15 @@ def test_what_is_made_may_be_tagged_where_it_is_made(subject):
 
 
 def test_two_roles_hand_over_only_each_other(subject):
-    """CI may hand on the pipeline's role, the pipeline the jobs', the jobs nothing."""
-    prod = subject("prod")
+    """CI may hand on the pipeline's role, pipeline and deploy the jobs', the jobs nothing."""
+    prod = subject("corners")
     passed = {
         role: [
             (r, s["Condition"])
             for s in derive(prod, role)["Statement"] if "iam:PassRole" in s["Action"]
             for r in s["Resource"]
         ]
-        for role in ROLES
+        for role in names_of(prod)
     }  # fmt: skip
     sagemaker = {"StringEquals": {"iam:PassedToService": ["sagemaker.amazonaws.com"]}}
     account = "arn:aws:iam::111122223333:role"
@@ -129,6 +141,8 @@ def test_two_roles_hand_over_only_each_other(subject):
         "ci": [(f"{account}/trainyard-prod-pipeline", sagemaker)],
         "plan": [],
         "events": [],
+        "deploy": [(f"{account}/trainyard-prod-job", sagemaker)],
+        "monitor": [],
     }
     roles = {s["Arguments"].get("RoleArn") for s in prod.document["Steps"]} - {None}
     assert roles == {f"{account}/trainyard-prod-job"}
@@ -143,7 +157,7 @@ def test_a_plan_can_only_read(name: str, subject):
         assert levels <= {"Read", "List"} or statement["Action"] == ["kms:Decrypt"], statement
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_who_runs_a_pipeline_cannot_approve_what_it_registers(name: str, subject):
     """Nobody's role updates a package, and what is registered is pending, whoever defines it."""
     found = statements(subject(name))
@@ -204,7 +218,7 @@ def test_corners_get_their_statements(subject):
     more = actions("corners") - actions("prod")
     assert "fsx:DescribeFileSystems" in more and "sagemaker-mlflow:LogBatch" in more
     services = {action.partition(":")[0] for action in more}
-    assert services == {"fsx", "sagemaker-mlflow", "codeartifact", "sts"}
+    assert services == {"cloudwatch", "fsx", "sagemaker-mlflow", "codeartifact", "sts"}
     found = {s["Sid"]: s for s in derive(subject("corners"), "job")["Statement"]}
     names = found["DataKeysByAlias"]["Condition"]["ForAnyValue:StringEquals"]
     assert names == {"kms:ResourceAliases": ["alias/ours"]}
@@ -212,6 +226,9 @@ def test_corners_get_their_statements(subject):
     assert "DataKeys" not in found
     domain = "arn:aws:codeartifact:us-east-1:111122223333:domain/corp"
     assert found["PackageToken"]["Resource"] == [domain]
+    captured = "arn:aws:s3:::example-corp-trainyard/trainyard/trainyard-prod/captured/*"
+    assert captured in found["Write"]["Resource"]  # by the endpoint, whose model has this role
+    assert any(r.endswith(":repository/pytorch-inference") for r in found["Images"]["Resource"])
 
 
 def test_a_change_of_code_or_settings_changes_no_policy(subject):
@@ -223,8 +240,10 @@ def test_a_change_of_code_or_settings_changes_no_policy(subject):
 def test_policies_are_as_short_as_iam_takes_them(subject):
     """Without white space: 10,240 characters inline in all, 6,144 managed (IAM's quotas)."""
     for name in NAMES:
-        sizes = {r: len(json.dumps(derive(subject(name), r), separators=(",", ":"))) for r in ROLES}
-        assert max(sizes["plan"], sizes["ci"]) <= 6144 and max(sizes.values()) <= 10240, (
+        policies = {r: derive(subject(name), r) for r in names_of(subject(name))}
+        sizes = {r: len(json.dumps(p, separators=(",", ":"))) for r, p in policies.items()}
+        managed = [size for role, size in sizes.items() if role in ("plan", "ci", *SERVING)]
+        assert max(managed) <= 6144 and max(sizes.values()) <= 10240, (
             name,
             sizes,
         )
@@ -232,8 +251,8 @@ def test_policies_are_as_short_as_iam_takes_them(subject):
 
 def test_every_change_of_a_derived_policy_is_told(subject):
     """One action, resource or condition less is a shortage (or an excess); more, an excess."""
-    for role in ROLES:
-        policy = derive(subject("prod"), role)
+    for role in names_of(subject("corners")):
+        policy = derive(subject("corners"), role)
         assert compare(policy, json.loads(json.dumps(policy))) == []
         for index, statement in enumerate(policy["Statement"]):
             for field in ("Action", "Resource"):

@@ -20,7 +20,7 @@ def test_every_service_has_endpoints_or_a_reason(subject):
     used = {
         action.partition(":")[0]
         for name in (*RECIPES, "corners", "mounts")
-        for role in roles()
+        for role in roles(subject(name))
         for statement in derive(subject(name), role.name)["Statement"]
         for action in statement["Action"]
     }

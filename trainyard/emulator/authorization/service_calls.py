@@ -154,6 +154,10 @@ def _sqs(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
     yield Call(f"sqs:{operation}", make_arn("sqs", name))
 
 
+def _sns(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    yield Call(f"sns:{operation}", str(given.get("TopicArn") or "*"))
+
+
 def _kms(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
     key = str(given.get("KeyId") or "*")
     named = key.startswith("arn:") or key == "*"
@@ -174,6 +178,9 @@ def _sts(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def _metrics(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+    if alarm := given.get("AlarmName"):
+        yield Call(f"cloudwatch:{operation}", make_arn("cloudwatch", f"alarm:{alarm}"))
+        return
     yield Call(f"cloudwatch:{operation}", "*", values(cloudwatch__namespace=given.get("Namespace")))
 
 
@@ -182,6 +189,7 @@ _SERVICES: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Call]]] = {
     "logs": _logs,
     "events": _events,
     "sqs": _sqs,
+    "sns": _sns,
     "kms": _kms,
     "iam": _iam,
     "sts": _sts,

@@ -190,6 +190,14 @@ OTHERS = [
         ("sqs:SendMessage", f"arn:aws:sqs:{HERE}:q"),
     ),
     (
+        *("sns", form(Action="Publish", TopicArn=f"arn:aws:sns:{HERE}:t")),
+        ("sns:Publish", f"arn:aws:sns:{HERE}:t"),
+    ),
+    (
+        *("monitoring", form(Action="PutMetricAlarm", AlarmName="a")),
+        ("cloudwatch:PutMetricAlarm", f"arn:aws:cloudwatch:{HERE}:alarm:a"),
+    ),
+    (
         *("kms", target("TrentService.Decrypt", KeyId="1-2")),
         ("kms:Decrypt", f"arn:aws:kms:{HERE}:key/1-2"),
     ),
