@@ -46,6 +46,7 @@ from pipelines.run_report.gate_lines import DISPLAY
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import PlanError, RecipeError, nearest
 from trainyard.language.parameters import values
+from trainyard.language.steps import steps_of
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.live_watch import watch
@@ -75,7 +76,8 @@ def start(
         fresh: refuse a run whose training the step cache would answer.
 
     Raises:
-        RecipeError: the pipeline has no such parameter, or its value is of another type.
+        RecipeError: the pipeline has no such parameter, or its value is of another type; or the
+            shards of an earlier run are not where this run would mount them.
         PlanError: the run may cost more than the budget, or trains nothing though it is to.
         ServiceError: the pipeline does not exist, or AWS refused.
     """
@@ -84,6 +86,8 @@ def start(
         described = sagemaker.describe_pipeline(PipelineName=pipeline)
         definition = json.loads(described["PipelineDefinition"])
         _check(parameters, definition)
+        if again and "Shard" in {*again.reused, *again.left}:
+            _refuse_mounted(definition, again)
         refuse_other_base(definition, sagemaker.meta.region_name)
         earlier = _earlier(again, parameters)
         compared = champion_parameters(sagemaker, definition, {**earlier, **parameters}, champion)
@@ -103,6 +107,21 @@ def start(
         )
     console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
+
+
+def _refuse_mounted(definition: Mapping[str, Any], again: Again) -> None:
+    """Refuse to train on an earlier run's shards by ``train.fsx``: this run's folder is empty."""
+    trains = (s for s in steps_of(definition["Steps"]) if s.type in ("Training", "Tuning"))
+    for step in (one for one in trains if one.name in again.runs):
+        request = step.arguments.get("TrainingJobDefinition", step.arguments)
+        for channel in request.get("InputDataConfig", ()):
+            system = channel["DataSource"].get("FileSystemDataSource", {})
+            if "Execution.PipelineExecutionId" in json.dumps(system.get("DirectoryPath")):
+                raise RecipeError(
+                    f"--from: step {step.name} mounts the shards of its own run on file system "
+                    f"{system['FileSystemId']} (train.fsx), those of {again.source} lie in that "
+                    "run's folder; start --from Shard, or set train.input_mode to FastFile"
+                )
 
 
 def _earlier(again: Again | None, given: Mapping[str, str]) -> dict[str, str]:

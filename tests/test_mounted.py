@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from tests.test_tuned import run
+from trainyard.emulator.jobs.file_systems import cannot_be_slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 VPC = "aws.vpc={subnets: [subnet-0123456789], security_groups: [sg-0123456789]}"
@@ -48,13 +49,15 @@ def test_a_script_reads_a_folder_of_efs_on_two_nodes(somebodys, tmp_path, monkey
     part = tmp_path / "efs/corpora/part"
     part.mkdir(parents=True)
     (part / "slope.txt").write_text("1.25")
-    monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", f"{SYSTEM}={tmp_path / 'efs'}")
+    late = "" if cannot_be_slow() else "?ms=2&mb_per_second=50"
+    monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", f"{SYSTEM}={tmp_path / 'efs'}{late}")
     mounted = f"{{corpus: {{file_system_id: {SYSTEM}, type: EFS, directory_path: /corpora}}}}"
     execution, package = run(
         str(somebodys), VPC, f"train.file_systems={mounted}", "train.instance_count=2"
     )
     train = {one.name: one for one in execution.steps()}["Train"]
-    assert "efs/corpora stands in for the file system" in "\n".join(execution.all_lines(train))
+    lines = "\n".join(execution.all_lines(train))
+    assert "efs/corpora, read-only" in lines and f"stands in for {SYSTEM}" in lines
     card = boto3.client("sagemaker").describe_model_package(ModelPackageName=package)["ModelCard"]
     assert f"{SYSTEM}:/corpora" in card["ModelCardContent"]
 

@@ -1,231 +1,35 @@
-"""Mount a folder as a file system that is as slow as one says: FUSE, without a library.
+"""Mount a folder as a file system that is as slow as one says, for the time of a measurement.
 
-The kernel asks (``/dev/fuse``, linux/fuse.h, version 7.31) and threads of a process of its own
-answer late; it ends, and unmounts, when whoever started it ends. So what reads by ``read``, by
-``mmap`` or by any library waits as it would there. Read only, flat; needs ``/dev/fuse`` and root.
-The protocol is spoken here because the libraries for it (mfusepy, fusepy, pyfuse3) are bindings of
-libfuse, a package of the system that the locks cannot bring; what a read only folder needs of the
-protocol is ten requests.
+The server is the emulator's (``trainyard.emulator.runtime.mounted_folders``), in a process of its
+own; it ends, and unmounts, when whoever started it ends. Needs ``/dev/fuse`` and root.
 """
 
-import ctypes
-import errno
 import json
 import os
-import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 from benchmarks.harness import CHECKOUT
+from trainyard.emulator.runtime.mounted_folders import (
+    DETACH,
+    DEVICE,
+    LIBC,
+    Server,
+    Slow,
+    mounted_device,
+)
 
-ROOT = 1
-LATE = 64
-"""Requests that are waited for at once."""
-
-BUFFER = 1 << 18
-"""Bytes of a request: the kernel wants room for a write, too, which it never sends here."""
-
-WINDOW = 1 << 18
-"""Bytes by which a request may lie beside where the stream has come, and still be a part of it: the
-kernel reads 128 KiB ahead, and asks out of order."""
-
-FOREVER = 1 << 30
-ASYNC_READ, MAX_PAGES = 1, 1 << 22  # of FUSE_INIT
-KEEP_CACHE = 2  # FOPEN_KEEP_CACHE
-GONE = (errno.ENOENT, errno.ENODEV, errno.ECONNABORTED)
-REQUEST, ANSWER = struct.Struct("<IIQQIIII"), struct.Struct("<IiQ")
-ATTRIBUTES = struct.Struct("<6Q10I")
-LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH = 1, 2, 3, 14, 15, 18, 25
-INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, FORGET_SEVERAL = 26, 27, 28, 29, 36, 42
+FORCE = 1  # MNT_FORCE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
-    """Latency and rate of a file system."""
-
-    first_byte: float
-    """Seconds until a read answers that does not follow the one before it."""
-
-    stream: float
-    """Bytes a second of one open file."""
-
-    total: float
-    """Bytes a second of the whole mount."""
-
-    kept: bool
-    """Whether what was read stays in the kernel's cache when the file is opened again."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Requests so far."""
-
-    opened: int = 0
-    jumps: int = 0
-    """Reads that did not follow the one before them."""
-
-    read: int = 0
-    """Bytes."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    descriptor: int
-    end: int = -WINDOW - 1
-    free: float = 0.0
-    """When it can give the next byte; of ``time.monotonic``."""
-
-
-@dataclass(slots=True)
-class Server:
-    """Answers for one mount, until the mount is gone."""
-
-    folder: Path
-    slow: Slow
-    device: int
-    counts: Counts = field(default_factory=Counts)
-    _names: list[str] = field(default_factory=list)
-    _streams: dict[int, _Stream] = field(default_factory=dict)
-    _free: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def run(self) -> None:
-        """Answer until the mount is gone."""
-        self._names = sorted(one.name for one in self.folder.iterdir())
-        with ThreadPoolExecutor(LATE, "slow") as pool:
-            while True:
-                try:
-                    request = os.read(self.device, BUFFER)
-                except OSError as error:
-                    if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
-                        continue  # it was taken back
-                    if error.errno in (errno.ENODEV, errno.ECONNABORTED):
-                        return
-                    raise
-                _, code, unique, node, *_ = REQUEST.unpack_from(request)
-                if code in (FORGET, FORGET_SEVERAL, INTERRUPT):
-                    continue
-                if code == READ:
-                    pool.submit(self._answer, unique, node, self._read, request[REQUEST.size :])
-                else:
-                    self._answer(unique, node, self._kinds().get(code), request[REQUEST.size :])
-
-    def _kinds(self) -> dict[int, Callable[[int, bytes], bytes]]:
-        return {
-            INIT: self._begin,
-            LOOKUP: self._look_up,
-            GETATTR: lambda node, _: struct.pack("<QII", FOREVER, 0, 0) + self._attributes(node),
-            OPEN: self._open,
-            OPENDIR: lambda node, _: struct.pack("<QII", 0, 0, 0),
-            READDIR: self._list,
-            RELEASE: self._release,
-            RELEASEDIR: lambda node, _: b"",
-            FLUSH: lambda node, _: b"",
-        }
-
-    def _answer(self, unique: int, node: int, how: Callable | None, given: bytes) -> None:
-        number, content = errno.ENOSYS, b""
-        if how is not None:
-            try:
-                number, content = 0, how(node, given)
-            except OSError as error:
-                number = error.errno or errno.EIO
-        try:
-            os.write(
-                self.device, ANSWER.pack(ANSWER.size + len(content), -number, unique) + content
-            )
-        except OSError as error:
-            if error.errno not in GONE:  # else nobody waits for it any more
-                raise
-
-    def _begin(self, node: int, given: bytes) -> bytes:
-        _, _, ahead, flags = struct.unpack_from("<4I", given)
-        wanted = flags & (ASYNC_READ | MAX_PAGES)
-        return struct.pack(
-            "<IIIIHHIIHHI7I", 7, 31, ahead, wanted, LATE, LATE, 1 << 17, 1, 256, 0, 0, *[0] * 7
-        )
-
-    def _look_up(self, node: int, given: bytes) -> bytes:
-        name = given.rstrip(b"\0").decode()
-        if name not in self._names:
-            raise OSError(errno.ENOENT, name)
-        number = self._names.index(name) + 2
-        head = struct.pack("<4Q2I", number, 0, FOREVER, FOREVER, 0, 0)
-        return head + self._attributes(number)
-
-    def _attributes(self, node: int) -> bytes:
-        folder = node == ROOT
-        found = (self.folder if folder else self._path(node)).stat()
-        mode = 0o40755 if folder else 0o100444
-        blocks = -(-found.st_size // 512)
-        return ATTRIBUTES.pack(
-            node, found.st_size, blocks, *[int(found.st_mtime)] * 3, *[0] * 3, mode, 1, 0, 0, 0,
-            1 << 12, 0,
-        )  # fmt: skip
-
-    def _path(self, node: int) -> Path:
-        return self.folder / self._names[node - 2]
-
-    def _open(self, node: int, given: bytes) -> bytes:
-        descriptor = os.open(self._path(node), os.O_RDONLY)
-        with self._lock:
-            self._streams[descriptor] = _Stream(descriptor)
-            self.counts.opened += 1
-        return struct.pack("<QII", descriptor, KEEP_CACHE if self.slow.kept else 0, 0)
-
-    def _release(self, node: int, given: bytes) -> bytes:
-        (descriptor,) = struct.unpack_from("<Q", given)
-        with self._lock:
-            self._streams.pop(descriptor)
-        os.close(descriptor)
-        return b""
-
-    def _list(self, node: int, given: bytes) -> bytes:
-        _, offset, size = struct.unpack_from("<QQI", given)
-        found = b""
-        for number in range(offset, len(self._names)):
-            name = self._names[number].encode()
-            entry = struct.pack("<QQII", number + 2, number + 1, len(name), 8) + name
-            entry += b"\0" * (-len(entry) % 8)
-            if len(found) + len(entry) > size:
-                break
-            found += entry
-        return found
-
-    def _read(self, node: int, given: bytes) -> bytes:
-        descriptor, offset, size = struct.unpack_from("<QQI", given)
-        content = os.pread(descriptor, size, offset)
-        with self._lock:
-            stream, now, slow = self._streams[descriptor], time.monotonic(), self.slow
-            jumps = abs(offset - stream.end) > WINDOW
-            stream.end = offset + size if jumps else max(stream.end, offset + size)
-            self.counts.jumps += jumps
-            self.counts.read += len(content)
-            begin = max(now, stream.free) + (slow.first_byte if jumps else 0.0)
-            stream.free = begin + len(content) / slow.stream
-            self._free = max(now, self._free) + len(content) / slow.total
-            ready = max(stream.free, self._free)
-        time.sleep(max(0.0, ready - time.monotonic()))
-        return content
-
-
-DEVICE = Path("/dev/fuse")
-READ_ONLY, FORCE, DETACH = 1, 1, 2  # MS_RDONLY; MNT_FORCE, MNT_DETACH
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
-LIBC.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
-
-
-def refuse(device: Path = DEVICE, user: int | None = None) -> None:
+def refuse(device: Path = Path(DEVICE), user: int | None = None) -> None:
     """Say what is missing for a mount, and what to do about it.
 
     Raises:
@@ -279,11 +83,10 @@ def mounted(folder: Path, at: Path, slow: Slow) -> Iterator[dict[str, int]]:
 
 def _serve(folder: Path, at: Path, slow: Slow) -> Server:
     """Mount, say so, and answer until the input ends."""
-    device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},allow_other"
-    if LIBC.mount(b"slow", bytes(at), b"fuse.slow", READ_ONLY, options.encode()):
-        raise SystemExit(os.strerror(ctypes.get_errno()))
-    server = Server(folder, slow, device)
+    try:
+        server = Server(str(folder), slow, mounted_device(str(at)))
+    except OSError as error:
+        raise SystemExit(str(error.strerror)) from None
     try:
         thread = threading.Thread(target=server.run, name="slow", daemon=True)
         thread.start()

@@ -111,8 +111,8 @@ JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
 
 
 def cache_config(recipe: Recipe) -> CacheConfig | None:
-    """Return the cache settings; None when the cache is off, or with FSx: a mounted folder is named
-    by the execution's id, so cached shards would not be found under it.
+    """Return the cache settings; None when the cache is off, or with ``train.fsx``: its folder is
+    named by the execution's id, so cached shards would not be found under it.
     """
     if not recipe.cache.enabled or recipe.train.fsx:
         return None

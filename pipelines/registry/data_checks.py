@@ -132,6 +132,10 @@ def trained(evidence: Evidence, *, deep: bool) -> str:
         for name, source in sources.items()
         if "S3DataSource" in source
     }
+    for name, source in sources.items():
+        system = source.get("FileSystemDataSource")
+        if system and system["DirectoryPath"].endswith(f"/shard/{name}"):  # it mirrors the bucket
+            uris[name] = evidence.output("Shard", name)
     return _checked(evidence, "train", json.loads(body)["channels"], uris, deep)
 
 

@@ -278,6 +278,11 @@ class TrainStepConfig(ScriptSettings):
             )
         if (self.input_mode == "FSxLustre") != (self.fsx is not None):
             raise ValueError("input_mode FSxLustre and the fsx section go together: set both")
+        if self.fsx and self.fallback_instance_types:
+            raise ValueError(
+                "fsx cannot be combined with fallback_instance_types: a run on another type reuses "
+                "the shards of the run before it, and the file system's folder is named by the run"
+            )
         return self
 
     @model_validator(mode="after")

@@ -157,7 +157,8 @@ def train_step(
         display_name="Train",
         description=program.description,
         step_args=trainer.train(input_data_config=[*program.channels, *wheels]),
-        cache_config=context.cache,
+        # A request names a file system, not what is on it: an earlier result may be of other data.
+        cache_config=None if config.mounted else context.cache,
         retry_policies=list(context.retries),
         # A mounted file system has no reference to the shard step: state it (DependsOn).
         depends_on=[shard] if shard and config.fsx else None,

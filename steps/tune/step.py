@@ -39,16 +39,16 @@ class TuneStep(ConfigurableRetryStep):
     """A step of type Tuning with a request of our own."""
 
     def __init__(
-        self, request: dict[str, Any], context: StepContext, after: list[Any] | None, **about: str
+        self, request: dict[str, Any], context: StepContext, train: TrainingStep, **about: str
     ) -> None:
-        """Declare the step; ``after``: steps that it depends on beside those that it refers to;
-        ``about``: display_name and description.
+        """Declare the step; ``train``: the step whose trainings it starts; ``about``: display_name
+        and description.
         """
         super().__init__(
-            "Tune", StepTypeEnum.TUNING, depends_on=after, retry_policies=list(context.retries),
-            **about,
+            "Tune", StepTypeEnum.TUNING, depends_on=train.depends_on,
+            retry_policies=list(context.retries), **about,
         )  # fmt: skip
-        self._request, self._cache = request, context.cache
+        self._request, self._cache = request, train.cache_config
         shapes = ["DescribeHyperParameterTuningJobResponse",
                   "ListTrainingJobsForHyperParameterTuningJobResponse"]  # fmt: skip
         self._properties = Properties(step_name=self.name, step=self, shape_names=shapes)
@@ -114,7 +114,7 @@ def tune_step(
             **({"Tags": context.aws_tags()} if context.tags else {}),
         },
         context,
-        train.depends_on,
+        train,
         display_name="Search hyperparameters",
         description=f"{config.strategy}, {config.trainings} trainings at most, over "
         + ", ".join(config.ranges),

@@ -16,7 +16,7 @@ from training.data.reads_in_flight import MOST, ReadsInFlight
 
 pytestmark = pytest.mark.long
 
-ABLE = DEVICE.exists() and os.geteuid() == 0
+ABLE = os.path.exists(DEVICE) and os.geteuid() == 0
 SLOW = Slow(first_byte=0.05, stream=4e6, total=2e6, kept=True)
 
 

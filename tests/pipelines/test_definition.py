@@ -29,7 +29,7 @@ REQUESTS = {
 
 def compiled(path: str, *overrides: str):
     recipe = load(Path(path), overrides)
-    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None, home=Path(path).parent)
 
 
 def steps(body: dict) -> dict[str, dict]:
@@ -367,6 +367,42 @@ def test_lustre_mounts_what_the_shard_step_wrote():
     source = channel["DataSource"]["FileSystemDataSource"]
     assert (source["FileSystemType"], channel["InputMode"]) == ("FSxLustre", "File")
     assert "Shard" in found["Train"]["DependsOn"]
+    assert "CacheConfig" not in found["Shard"]
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_script_reads_mounted_shards_and_channels_and_is_never_answered_from_the_cache(searched):
+    vpc = "aws.vpc={subnets: [subnet-0a1b2c3d], security_groups: [sg-0a1b2c3d]}"
+    system = "{file_system_id: fs-0a1b2c3d, type: EFS, directory_path: /own}"
+    channels = f"train.file_systems={{own: {system}}}"
+    other = "train.channels={other: s3://somebodys/other}"
+    search = "tune={ranges: {eta: [0.05, 0.1]}, trainings: 2, judged: 1, metric: train_log_loss}"
+    fsx = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /mnt/data}"
+    given = (vpc, channels, other, *([search] if searched else []))
+
+    def channel(step: dict, name: str) -> dict:
+        arguments = step["Arguments"]
+        inputs = arguments.get("TrainingJobDefinition", arguments)["InputDataConfig"]
+        [found] = [one for one in inputs if one["ChannelName"] == name]
+        assert found["InputMode"] == "File"
+        return found["DataSource"].get("FileSystemDataSource", {})
+
+    trains = ["Tune", "Train"] if searched else ["Train"]
+    found = steps(json.loads(compiled("recipes/flights_xgboost.yaml", *given).body))
+    for step in (found[name] for name in trains):
+        assert channel(step, "own")["FileSystemType"] == "EFS"
+        assert channel(step, "own")["FileSystemAccessMode"] == "ro"
+        assert not channel(step, "other") and not channel(step, "train")
+        assert "CacheConfig" not in step
+    assert "CacheConfig" in found["Shard"]
+    found = steps(
+        json.loads(
+            compiled("recipes/flights_xgboost.yaml", *given, fsx, "train.input_mode=FSxLustre").body
+        )
+    )
+    for step in (found[name] for name in trains):
+        assert channel(step, "train")["FileSystemType"] == "FSxLustre"
+        assert "Shard" in step["DependsOn"]
     assert "CacheConfig" not in found["Shard"]
 
 

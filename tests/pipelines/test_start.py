@@ -12,6 +12,8 @@ from pipelines.upsert import upsert
 from tests.pipelines.upserting import clean_aws, definition
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError, RecipeError, ServiceError
+from trainyard.emulator.jobs.file_systems import VARIABLE
+from trainyard.runs.selective_rerun import Again
 
 pytestmark = pytest.mark.long
 
@@ -121,4 +123,19 @@ def test_credentials_of_another_account_start_nothing(deployed, tmp_path):
         main(recipe, ["aws.account=111122223333", f"aws.role={other}"], environment="prod")
     with pytest.raises(RecipeError, match="--env prod: is of which recipe"):
         main(pipeline=PIPELINE, environment="prod")
+    assert runs(sagemaker) == before
+
+
+def test_shards_of_another_run_cannot_be_mounted(aws, monkeypatch):
+    _, sagemaker = aws
+    monkeypatch.setenv(VARIABLE, "fs-0a1b2c3d=s3://bkt")
+    vpc = "aws.vpc={subnets: [subnet-0a1b2c3d], security_groups: [sg-0a1b2c3d]}"
+    fsx = "train.fsx={file_system_id: fs-0a1b2c3d, directory_path: /mount/data}"
+    upsert(from_recipe(RECIPE, (vpc, fsx, "train.input_mode=FSxLustre")))
+    before = runs(sagemaker)
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/trainyard-dev/execution/000000000000"
+    again = Again(pipeline=PIPELINE, source=arn, runs={"Train": ""}, reused={"Shard": ""}, left=(),
+                  parameters={}, held={})  # fmt: skip
+    with pytest.raises(RecipeError, match="--from: step Train mounts the shards of its own run"):
+        start(PIPELINE, {}, again=again)
     assert runs(sagemaker) == before

@@ -3,8 +3,8 @@
 A step that ran before on the same machines is estimated by its shortest and its longest run,
 another one by predictions (from the first decile to the last), every step that runs by its limit:
 its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are S3, logs, data
-transfer, FSx, and attempts that a retry policy starts again. A tuning step is as many training jobs
-as it may start; what stops them early makes it cheaper, and is not counted.
+transfer, file systems, and attempts that a retry policy starts again. A tuning step is as many
+training jobs as it may start; what stops them early makes it cheaper, and is not counted.
 """
 
 import math

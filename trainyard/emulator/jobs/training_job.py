@@ -31,7 +31,7 @@ from trainyard.emulator.jobs.transfers import (
     upload,
 )
 from trainyard.emulator.runtime.cluster import Outcome
-from trainyard.emulator.runtime.node import LOOPBACK, Node
+from trainyard.emulator.runtime.node import LOOPBACK, Mount, Node
 from trainyard.emulator.services.cloudwatch.own_metrics import training
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -67,6 +67,7 @@ class TrainingJob(Job):
             spec = request["AlgorithmSpecification"]
             own = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | own}
+        self._objects = place.objects  # as a file system reads them: not held to the job's role
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
         name = "model/" if self._uncompressed() else "model.tar.gz"
@@ -187,8 +188,8 @@ class TrainingJob(Job):
 
     def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
         name, target = channel["ChannelName"], node.inside(f"/opt/ml/input/data/{_name(channel)}")
-        if "FileSystemDataSource" in channel["DataSource"]:
-            self._mount(channel, node, target)
+        if system := channel["DataSource"].get("FileSystemDataSource"):
+            self._mount(name, system, node, target)
             return
         if self._mode(channel) == "FastFile":
             self.say(node.name, f"Channel {name}: FastFile is emulated by downloading first.")
@@ -199,16 +200,16 @@ class TrainingJob(Job):
             found = shard(found, hosts.index(node.name), len(hosts))
         download(self.place.objects, found, target)
 
-    def _mount(self, channel: dict, node: Node, target: Path) -> None:
-        found, name = stand_in(channel), channel["ChannelName"]
-        self.say(node.name, f"Channel {name}: {found} stands in for the file system.")
-        source = Path(found)
-        if found.startswith("s3://"):  # outside the job: the job's role needs no right to read it
-            source = node.root / "mounted" / name
-            objects = select(self.place.objects, f"{found}/", "S3Prefix", self.request["RoleArn"])
-            download(self.place.objects, objects, source)
-        mode = channel["DataSource"]["FileSystemDataSource"]["FileSystemAccessMode"]
-        node.mounts.append((source, target, mode))
+    def _mount(self, name: str, system: dict, node: Node, target: Path) -> None:
+        found = stand_in(system)
+        folder = Path(found.place)
+        if found.mirrored:
+            folder = self.directory / "file-systems" / name
+            if not folder.exists():  # else another node's: FSx reads the bucket once for all
+                objects = select(self._objects, found.place, "S3Prefix", self.request["RoleArn"])
+                download(self._objects, objects, folder)
+        node.mounts.append(Mount(str(folder), str(target), not found.writable, found.slow))
+        self.say(node.name, f"Channel {name}: {found} stands in for {system['FileSystemId']}.")
 
     def _checkpoints(self) -> str:
         return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
@@ -347,9 +348,7 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
         raise _invalid(f"{_where(channel)}: {what}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
-            source = channel["DataSource"]["FileSystemDataSource"]
-            if all(isinstance(source[name], str) for name in ("FileSystemId", "DirectoryPath")):
-                stand_in(channel)
+            stand_in(channel["DataSource"]["FileSystemDataSource"])
         elif "S3DataSource" in channel["DataSource"]:
             if "://" in (uri := channel["DataSource"]["S3DataSource"]["S3Uri"]) or not pipeline:
                 split_uri(uri)

@@ -1,9 +1,8 @@
 """``python -I container_entry.py HOST BIND... -- COMMAND...``: becomes COMMAND on a separate node.
 
-Runs in fresh mount and UTS namespaces; each BIND is three arguments: source, target, ro or rw.
-Sets the host name, since libraries look up their own (``/etc/hosts`` has it). COMMAND is root of
-one more user namespace: it can neither undo the mounts nor look into process 1. Standard library
-only.
+Runs in fresh mount and UTS namespaces; each BIND is two arguments, source and target. Sets the
+host name, since libraries look up their own (``/etc/hosts`` has it). COMMAND is root of one more
+user namespace: it can neither undo the mounts nor look into process 1. Standard library only.
 """
 
 import ctypes
@@ -20,10 +19,8 @@ def main() -> None:
     split = rest.index("--")
     binds, command = rest[:split], rest[split + 1 :]
     socket.sethostname(host)
-    for source, target, mode in zip(binds[::3], binds[1::3], binds[2::3], strict=True):
-        subprocess.run(["mount", "--bind", source, target], check=True)
-        if mode == "ro":  # what is bound stays writable until it is mounted anew
-            subprocess.run(["mount", "-o", "remount,bind,ro", target], check=True)
+    for source, target in zip(binds[::2], binds[1::2], strict=True):
+        subprocess.run(["mount", "--rbind", source, target], check=True)
     os.chdir("/opt/ml")
     leave_privileges()
     try:

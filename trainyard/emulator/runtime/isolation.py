@@ -7,11 +7,14 @@ emulator's state is covered, and its environment does not come in.
 """
 
 import functools
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +22,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator import access_keys
 from trainyard.emulator.runtime.install_layer import add_layer, keep_path
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.node import Node
+from trainyard.emulator.runtime.node import Mount, Node
 from trainyard.emulator.runtime.outbound_network import way
 from trainyard.emulator.runtime.relocation import Relocation
 
@@ -90,15 +93,14 @@ class Namespaces:
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
         )
-        binds = [node.home, "/opt/home", "rw", table, "/etc/hosts", "rw", node.ml, "/opt/ml", "rw"]
-        for source, place, mode in node.mounts:
-            place.mkdir()
-            binds += [source, f"/opt/ml/{place.relative_to(node.ml)}", mode]
+        binds = [node.home, "/opt/home", table, "/etc/hosts", node.ml, "/opt/ml"]
         if state := state_of(node.root):  # last: what is bound before lies in it
             (node.root / "nothing").mkdir()
-            binds += [node.root / "nothing", state, "rw"]
+            binds += [node.root / "nothing", state]
         enter = [*PYTHON, str(HERE / "container_entry.py"), node.name, *map(str, binds), "--"]
-        node.command = [*NODE, *enter, *node.command]
+        for mount in node.mounts:
+            Path(mount.target).mkdir()
+        node.command = [*NODE, *mounting(node.mounts), *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
         add_layer(node, "/opt/home")
         prefix = node.python.parent.parent
@@ -107,6 +109,14 @@ class Namespaces:
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
             node.environment["PATH"] = path
         keep_path(node)
+
+
+def mounting(mounts: Sequence[Mount]) -> list[str]:
+    """Return the command that mounts the folders and becomes the command behind it."""
+    text = json.dumps(
+        [astuple(mount)[:3] + (mount.slow and asdict(mount.slow),) for mount in mounts]
+    )
+    return [*PYTHON, str(HERE / "mounted_folders.py"), text] if mounts else []
 
 
 def state_of(directory: Path) -> Path | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.mounted_folders import Slow
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -13,13 +14,25 @@ PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
 """Variables that limit PyTorch and its libraries to a part of the processor's instructions."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of this machine that a node sees at another place.
+
+    ``target``: this machine's path of that place.
+    """
+
+    source: str
+    target: str
+    read_only: bool
+    slow: Slow | None
+
+
 @dataclass(slots=True)
 class Node:
     """A node. ``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and
     ``home/``.
 
-    ``python``: the interpreter that replaces the image. ``mounts``: (directory of this machine, its
-    place in ``ml``, ``ro`` or ``rw``) of each file system.
+    ``python``: the interpreter that replaces the image.
     """
 
     name: str
@@ -27,7 +40,7 @@ class Node:
     command: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     python: Path = OWN
-    mounts: list[tuple[Path, Path, str]] = field(default_factory=list)
+    mounts: list[Mount] = field(default_factory=list)
 
     @property
     def ml(self) -> Path:

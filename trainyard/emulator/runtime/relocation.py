@@ -43,16 +43,13 @@ class Relocation:
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Point command, environment and code of ``node`` at its own directory.
-
-        Its mounts are links, which do not keep a job from writing.
-        """
-        for source, place, _ in node.mounts:
-            place.symlink_to(source)
+        """Point command, environment and code of ``node`` at its own directory."""
         for folder in _code_folders(node):
             _rewrite_tree(folder, node.ml)
         _rewrite_tree(node.ml / "input/config", node.ml)
         _rewrite_tree(node.ml / "config", node.ml)
+        for mount in node.mounts:
+            Path(mount.target).symlink_to(mount.source)
         node.command = [relocate(word, node.ml) for word in node.command]
         environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
         # a short path: DataLoader workers use Unix sockets, whose paths have at most 108 bytes

@@ -137,7 +137,7 @@ def file_system_without_vpc(job: Job) -> Iterator[Violation]:
     over=training,
     why="the path does not exist on the file system: the mount fails after the machines are there",
     fix="write /<mount name>/<folder>; aws fsx describe-file-systems shows the mount name",
-    source=f"{GUIDE}: the path starts with MountName",
+    source=f"{GUIDE}: the path starts with MountName; on EFS, with /",
 )
 def fsx_directory(job: Job) -> Iterator[Violation]:
     for path, _, system in _from_file_system(job):
@@ -147,9 +147,10 @@ def fsx_directory(job: Job) -> Iterator[Violation]:
             not directory.startswith("/") or (lustre and not directory.strip("/"))
         )
         if wrong:
-            yield job.at(
-                f"{path}.DirectoryPath", f"{directory!r} is not a path from the mount name"
-            )
+            start = "the mount name" if lustre else "/, the root of the file system"
+            fix = None if lustre else "write /<folder>"
+            at = f"{path}.DirectoryPath"
+            yield job.at(at, f"{directory!r} is not a path from {start}", fix)
 
 
 @rule(

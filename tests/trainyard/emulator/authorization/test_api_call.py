@@ -235,6 +235,10 @@ JOB = {
     "ProcessingOutputConfig": {"Outputs": [], "KmsKeyId": "out"},
     "ProcessingResources": {"ClusterConfig": {"VolumeKmsKeyId": "alias/volumes"}},
     "NetworkConfig": {"VpcConfig": {"Subnets": ["s-1"], "SecurityGroupIds": ["g-1"]}},
+    "InputDataConfig": [
+        {"FileSystemDataSource": {"FileSystemType": "FSxLustre", "FileSystemId": "fs-1"}},
+        {"FileSystemDataSource": {"FileSystemType": "EFS", "FileSystemId": "fs-0a1b2c3d"}},
+    ],
 }
 
 
@@ -247,6 +251,8 @@ def test_a_jobs_role_needs_what_its_request_names():
         ("kms:CreateGrant", "key/*"),
         ("ec2:CreateNetworkInterface", "subnet/s-1"),
         ("ec2:DeleteNetworkInterface", "network-interface/*"),
+        ("fsx:DescribeFileSystems", "*"),
+        ("elasticfilesystem:DescribeMountTargets", "file-system/fs-0a1b2c3d"),
     } <= found
     [grant] = [call for call in calls if call.action == "kms:CreateGrant"]
     assert grant.context["kms:resourcealiases"] == ("alias/volumes",)

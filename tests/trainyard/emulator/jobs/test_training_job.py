@@ -3,7 +3,6 @@
 import io
 import json
 import tarfile
-from functools import partial
 from pathlib import Path
 
 import botocore.exceptions
@@ -197,39 +196,6 @@ def test_an_uncompressed_model(aws: Cloud) -> None:
     done = aws.train("plain", "echo w > /opt/ml/model/w", OutputDataConfig=output)
     assert done["ModelArtifacts"]["S3ModelArtifacts"] == "s3://bkt/models/plain/output/model/"
     assert aws.get("models/plain/output/model/w") == b"w\n"
-
-
-def test_a_file_system_needs_a_local_directory(aws: Cloud, tmp_path, monkeypatch) -> None:
-    source = {
-        "FileSystemDataSource": {
-            "FileSystemId": "fs-0123456789abcdef0",
-            "FileSystemType": "FSxLustre",
-            "FileSystemAccessMode": "ro",
-            "DirectoryPath": "/fsx/corpus",
-        }
-    }
-    inputs = {"InputDataConfig": [{"ChannelName": "train", "DataSource": source}]}
-    with pytest.raises(botocore.exceptions.ClientError, match="fs-0123456789abcdef0 is not on"):
-        aws.train("fsx", "true", **inputs)
-    stand_ins = partial(monkeypatch.setenv, "TRAINYARD_EMULATOR_FILE_SYSTEMS")
-    stand_ins(f"fs-0123456789abcdef0={tmp_path}")
-    with pytest.raises(botocore.exceptions.ClientError, match="/fsx/corpus would be mounted"):
-        aws.train("fsx", "true", **inputs)
-    folder = tmp_path / "fsx/corpus"
-    folder.mkdir(parents=True)
-    (folder / "tokens").write_text("local")
-    aws.train("fsx", "cat /opt/ml/input/data/train/tokens", **inputs)
-    assert aws.log("Training", "fsx")[-1] == "local"
-    write = "(echo w > /opt/ml/input/data/train/w) 2>&1 || true"
-    aws.train("read", write, **inputs)
-    assert "Read-only file system" in aws.log("Training", "read")[-1]
-    source["FileSystemDataSource"]["FileSystemAccessMode"] = "rw"
-    aws.train("written", write, **inputs)
-    assert (folder / "w").read_text() == "w\n"
-    aws.put("corpus/deep/tokens", b"of S3")
-    stand_ins("fs-0123456789abcdef0/fsx=s3://bkt")
-    aws.train("associated", "cat /opt/ml/input/data/train/deep/tokens", **inputs)
-    assert aws.log("Training", "associated")[-1] == "of S3"
 
 
 @pytest.mark.parametrize(

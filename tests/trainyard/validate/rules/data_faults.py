@@ -195,6 +195,7 @@ OF_DATA = (
         relative=add("Train", "InputDataConfig", file_system_channel(directory="abcd/data")),
         root=add("Train", "InputDataConfig", file_system_channel(directory="/")),
         s3=add("Train", "InputDataConfig", file_system_channel(directory="s3://bucket/data")),
+        relative_on_efs=add("Train", "InputDataConfig", file_system_channel("EFS", "data")),
     ),
     *of("fsx-across-subnets", two=(fsx(), TWO_SUBNETS)),
     *of(

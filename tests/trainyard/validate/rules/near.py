@@ -155,6 +155,7 @@ NEAR = (
     *of(
         "fsx-directory",
         mount_name=fsx(),
+        efs=add("Train", "InputDataConfig", file_system_channel("EFS", "/data")),
         root_of_efs=add("Train", "InputDataConfig", file_system_channel("EFS", "/")),
     ),
     *of(
