@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.advice import capacity_fallback
+from pipelines.advice import capacity_fallback, early_stopping
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import starting_models
 from pipelines.deploy import shard_volume, upsert_records
@@ -63,8 +63,11 @@ def make(definition: CompiledPipeline) -> Plan:
         types = definition.fallback_instance_types
         others = capacity_fallback.remarks(document, given, types, plan.outcomes, history, prices)
         small = shard_volume.remarks(s3, document)
-        endpoint = endpoint_cost.remarks(definition.deploy, prices)
-        remarks = (*((ledger.describe(look),) if look else ()), *others, *small, *endpoint)
+        beside = (
+            *early_stopping.remarks(sagemaker, history, prices),
+            *endpoint_cost.remarks(definition.deploy, prices),
+        )
+        remarks = (*((ledger.describe(look),) if look else ()), *others, *small, *beside)
         return with_budget(
             definition, replace(plan, overwritten=found, drift=drift, remarks=remarks)
         )
