@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from trainyard.plan.execution_history import History
+from trainyard.plan.plan_display import dollars
 from trainyard.plan.prices import Prices
 from trainyard.runs.execution import SEARCHED, TUNING, search
 from trainyard.runs.job_cost import spent
@@ -27,7 +28,8 @@ def remarks(sagemaker: Any, history: History, prices: Prices) -> Iterator[str]:
     if not seconds:
         return
     cost = spent(TUNING, found, prices, datetime.now(UTC))
-    usd = f", ~${cost.usd / cost.seconds * seconds:,.2f}" if cost.usd and cost.seconds else ""
+    rate = cost.usd / cost.seconds if cost.usd else None
+    usd = f", {dollars(rate * seconds, estimated=True)}" if rate else ""
     yield (
         f"{STEP}: the last search stopped {stopped} of {len(found[SEARCHED])} trainings early, and "
         f"saved {duration(seconds)} of training{usd}: the others' median, less what these took"

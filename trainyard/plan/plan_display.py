@@ -197,7 +197,7 @@ def _in_all(plan: Plan) -> list[Cell]:
     run = [cost for cost in plan.costs if cost.usd_limit != 0]
     some = any(cost.estimated for cost in run)
     every = any(cost.estimated for cost in plan.costs)
-    without = _usd(total.usd_uncached, every)
+    without = dollars(total.usd_uncached, every)
     cached = any(outcome.answer == "cached" for outcome in plan.outcomes)
     return [
         ("in all", "bold"),
@@ -206,7 +206,7 @@ def _in_all(plan: Plan) -> list[Cell]:
         (_foreseen(_times(total.expected), any(cost.is_foreseen for cost in run)), ""),
         (_money(total.usd_expected, some), ""),
         (_time_limit(total.limit), ""),
-        (_usd(total.usd_limit, some), "bold"),
+        (dollars(total.usd_limit, some), "bold"),
         (f"at most {without} without the cache" if cached else "", "dim"),
     ]
 
@@ -241,7 +241,7 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
         (_foreseen(_times(cost.expected), cost.is_foreseen), ""),
         (_money(cost.usd_expected, cost.estimated), ""),
         (_time_limit(cost.limit), ""),
-        (_usd(cost.usd_limit, cost.estimated), ""),
+        (dollars(cost.usd_limit, cost.estimated), ""),
         (f"{outcome.why}{no_price}", "yellow"),
     ]
 
@@ -276,11 +276,11 @@ def _foreseen(times: str, is_foreseen: bool) -> str:
 def _money(usd: Range, estimated: bool) -> str:
     if usd.low is None or not usd.high:
         return ""
-    low, high = _usd(usd.low, estimated), _usd(usd.high, False)
+    low, high = dollars(usd.low, estimated), dollars(usd.high, False)
     return low if low.strip("~") == high else f"{low} – {high}"
 
 
-def _usd(usd: float | None, estimated: bool) -> str:
+def dollars(usd: float | None, estimated: bool) -> str:
     """Return whole cents; ``~`` marks an amount with a derived price."""
     if usd is None:
         return "?"
