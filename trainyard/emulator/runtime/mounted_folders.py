@@ -254,7 +254,8 @@ def mount(kind: str | None, source: str, target: str, flags: int, options: str =
 def mounted_device(target: str) -> int:
     """Mount a file system whose requests come from the returned descriptor."""
     device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},allow_other"
+    owner = f"user_id={os.getuid()},group_id={os.getgid()}"
+    options = f"fd={device},rootmode=40000,{owner},allow_other,default_permissions"
     mount("fuse.slow", "slow", target, READ_ONLY, options)
     return device
 

@@ -51,6 +51,8 @@ def test_the_tree_is_the_same_and_cannot_be_changed(tree: Path, tmp_path: Path, 
     mount = Mount(str(tree), str(at), True, slow)
     compared = inside(f"diff -r --exclude=broken {tree} {at} && echo same; sh {at}/run.sh", mount)
     assert compared.split() == ["same", "started"]
+    may = f"test -x {at}/run.sh && echo program; test -x {at}/link/big || echo data"
+    assert inside(may, mount).split() == ["program", "data"]
     assert inside(f"echo x > {at}/new; rm {at}/run.sh", mount).count("Read-only file system") == 2
     assert not any(at.iterdir())
 
