@@ -76,62 +76,58 @@ def _algorithm(recipe: Recipe, algorithm: str, region: str, instance_type: str, 
         raise RecipeError(
             f"train.algorithm: is {algorithm!r}; {name} has the versions {', '.join(versions)}"
         )
-    try:
-        uri = image_uris.retrieve(
-            framework=name,
-            region=region,
-            version=version or versions[-1],
-            instance_type=instance_type,
-            image_scope=scope,
-        )
-    except (ValueError, KeyError) as error:
-        raise RecipeError(
-            f"train.algorithm: AWS has no {algorithm} {scope} image in {region}: {error}; choose "
-            "another version or region"
-        ) from None
-    return _mirrored(recipe, uri)
+    return _retrieved(
+        recipe,
+        region,
+        f"train.algorithm: AWS has no {algorithm} {scope} image",
+        "choose another version or region",
+        framework=name,
+        version=version or versions[-1],
+        instance_type=instance_type,
+        image_scope=scope,
+    )
 
 
 def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
     version = recipe.images.pytorch_version
-    try:
-        uri = image_uris.retrieve(
-            framework="pytorch-smp",
-            region=region,
-            version=version,
-            instance_type=instance_type,
-            image_scope="training",
-            container_version=SMP_IMAGES[version],
-        )
-    except (ValueError, KeyError) as error:
-        raise RecipeError(
-            f"images: AWS has no SMP image of PyTorch {version} in {region}: {error}; choose "
-            "another region or name images.training"
-        ) from None
-    return _mirrored(recipe, uri)
+    return _retrieved(
+        recipe,
+        region,
+        f"images: AWS has no SMP image of PyTorch {version}",
+        "choose another region or name images.training",
+        framework="pytorch-smp",
+        version=version,
+        instance_type=instance_type,
+        image_scope="training",
+        container_version=SMP_IMAGES[version],
+    )
 
 
 def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
     version, python = _version(recipe, scope)
+    return _retrieved(
+        recipe,
+        region,
+        f"images: AWS has no PyTorch {version} ({python}) {scope} image for {instance_type}",
+        f"choose another version or name images.{scope}",
+        framework="pytorch",
+        version=version,
+        py_version=python,
+        instance_type=instance_type,
+        image_scope=scope,
+    )
+
+
+def _retrieved(recipe: Recipe, region: str, lack: str, fix: str, **asked: str) -> str:
+    """Return an image of the SDK's table, or its place in the recipe's registry, if it names one.
+
+    Raises:
+        RecipeError: there is no such image: ``lack``, and ``fix``, what to do about it.
+    """
     try:
-        uri = image_uris.retrieve(
-            framework="pytorch",
-            region=region,
-            version=version,
-            py_version=python,
-            instance_type=instance_type,
-            image_scope=scope,
-        )
+        uri = image_uris.retrieve(region=region, **asked)
     except (ValueError, KeyError) as error:
-        raise RecipeError(
-            f"images: AWS has no PyTorch {version} ({python}) {scope} image for "
-            f"{instance_type} in {region}: {error}; choose another version or name images.{scope}"
-        ) from None
-    return _mirrored(recipe, uri)
-
-
-def _mirrored(recipe: Recipe, uri: str) -> str:
-    """Return the image's place in the recipe's registry, if it names one."""
+        raise RecipeError(f"{lack} in {region}: {error}; {fix}") from None
     registry = recipe.images.registry
     return f"{registry}/{uri.partition('/')[2]}" if registry else uri
 

@@ -108,11 +108,16 @@ def search(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
         answer = sagemaker.describe_hyper_parameter_tuning_job(
             HyperParameterTuningJobName=tuning_job
         )
+    return answer | {SEARCHED: _searched(sagemaker, tuning_job)}
+
+
+def _searched(sagemaker: Any, tuning_job: str) -> list[dict[str, Any]]:
+    with service_errors(f"listing the training jobs of {tuning_job}"):
         pages = sagemaker.get_paginator(
             "list_training_jobs_for_hyper_parameter_tuning_job"
         ).paginate(HyperParameterTuningJobName=tuning_job, SortBy="CreationTime",
                    SortOrder="Ascending")  # fmt: skip
-        return answer | {SEARCHED: [item for page in pages for item in page[SEARCHED]]}
+        return [item for page in pages for item in page[SEARCHED]]
 
 
 class Execution:
@@ -171,7 +176,7 @@ class Execution:
 
     def searched(self, tuning_job: str) -> list[dict[str, Any]]:
         """Return the summaries of a tuning job's training jobs, in the order of their start."""
-        return search(self._sagemaker, tuning_job)[SEARCHED]
+        return _searched(self._sagemaker, tuning_job)
 
     def training_job(self, name: str) -> dict[str, Any]:
         """Return DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
