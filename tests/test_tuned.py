@@ -29,7 +29,8 @@ LOOP = (
     "train.loop.warmup_steps=1",
     "train.loop.validation_interval=2",
     "train.loop.validation_samples=8",
-    "tune={ranges: {learning_rate: {min: 0.0001, max: 0.05, scale: log}, beta1: [0.8, 0.9]}, "
+    "tune={ranges: {learning_rate: {min: 0.0001, max: 0.05, scale: log}, beta1: [0.8, 0.9], "
+    "workload_config_layers: {min: 1, max: 2}, workload_config_dim: [32, 48]}, "
     "strategy: random, trainings: 3, parallel: 2, judged: 2, held_out: 4}",
 )
 SCRIPT = (

@@ -137,7 +137,9 @@ def run(
         watch.step = lambda: loop.step
         if strategy.ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
-        trial = Trial(root / "output/data", config) if config.held_out_samples else None
+        trial = None
+        if config.held_out_samples:
+            trial = Trial(root / "output/data", config, asked.settings)
         if trial and strategy.ranks.rank == 0:
             trial.begin()
         loop.train(built.data["train"], built.data["validation"])

@@ -18,6 +18,7 @@ class Trial:
 
     folder: Path
     config: TrainConfig
+    workload_config: dict[str, Any]
 
     def begin(self) -> None:
         """Write the settings: a training that is stopped early leaves no more."""
@@ -33,7 +34,11 @@ class Trial:
     def _write(self, result: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         job = {"training_job": os.environ.get("TRAINING_JOB_NAME")}
-        record = {**job, "settings": self.config.model_dump(mode="json"), **result}
+        settings = {
+            "settings": self.config.model_dump(mode="json"),
+            "workload_config": self.workload_config,
+        }
+        record = {**job, **settings, **result}
         atomic_file.write(self.folder / FILE, json.dumps(record, indent=1))
 
 

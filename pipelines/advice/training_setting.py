@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.advice import traced_shapes
 from pipelines.recipe.config import Recipe
+from steps.workload_settings import overlaid
 from training.config import TrainConfig
 from training.finetuning.adapters import Tuning, read_tuning
 from training.workloads import read_settings
@@ -101,7 +102,8 @@ def of_job(
         raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
-        settings = read_settings(hyperparameters.get("workload_config", "{}"))
+        given = overlaid(hyperparameters.get("workload_config", "{}"), hyperparameters)
+        settings = read_settings(given)
         workload = _of(hyperparameters["workload"], settings)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)

@@ -16,7 +16,6 @@ from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refu
 from pipelines.recipe.monitor_section import Monitor, refuse_monitor
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
-from pipelines.recipe.tune_section import refuse_tune
 from steps.config import S3_URI, Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
@@ -393,7 +392,6 @@ class Recipe(Section):
     def _what_they_need_is_there(self) -> Self:
         for field in self.train.mounted if not self.aws.vpc else ():
             raise ValueError(f"train.{field}: a file system is mounted through a VPC; set aws.vpc")
-        refused = refuse_tune(self.tune, self.train, self.data)
-        if refused := refused or refuse_monitor(self.monitor, self.deploy):
+        if refused := refuse_monitor(self.monitor, self.deploy):
             raise ValueError(refused)
         return self

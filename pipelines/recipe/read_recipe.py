@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from pipelines.recipe import environments, extended_recipe
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.tune_section import refuse_tune, trial_recipes
 from training.config import TrainConfig
 from trainyard import secrets
 from trainyard.common.errors import RecipeError, TrainingError, nearest
@@ -64,6 +65,8 @@ def _checked(tree: dict[str, Any]) -> Recipe:
             if recipe.train.loop is not None:
                 _check_split(recipe, recipe.train.loop, settings)
                 _check_slices(recipe, settings)
+        if recipe.tune is not None:
+            _check_search(recipe, tree)
     except TrainingError as error:
         raise RecipeError(f"workload.name: {error}") from None
     _refuse_secrets(recipe)
@@ -81,6 +84,18 @@ def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None
         )
     if refused := recipe.workload_spec.refuse_layout(settings, loop):
         raise RecipeError(f"train.loop: workload {recipe.workload.name}: {refused}")
+
+
+def _check_search(recipe: Recipe, tree: dict[str, Any]) -> None:
+    """Check the search, and that a recipe with values at the ends of its ranges is valid, too."""
+    if refused := refuse_tune(recipe):
+        raise RecipeError(refused)
+    for values, trial in trial_recipes(recipe, tree):
+        try:
+            _checked(trial)
+        except RecipeError as error:
+            said = ", ".join(f"{name} {value!r}" for name, value in values.items())
+            raise RecipeError(f"tune.ranges: with {said}: {error}") from None
 
 
 def _check_slices(recipe: Recipe, settings: BaseModel) -> None:

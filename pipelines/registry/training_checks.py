@@ -11,6 +11,7 @@ from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
 from steps.train.train_script import hyperparameter
 from steps.tune.config import TuneConfig
+from steps.workload_settings import as_hyperparameters
 from training.checkpoint.lineage import Lineage
 from training.finetuning import hugging_face_folder
 from training.finetuning.adapters import Tuning
@@ -110,6 +111,10 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     wanted = loop | {"max_steps": parts.settings["max_steps"]} | _found(recipe, parts.settings)
     for name, value in parts.settings.items():
         same(f"{name} of the training", value, wanted.get(name), "recipe.json")
+    own = as_hyperparameters(parts.workload_config)
+    found = _found(recipe, own)
+    for name in (name for name in (recipe.get("tune") or {}).get("ranges", ()) if name in own):
+        same(f"{name} of the training", own[name], found.get(name), "the range in recipe.json")
 
 
 def _found(recipe: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

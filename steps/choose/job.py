@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from steps.job_main import run
+from steps.workload_settings import PREFIX, as_hyperparameters
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
@@ -70,7 +71,8 @@ def candidate(folder: Path, names: list[str]) -> dict[str, Any]:
         raise DataError(f"{archive}: holds no {FILE}: {error!r}; run the tuning again") from None
     if not isinstance(trial, dict):
         raise DataError(f"{archive}: {FILE} is not a JSON object; run the tuning again")
-    settings = {name: trial["settings"][name] for name in names}
+    known = trial["settings"] | as_hyperparameters(trial.get("workload_config", {}))
+    settings = {name: known[name] for name in names}
     return {
         "training_job": trial["training_job"],
         "settings": settings,
@@ -81,8 +83,12 @@ def candidate(folder: Path, names: list[str]) -> dict[str, Any]:
 
 def overlay(settings: dict[str, Any]) -> str:
     """Return the chosen values as a recipe's fields."""
-    lines = [f"    {name}: {json.dumps(value)}" for name, value in settings.items()]
-    return "\n".join(["train:", "  loop:", *lines]) + "\n"
+    places: dict[str, list[str]] = {}
+    for name, value in settings.items():
+        place = "workload:\n  config:" if name.startswith(PREFIX) else "train:\n  loop:"
+        line = f"    {name.removeprefix(PREFIX)}: {json.dumps(value)}"
+        places.setdefault(place, []).append(line)
+    return "".join("\n".join([place, *lines, ""]) for place, lines in places.items())
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -13,6 +13,7 @@ from typing import Any
 
 from steps import job_main
 from steps.job_arguments import add, read
+from steps.workload_settings import overlaid, separated
 from training.config import TrainConfig
 from training.finetuning.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
 from training.in_place_restart import Attempt, refuse_what_failed
@@ -26,7 +27,9 @@ from trainyard.common.gc_freeze import uncollected
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the job's arguments: every field of TrainConfig, the workload, the folders."""
+    """Parse the job's arguments: every field of TrainConfig, the workload and those of its settings
+    that a search varies, the folders.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", required=True)
     parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
@@ -37,7 +40,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
-    return parser.parse_args(arguments)
+    rest, searched = separated(arguments)
+    options = parser.parse_args(rest)
+    options.workload_config = overlaid(options.workload_config, searched)
+    return options
 
 
 def read_config(options: argparse.Namespace) -> TrainConfig:

@@ -45,8 +45,9 @@ class TuneConfig(Section):
     """A search for better hyperparameters before the training, as a SageMaker tuning job."""
 
     ranges: dict[str, Searched] = Field(min_length=1, max_length=MOST_RANGES)
-    """Field of ``train.loop``, or name in ``train.arguments`` → {min, max, scale}, or a list of
-    values. The recipe's own value must lie in it."""
+    """Field of ``train.loop``, ``workload_config_`` and a field of ``workload.config``, or name in
+    ``train.arguments`` → {min, max, scale}, or a list of values. The recipe's own value must lie in
+    it."""
 
     strategy: Literal["bayesian", "random", "hyperband", "grid"] = "bayesian"
     """How values are chosen. hyperband: at random, and trainings that fall behind are stopped.

@@ -10,7 +10,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from sagemaker.core.helper.pipeline_variable import RequestType
 from sagemaker.core.workflow.properties import Properties
 from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, TrainingStep
@@ -18,6 +17,7 @@ from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, 
 from steps.context import StepContext
 from steps.train.train_script import hyperparameter
 from steps.tune.config import Range, TuneConfig
+from steps.workload_settings import as_hyperparameters
 from training.config import TrainConfig
 
 STARTER = "start_drivers.py"
@@ -163,24 +163,19 @@ def _search(
 
 
 def _ranges(
-    ranges: Mapping[str, Range | Sequence[Any]], loop: BaseModel | None, given: Mapping[str, Any]
+    ranges: Mapping[str, Range | Sequence[Any]], loop: TrainConfig | None, given: Mapping[str, Any]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return ParameterRanges: whole numbers where the loop's field takes only these, or where the
-    ends and the recipe's own value are whole.
-    """
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Return ParameterRanges: whole numbers where the ends and the recipe's own value are whole."""
     words = hyperparameter if loop is None else str  # as the train step writes them
+    inside = as_hyperparameters(json.loads(given["workload_config"])) if loop else {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for name, one in ranges.items():
         if not isinstance(one, Range):
             values = {"Name": name, "Values": [words(value) for value in one]}
             found.setdefault("CategoricalParameterRanges", []).append(values)
             continue
-        field = type(loop).model_fields[name] if loop is not None else None
-        whole = (
-            field.annotation is int
-            if field
-            else all(isinstance(v, int) for v in (one.min, one.max, json.loads(given[name])))
-        )
+        own = inside[name] if name in inside else json.loads(given[name])
+        whole = all(isinstance(value, int) for value in (one.min, one.max, own))
         kind = "Integer" if whole else "Continuous"
         ends = {"MinValue": str(one.min), "MaxValue": str(one.max)}
         item = {"Name": name, **ends, "ScalingType": SCALES[one.scale]}

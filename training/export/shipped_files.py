@@ -29,7 +29,7 @@ ROOMS = {
         *("steps/shard/", "training/__init__.py", "training/scores.py"),
         *("training/data/", "training/workloads/"),
     ),
-    "train": ("training/",),
+    "train": ("training/", "steps/workload_settings.py"),
     "evaluate": (
         *("steps/evaluate/", "steps/shard/__init__.py", "steps/shard/readers/"),
         *(f"steps/evaluate_script/{name}.py" for name in _SERVED),
@@ -45,7 +45,7 @@ ROOMS = {
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
-    "choose": (),
+    "choose": ("steps/workload_settings.py",),
     "transform": (
         *("steps/transform/", "steps/shard/", "training/"),
         *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),

@@ -52,6 +52,19 @@ def test_the_lowest_loss_on_held_out_samples_wins_whatever_the_objective_said(tm
     assert overlay == {"train": {"loop": SETTINGS | {"optimizer": "adamw"}}}
 
 
+def test_the_overlay_has_each_setting_in_its_own_section(tmp_path):
+    archive(tmp_path, "top0", trial("first", 2.5) | {"workload_config": {"width": 32, "stem": "a"}})
+    names = ["seed", "workload_config_width", "workload_config_stem"]
+    arguments = ["--names", *names, "--inputs", "top0", "--completed", "1", "--stopped", "0"]
+    job.main([*arguments, "--root", str(tmp_path)])
+    found = json.loads((tmp_path / "processing/output/choice/choice.json").read_text())
+    assert found["values"] == dict(zip(names, ("3", "32", "a"), strict=True))
+    overlay = yaml.safe_load((tmp_path / "processing/output/choice/overlay.yaml").read_text())
+    assert overlay == {
+        "train": {"loop": {"seed": 3}}, "workload": {"config": {"width": 32, "stem": "a"}}
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("written", "member", "said"),
     [

@@ -1,0 +1,36 @@
+"""The workload's settings among a training's hyperparameters."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steps.train.job import parse
+from steps.workload_settings import PREFIX, overlaid, separated
+
+NAMES = st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True)
+VALUES = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text()
+
+
+@given(before=st.dictionaries(NAMES, VALUES), data=st.data())
+def test_a_value_arrives_with_the_type_of_the_one_it_replaces(before, data):
+    """``str`` is how the search and the train step write it; pydantic takes "True" for true."""
+    others = {
+        name: data.draw(st.text() if isinstance(value, str) else st.from_type(type(value)))
+        for name, value in before.items()
+        if not isinstance(value, bool | float)
+    }
+    arguments = ["--seed", "1", "--flag"]
+    for name, value in others.items():
+        arguments[2:2] = [f"--{PREFIX}{name}", str(value)]
+    rest, found = separated(arguments)
+    assert rest == ["--seed", "1", "--flag"]
+    assert json.loads(overlaid(json.dumps(before), found)) == before | others
+
+
+def test_the_job_reads_them_over_the_workloads_own(capsys):
+    own = ["--workload", "image", "--workload_config", '{"width": 16, "stem": "small", "flip": 0}']
+    more = [f"--{PREFIX}width", "32", f"--{PREFIX}stem", "large", "--seed", "3"]
+    options = parse([*own, *more])
+    assert json.loads(options.workload_config) == {"width": 32, "stem": "large", "flip": 0}
+    assert options.seed == "3"
