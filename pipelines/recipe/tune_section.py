@@ -116,7 +116,9 @@ def _fixed(name: str, recipe: Recipe) -> str | None:
     if not name.startswith(PREFIX):
         return None
     packed = recipe.samples_spec.packed_with
-    if packed is None or name.removeprefix(PREFIX) in packed:
+    if packed is None:
+        return "a setting that the samples may be packed with: SPEC.packed_with does not say which are"
+    if name.removeprefix(PREFIX) in packed:
         return "a setting that the samples are packed with, before the search"
     if recipe.begins_with_model:
         return "a setting of the model that the training begins with"

@@ -62,12 +62,13 @@ def hostile(cloud: Cloud) -> str:
     given = [{"Name": "Given", "Type": "String", "DefaultValue": TEXT}]
     cloud.put(f"out/{KEY}", json.dumps({MARKUP: [TEXT, float("nan")]}))
     cloud.create("hostile", steps, Parameters=given)
-    cloud.sm.add_tags(ResourceArn=_arn(cloud), Tags=[{"Key": "team", "Value": "a <b>team</b>"}])
+    cloud.sm.add_tags(ResourceArn=_arn(cloud), Tags=[{"Key": "team", "Value": "a team"}])
     cloud.sm.create_model_package_group(
         ModelPackageGroupName="hostile", ModelPackageGroupDescription=TEXT
     )
     container = {"Image": "i", "ModelDataUrl": f"s3://bkt/out/{KEY}"}
-    types = {"SupportedContentTypes": [MARKUP], "SupportedResponseMIMETypes": [MARKUP]}
+    kinds = [f"text/{MARKUP}"]
+    types = {"SupportedContentTypes": kinds, "SupportedResponseMIMETypes": kinds}
     cloud.sm.create_model_package(
         ModelPackageGroupName="hostile",
         ModelPackageDescription=TEXT,
