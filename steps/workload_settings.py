@@ -42,6 +42,6 @@ def _typed(value: str, before: Any) -> Any:
     if isinstance(before, str):
         return value
     try:
-        return json.loads(value)
+        return json.loads(value.lower() if isinstance(before, bool) else value)
     except ValueError:
         return value
