@@ -22,8 +22,8 @@ def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Pa
     done = run_python("-m", "benchmarks.gate", *sizes, *outputs)
     assert not done.returncode, done.stdout + done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert set(figures["sections"]) == {"promotion", "sure", "slices", "looks"}
-    assert len(figures["targets"]) == 20 and figures["setting"]["pairs"] == 8
+    assert set(figures["sections"]) == {"promotion", "sure", "slices", "looks", "power"}
+    assert len(figures["targets"]) == 21 and figures["setting"]["pairs"] == 8
 
 
 @pytest.mark.parametrize("kind", PAIRS)

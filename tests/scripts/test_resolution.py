@@ -18,9 +18,9 @@ EXTRAS = ("report", "foresight", "notebook", "tuning")
 TESTERS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 QUICK = (
     "tests/trainyard/common",
-    "tests/trainyard/emulator/cloudwatch",
+    "tests/trainyard/emulator/services/cloudwatch",
     "tests/trainyard/emulator/pipelines/test_definition_form.py",
-    "tests/trainyard/emulator/events",
+    "tests/trainyard/emulator/services/events",
     "tests/trainyard/emulator/services/test_functions.py",
     "tests/trainyard/emulator/test_model_registry.py",
     "tests/trainyard/emulator/test_storage.py",
@@ -34,7 +34,7 @@ QUICK = (
     "tests/trainyard/foresight",
     "tests/trainyard/runs/test_data_frames.py",
     "tests/trainyard/test_main.py",
-    "tests/trainyard/validate/test_faults.py",
+    "tests/trainyard/validate/rules/test_rules.py",
 )
 """Tests of everything that the base dependencies and the extras of EXTRAS are for."""
 BOUND_S = 60  # of clock: a resolution of ten minutes is a fault that people meet
