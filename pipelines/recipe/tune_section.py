@@ -117,7 +117,7 @@ def _fixed(name: str, recipe: Recipe) -> str | None:
         return None
     packed = recipe.samples_spec.packed_with
     if packed is None:
-        return "a setting that the samples may be packed with: SPEC.packed_with does not say which are"
+        return "one that the samples may be packed with: SPEC.packed_with names none that are"
     if name.removeprefix(PREFIX) in packed:
         return "a setting that the samples are packed with, before the search"
     if recipe.begins_with_model:

@@ -30,7 +30,7 @@ def test_a_range_of_the_loops_own_field_is_taken():
         ("{ranges: {learning_rate: {min: -1, max: 0.1}}}", "should be greater than 0"),
         ("{ranges: {warmup_steps: {min: 0.5, max: 30}}}", "valid integer"),
         ("{ranges: {optimizer: [adamw, sgd]}}", "'adamw' or 'lamb'"),
-        ("{ranges: {optimizer: {min: 0, max: 1}}}", "train.loop.optimizer is 'adamw', not a number"),
+        ("{ranges: {optimizer: {min: 0, max: 1}}}", "optimizer is 'adamw', not a number"),
         ("{ranges: {global_batch: {min: 8, max: 64}}}", "with global_batch 9: train.loop: "),
         ("{ranges: {workload_config_dim: {min: 128, max: 64}}}", "is not below max"),
         ("{ranges: {workload_config_dimm: [128]}}", "nearest valid name: workload_config_dim"),
