@@ -117,7 +117,7 @@ def _fixed(name: str, recipe: Recipe) -> str | None:
         return None
     packed = recipe.samples_spec.packed_with
     if packed is None:
-        return "one that the samples may be packed with: SPEC.packed_with names none that are"
+        return "a setting that samples may be packed with, since SPEC.packed_with is not set"
     if name.removeprefix(PREFIX) in packed:
         return "a setting that the samples are packed with, before the search"
     if recipe.begins_with_model:
