@@ -24,6 +24,7 @@ from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
 from trainyard.language.evaluation import unknowns
 from trainyard.validate.rules.job_view import PROCESSES, Job
+from trainyard.validate.rules.tuning_limits import CONFIG, KINDS
 
 LANGUAGE = "language_model"
 BYTES = 257
@@ -113,6 +114,24 @@ def of_job(
     return _ours(loop, workload, tuning, cluster)
 
 
+def with_largest(job: Job) -> dict[str, Any]:
+    """Return a job's hyperparameters; of a tuning job those of one of its trainings, with the
+    largest value of each range, which takes the most memory of a width or a batch.
+    """
+    ranges = job.step.arguments.get(CONFIG, {}).get("ParameterRanges", {})
+    items = [item for kind in KINDS for item in ranges.get(kind, ())]
+    largest = {one["Name"]: one.get("MaxValue") or max(one["Values"], key=_number) for one in items}
+    return largest | job.hyperparameters
+
+
+def _number(value: Any) -> float:
+    """Return a hyperparameter's value as a number; that of a word is below all of them."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("-inf")
+
+
 def of_request(job: Job) -> Ours:
     """Return the training of a job whose request is part of a definition, parameters at their
     defaults.
@@ -120,7 +139,7 @@ def of_request(job: Job) -> Ours:
     Raises:
         ForesightError: the training cannot be foreseen; says why.
     """
-    given = job.hyperparameters
+    given = with_largest(job)
     if any(unknowns(given)) or not job.instance_type or not job.nodes:
         raise ForesightError("its machines or hyperparameters are known only in a run")
     texts = {name: str(value) for name, value in given.items()}

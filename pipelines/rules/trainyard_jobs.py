@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipelines.advice.training_setting import with_largest
 from training.config import TrainConfig
 from trainyard.language.definition_document import Document
 from trainyard.language.evaluation import unknowns
 from trainyard.validate.rules.job_view import Job, training
-from trainyard.validate.rules.tuning_limits import CONFIG, KINDS
 
 MARKS = ("workload", "strategy", "global_batch", "micro_batch")
 
@@ -34,15 +34,8 @@ def settings(job: Job) -> TrainConfig | None:
 
 def parse(job: Job) -> TrainConfig:
     """Return the loop's settings like ``settings``, but raise pydantic's ValidationError."""
-    known, values = TrainConfig.model_fields, _searched(job) | job.hyperparameters
+    known, values = TrainConfig.model_fields, with_largest(job)
     return TrainConfig(**{k: v for k, v in values.items() if k in known})
-
-
-def _searched(job: Job) -> dict[str, Any]:
-    """Return the first value of each range of a tuning job: one of its trainings."""
-    ranges = job.step.arguments.get(CONFIG, {}).get("ParameterRanges", {})
-    items = [item for kind in KINDS for item in ranges.get(kind, ())]
-    return {item["Name"]: item.get("MinValue") or item["Values"][0] for item in items}
 
 
 def world(job: Job) -> int | None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines import rules
 from pipelines.definition import build
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.read_recipe import load
@@ -81,6 +82,13 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
     assert [*config["ParameterRanges"]] == [expected]
     problems = [p for p in check(body) if p.step in ("Tune", "Choose", "Train")]
     assert not problems
+
+
+@pytest.mark.parametrize(("widths", "expected"), [("[2048]", []), ("[2048, 8192]", ["Tune"])])
+def test_the_largest_model_of_a_search_is_held_to_the_machines_memory(widths, expected):
+    tune = f"tune={{ranges: {{workload_config_dim: {widths}, seed: [0, 1]}}, trainings: 4}}"
+    found = rules.check(compiled("recipes/prod.yaml", tune).body)
+    assert [p.step for p in found if p.rule == "training-runs-out-of-memory"] == expected
 
 
 @given(low=st.floats(1e-6, 1e3), ratio=st.floats(1.001, 1e6), at=st.floats(0, 1))
