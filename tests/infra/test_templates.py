@@ -443,7 +443,7 @@ def test_prod_is_upserted_only_behind_an_approval():
 # the workflow
 
 
-@pytest.mark.parametrize("path", WORKFLOW.parent.glob("*.yml"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(WORKFLOW.parent.glob("*.yml")), ids=lambda path: path.name)
 def test_the_workflow_fits_githubs_schema_and_pins_what_it_runs(path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows",
