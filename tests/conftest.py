@@ -85,7 +85,7 @@ def pytest_runtest_teardown(
     """After each file, exclude what it has imported from later collections of garbage.
 
     A worker comes to hold a million objects. To look through them, as a job that fails does and a
-    model that is built on meta, took a fifth of all tests' time.
+    model that is built on meta, took an eighth of the workers' time.
     """
     result = yield
     if nextitem is not None and nextitem.path != item.path:
