@@ -15,15 +15,12 @@ def as_hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{PREFIX}{name}": value for name, value in settings.items()}
 
 
-def overlaid(settings: str, given: Mapping[str, str]) -> str:
-    """Return the workload's settings, JSON, with those among the hyperparameters ``given`` in the
-    place of their own.
+def overlaid(settings: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the workload's settings, with those among the hyperparameters ``given`` in the place
+    of their own.
     """
     found = {n.removeprefix(PREFIX): v for n, v in given.items() if n.startswith(PREFIX)}
-    if not found:
-        return settings
-    before = json.loads(settings)
-    return json.dumps(before | {n: _typed(v, before.get(n)) for n, v in found.items()})
+    return {**settings, **{n: _typed(v, settings.get(n)) for n, v in found.items()}}
 
 
 def separated(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:

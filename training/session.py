@@ -3,6 +3,7 @@
 Imported once the settings are read, because it imports torch.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,10 +51,8 @@ class Asked:
 
     config: TrainConfig
     workload: str
-    workload_config: str
-    """The workload's settings as given, JSON."""
     settings: dict[str, Any]
-    """The workload's settings, parsed."""
+    """The workload's settings."""
     root: Path
     """Root folder of the job: /opt/ml."""
     job: Path
@@ -230,7 +229,7 @@ def _hand_on(
 def _trackers(asked: Asked, built: Built) -> Any:
     told_of = {
         "workload": asked.workload,
-        "workload_config": asked.workload_config,
+        "workload_config": json.dumps(asked.settings, separators=(",", ":")),
         "train_fingerprint": built.data["train"].fingerprint,
     }
     return trackers(asked.config, asked.root, built.parts.name, told_of)

@@ -24,7 +24,7 @@ from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
 from trainyard.language.evaluation import unknowns
 from trainyard.validate.rules.job_view import PROCESSES, Job
-from trainyard.validate.rules.tuning_limits import CONFIG, KINDS
+from trainyard.validate.rules.tuning_limits import INTEGERS, Range, searched_ranges
 
 LANGUAGE = "language_model"
 BYTES = 257
@@ -103,8 +103,8 @@ def of_job(
         raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
-        given = overlaid(hyperparameters.get("workload_config", "{}"), hyperparameters)
-        settings = read_settings(given)
+        settings = read_settings(hyperparameters.get("workload_config", "{}"))
+        settings = overlaid(settings, hyperparameters)
         workload = _of(hyperparameters["workload"], settings)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
@@ -118,10 +118,16 @@ def with_largest(job: Job) -> dict[str, Any]:
     """Return a job's hyperparameters; of a tuning job those of one of its trainings, with the
     largest value of each range, which takes the most memory of a width or a batch.
     """
-    ranges = job.step.arguments.get(CONFIG, {}).get("ParameterRanges", {})
-    items = [item for kind in KINDS for item in ranges.get(kind, ())]
-    largest = {one["Name"]: one.get("MaxValue") or max(one["Values"], key=_number) for one in items}
-    return largest | job.hyperparameters
+    largest = {found.name: _largest(found) for found in searched_ranges(job) if found.name}
+    known = {name: value for name, value in largest.items() if value is not None}
+    return known | job.hyperparameters
+
+
+def _largest(found: Range) -> Any:
+    """Return the largest value of a range: of words any; None where only a run knows it."""
+    if found.high is not None:
+        return int(found.high) if found.kind == INTEGERS else found.high
+    return max(found.values, key=_number, default=None)
 
 
 def _number(value: Any) -> float:

@@ -119,10 +119,15 @@ def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str
 
 
 def _retrieved(recipe: Recipe, region: str, lack: str, fix: str, **asked: str) -> str:
-    """Return an image of the SDK's table, or its place in the recipe's registry, if it names one.
+    """Return the URI of an image in the SDK's table, or of its copy in the recipe's registry.
+
+    Args:
+        lack: beginning of the error if AWS has no such image: the field, and what AWS lacks.
+        fix: end of that error: what to change in the recipe.
+        asked: arguments of ``image_uris.retrieve`` besides the region.
 
     Raises:
-        RecipeError: there is no such image: ``lack``, and ``fix``, what to do about it.
+        RecipeError: AWS has no such image in the region.
     """
     try:
         uri = image_uris.retrieve(region=region, **asked)

@@ -14,10 +14,10 @@ MARKS = ("workload", "strategy", "global_batch", "micro_batch")
 
 
 def our_training(document: Document) -> list[Job]:
-    """Return, for ``over``, the training jobs with our hyperparameters, all known
-    before the run.
+    """Return, for ``over``, the training jobs with our hyperparameters, all known before the run or
+    searched by it.
     """
-    return [job for job in training(document) if _is_ours(job.hyperparameters)]
+    return [job for job in training(document) if _is_ours(with_largest(job))]
 
 
 def _is_ours(values: dict[str, Any]) -> bool:

@@ -42,7 +42,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(parser, TrainConfig)
     rest, searched = separated(arguments)
     options = parser.parse_args(rest)
-    options.workload_config = overlaid(options.workload_config, searched)
+    options.searched = searched
     return options
 
 
@@ -90,8 +90,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "config": config,
         "workload": options.workload,
-        "workload_config": options.workload_config,
-        "settings": read_settings(options.workload_config),
+        "settings": overlaid(read_settings(options.workload_config), options.searched),
         "root": options.root,
         "job": Path(__file__),
         "start": start,

@@ -86,7 +86,10 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
 
 @pytest.mark.parametrize(("widths", "expected"), [("[2048]", []), ("[2048, 8192]", ["Tune"])])
 def test_the_largest_model_of_a_search_is_held_to_the_machines_memory(widths, expected):
-    tune = f"tune={{ranges: {{workload_config_dim: {widths}, seed: [0, 1]}}, trainings: 4}}"
+    tune = (
+        f"tune={{ranges: {{workload_config_dim: {widths}, global_batch: [1024, 2048]}}, "
+        "trainings: 4}"
+    )
     found = rules.check(compiled("recipes/prod.yaml", tune).body)
     assert [p.step for p in found if p.rule == "training-runs-out-of-memory"] == expected
 

@@ -14,7 +14,8 @@ from trainyard.validate.rules.job_view import Job, as_list, jobs, known_text
 from trainyard.validate.rules.rule import Violation, rule
 
 CONFIG = "HyperParameterTuningJobConfig"
-KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
+INTEGERS = "IntegerParameterRanges"
+KINDS = (INTEGERS, "ContinuousParameterRanges", "CategoricalParameterRanges")
 RANGES_GUIDE = "developer guide, automatic-model-tuning-define-ranges"
 REFUSED = "CreateHyperParameterTuningJob refuses the request when the step starts"
 
@@ -54,6 +55,16 @@ def ranges(document: Document) -> Iterator[Range]:
         yield from _ranges(job, f"{CONFIG}.ParameterRanges")
     for job in tuned(document):
         yield from _ranges(job, "HyperParameterRanges")
+
+
+def searched_ranges(job: Job) -> Iterator[Range]:
+    """Iterate over the ranges that are searched for a training job: its own, and those of the
+    tuning job if that has only one definition. Empty for a job outside a tuning step.
+    """
+    alone = "TrainingJobDefinition" in job.step.arguments
+    for found in ranges(job.document) if job.step.type == "Tuning" else ():
+        if found.job.step is job.step and (found.job.path == job.path or alone):
+            yield found
 
 
 def _ranges(job: Job, where: str) -> Iterator[Range]:
@@ -202,11 +213,7 @@ def scaling_outside_its_range(found: Range) -> Iterator[Violation]:
     source="API reference, HyperParameterTrainingJobDefinition.StaticHyperParameters",
 )
 def static_and_tuned(job: Job) -> Iterator[Violation]:
-    own = Job(document=job.document, step=job.step, kind="training",
-              arguments=job.step.arguments, path="")  # fmt: skip
-    searched = {found.name for found in _ranges(job, "HyperParameterRanges")}
-    if "TrainingJobDefinition" in job.step.arguments:
-        searched |= {found.name for found in _ranges(own, f"{CONFIG}.ParameterRanges")}
+    names = {found.name for found in searched_ranges(job)}
     for name in job.hyperparameters:
-        if name in searched:
+        if name in names:
             yield job.at(f"StaticHyperParameters['{name}']", f"{name} is tuned, too")

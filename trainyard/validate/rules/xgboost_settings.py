@@ -11,7 +11,7 @@ from trainyard.emulator.algorithms.xgboost import facts, hyperparameters
 from trainyard.language.definition_document import Document
 from trainyard.validate.rules.job_view import Job, known_text, member, training
 from trainyard.validate.rules.rule import Violation, rule
-from trainyard.validate.rules.tuning_limits import Range, objectives, ranges
+from trainyard.validate.rules.tuning_limits import Range, objectives, searched_ranges
 
 GUIDE = "developer guide, xgboost_hyperparameters"
 SOURCE = f"{GUIDE}; sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py"
@@ -27,15 +27,7 @@ def xgboost_jobs(document: Document) -> list[Job]:
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
     """Return, for ``over``, (training job of the algorithm, range that is searched for it)."""
-    return [(job, found) for job in xgboost_jobs(document) for found in _tuned(job)]
-
-
-def _tuned(job: Job) -> Iterator[Range]:
-    """Iterate over its own ranges, and those of the tuning job if that has only one definition."""
-    alone = "TrainingJobDefinition" in job.step.arguments
-    for found in ranges(job.document) if job.step.type == "Tuning" else ():
-        if found.job.step is job.step and (found.job.path == job.path or alone):
-            yield found
+    return [(job, found) for job in xgboost_jobs(document) for found in searched_ranges(job)]
 
 
 def _version(job: Job) -> tuple[int, int]:
@@ -70,7 +62,7 @@ def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
     source=SOURCE,
 )
 def xgboost_without_rounds(job: Job) -> Iterator[Violation]:
-    tuned = {found.name for found in _tuned(job)}
+    tuned = {found.name for found in searched_ranges(job)}
     if hyperparameters.REQUIRED not in {*job.hyperparameters, *tuned}:
         yield job.at(job.hyperparameters_at, "num_round is missing, which is required")
 
@@ -88,7 +80,7 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
         for name, value in job.hyperparameters.items()
         if hyperparameters.own_name(name) in hyperparameters.TOGETHER
     }
-    tuned = {hyperparameters.own_name(found.name or "") for found in _tuned(job)}
+    tuned = {hyperparameters.own_name(found.name or "") for found in searched_ranges(job)}
     undecided = any(not isinstance(value, str) for value in together.values())
     if undecided or tuned & hyperparameters.TOGETHER:
         return
