@@ -90,6 +90,8 @@ def _refuse_range(
     if loop is not None and (refused := _fixed(name, recipe)):
         return f"is {refused}; {nearest(name, [n for n in known if not _fixed(n, recipe)])}"
     one, own = tune.ranges[name], known[name]
+    if not isinstance(own, str | bool | int | float):
+        return f"{_field(name, recipe)} is {own!r}; a search varies numbers, words, true and false"
     if isinstance(one, Range) and (isinstance(own, bool) or not isinstance(own, int | float)):
         return f"{_field(name, recipe)} is {own!r}, not a number; give a list of values"
     if not tune.allows(name, own):

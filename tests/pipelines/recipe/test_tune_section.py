@@ -40,6 +40,8 @@ def test_a_range_of_the_loops_own_field_is_taken():
          "with workload_config_dim 65: workload.config: "),
         ("{ranges: {workload_config_dim: [96, 128], workload_config_heads: [4, 8, 64]}}",
          "with workload_config_dim 96, workload_config_heads 64: workload.config: "),
+        ("{ranges: {workload_config_hidden_dim: [64, 128]}}",
+         "workload.config.hidden_dim is None; a search varies numbers, words, true and false"),
         ("{ranges: {workload_config_context_length: [64, 128]}}",
          "that the samples are packed with, before the search"),
         ("{ranges: {log_interval: {min: 1, max: 20}}}", "does not change the weights"),
