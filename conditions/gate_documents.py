@@ -149,6 +149,8 @@ class Observed(TypedDict):
     scores_sha256: dict[str, str]
     """Table of scores → its hash."""
     verdict: Literal["pass", "reject"]
+    training_precision: NotRequired[str]
+    """Type of the training's matrix products: what ``precision: auto`` became; only of our loop."""
     precision: NotRequired[Literal["full", "int8"]]
     """Precision of the registered weights, where the recipe asks for int8."""
     champion: str | None

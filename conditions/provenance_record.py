@@ -81,6 +81,8 @@ def observed(
         "verdict": gate["verdict"],
         "champion": gate["champion"],
     }
+    if precision := _at(evaluation, "model", "precision"):
+        observed["training_precision"] = precision
     if "int8" in gate:
         observed["precision"] = "int8" if gate["int8"]["registered"] else "full"
     scored_by = ("kind", "name", "sha256")

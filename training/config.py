@@ -94,11 +94,12 @@ class TrainConfig(Layout):
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
 
-    precision: Literal["float64", "float32", "bfloat16", "float16"] = "bfloat16"
+    precision: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
     """Type of the matrix products. bfloat16: by autocast, weights and optimizer state stay
     float32. float16: likewise, with dynamic loss scaling; for GPUs before Ampere (V100, T4), which
     have no bfloat16. float64: all of it, slow; tells rounding from an error where two curves
-    differ."""
+    differ. auto: what all machines multiply in fast, bfloat16 or float16, else float32; chosen when
+    the training begins, recorded with the model, and kept where it is resumed."""
 
     float8: Literal["none", "tensorwise", "rowwise"] = "none"
     """Products of the linear layers in the model's blocks in 8 bits, by torchao, on GPUs from
@@ -263,7 +264,7 @@ class TrainConfig(Layout):
                 f"float8 {self.float8} cannot be used with strategy {self.strategy}; set strategy "
                 f"to {others}, or float8 to none"
             )
-        if self.precision not in ("bfloat16", "float32"):
+        if self.precision not in ("auto", "bfloat16", "float32"):
             return (
                 f"float8 {self.float8} cannot be used with precision {self.precision}; set "
                 "precision to bfloat16 (or float32, to compare curves), or float8 to none"

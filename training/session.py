@@ -6,7 +6,7 @@ Imported once the settings are read, because it imports torch.
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch._inductor.config  # noqa: F401 (with _dynamo: use_deterministic_alg
 from torch import nn
 
 from training import identity
+from training.checkpoint import marker
 from training.checkpoint.checkpoints import Checkpoints
 from training.checkpoint.lineage import Lineage
 from training.config import TrainConfig
@@ -28,6 +29,7 @@ from training.microbatches import settings_by_batch
 from training.optimizers import learning_rate
 from training.starting_weights import Start, check_differences
 from training.strategies import started
+from training.strategies.precision import AUTOMATIC
 from training.strategies.ranks import Ranks, read_ranks
 from training.strategies.single import Single
 from training.trial import Trial, refuse_held_out
@@ -35,7 +37,7 @@ from training.watching import flight_recorder
 from training.watching.reports import Reports
 from training.watching.trackers import trackers
 from training.watching.watch_rule import Plan
-from training.watching.watchdog import Watch
+from training.watching.watchdog import Watch, training_has_ended
 from training.watching.watcher import Watcher
 from training.workloads import Workload, load
 from trainyard.common import atomic_file
@@ -43,6 +45,7 @@ from trainyard.common.errors import DataError, LostRankError, TrainingError
 
 log = logging.getLogger(__name__)
 HISTORY = "history.jsonl"
+RECORDINGS = "checkpoints/flight-recorder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +121,50 @@ def run(
     Raises:
         TrainingError: the training cannot go on.
     """
+    if training_has_ended():
+        log.info("nothing is left to do: every rank had ended well before one of them died")
+        return
+    flight_recorder.record(asked.root / RECORDINGS)
+    with started(asked.config, built.workload, _newest_checkpoint(asked, built.parts)) as strategy:
+        config = strategy.config
+        parts = _with_precision(built.parts, config.precision)
+        asked, built = replace(asked, config=config), replace(built, parts=parts)
+        _train(asked, built, strategy, steps, end)
+
+
+def _newest_checkpoint(asked: Asked, parts: Parts) -> tuple[int, str]:
+    """Return step and precision of the checkpoint that this training goes on from, as far as this
+    machine's folder tells; (0, "") if there is none.
+    """
+    folder = asked.root / "checkpoints"
+    steps = [
+        (step, precision)
+        for precision in AUTOMATIC
+        for step in marker.steps(folder / _with_precision(parts, precision).name)
+    ]
+    start = asked.start
+    if not steps and start is not None and start.said is not None and start.lineage is not None:
+        steps = [(start.said.step, start.lineage.parts.settings["precision"])]
+    return max(steps, default=(0, ""))
+
+
+def _with_precision(parts: Parts, precision: str) -> Parts:
+    return parts.model_copy(update={"settings": parts.settings | {"precision": precision}})
+
+
+def _train(
+    asked: Asked,
+    built: Built,
+    strategy: Single,
+    steps: list[int],
+    end: Callable[[LostRankError], None],
+) -> None:
     config, parts, root = asked.config, built.parts, asked.root
     differs = check_differences(asked.start, parts) if asked.start else {}
     history = root / "checkpoints" / parts.name / HISTORY
-    recordings = root / "checkpoints/flight-recorder"
-    flight_recorder.record(recordings)
     timeout = config.collective_timeout_seconds
     with (
-        started(config, built.workload) as strategy,
-        Watch(strategy.ranks, timeout, recordings, end) as watch,
+        Watch(strategy.ranks, timeout, root / RECORDINGS, end) as watch,
         Reports(history, strategy.ranks.rank, _trackers(asked, built)) as reports,
     ):
         _check(config, parts, strategy.ranks)

@@ -200,7 +200,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
     current = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
-        if setting.precision != precision_of(loop):
+        if loop.precision != "auto" and setting.precision != precision_of(loop):
             return (
                 f"a {setting.gpu} has no {loop.precision}: set train.loop.precision to float16, or "
                 "take other machines"

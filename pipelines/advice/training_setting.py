@@ -19,6 +19,7 @@ from training.workloads import read_settings
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
 from trainyard.foresight.gpus import device_of
+from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.foresight.model_shapes import Shapes, widths
 from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
@@ -32,7 +33,8 @@ BYTES = 257
 
 SHARDS = {"fsdp": "full", "smp": "full"}
 ZERO = {1: "optimizer", 2: "gradients", 3: "full"}
-PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+PRECISIONS = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+"""Ours → foresight's, for a GPU that multiplies in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,8 @@ def _ours(
     loop: TrainConfig, trained: LanguageModelConfig | _Traced, tuning: Tuning, cluster: _Cluster
 ) -> Ours:
     numbers, shapes = numbers_of(loop, tuning), None
+    if loop.precision == "auto" and cluster.gpu in BEFORE_AMPERE:
+        numbers["precision"] = "fp16"
     if isinstance(trained, _Traced):
         model, shapes, assumed = _found(trained, tuning, numbers["precision"])
     else:

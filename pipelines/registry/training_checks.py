@@ -109,6 +109,8 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     shares = identity_shares(Data.model_validate(recipe["data"]).mixture)
     same("mixture of the training", parts.mixture, shares, "recipe.json")
     wanted = loop | {"max_steps": parts.settings["max_steps"]} | _found(recipe, parts.settings)
+    if wanted["precision"] == "auto":  # the job chose, by its machines
+        wanted["precision"] = parts.settings["precision"]
     for name, value in parts.settings.items():
         same(f"{name} of the training", value, wanted.get(name), "recipe.json")
     own = as_hyperparameters(parts.workload_config)

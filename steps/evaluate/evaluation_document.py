@@ -149,6 +149,8 @@ class Model(TypedDict):
     world_size: int | None
     """Number of ranks that trained it."""
     packages_sha256: str | None
+    precision: NotRequired[str]
+    """Type of the matrix products of our loop's training: what ``auto`` became."""
     training: Training
     base: NotRequired[Base]
 

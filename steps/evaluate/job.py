@@ -83,6 +83,7 @@ def evaluate(options: argparse.Namespace) -> None:
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
         }
+        | {"precision": description["train_config"]["precision"]}
         | ({BASE: description[BASE]} if base else {})
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }

@@ -41,7 +41,7 @@ def test_how_the_ranks_share_the_work_makes_no_other_training(fields):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [({"max_steps": 11}, "max_steps 10 → 11"), ({"seed": 1}, "seed 0 → 1"),
-     ({"precision": "float32"}, "precision bfloat16 → float32"),
+     ({"precision": "float32"}, "precision auto → float32"),
      ({"learning_rate": 0.02}, "learning_rate 0.01 → 0.02")],
 )  # fmt: skip
 def test_a_setting_that_shapes_the_weights_does_and_is_named(fields, said):

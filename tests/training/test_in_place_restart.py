@@ -51,16 +51,26 @@ def test_what_would_come_again_is_refused_by_the_next_attempt(tmp_path, monkeypa
         refuse_what_failed(failure)
 
 
-def torchrun(root: Path, log: Path, restarts: int = 2, **settings) -> subprocess.Popen:
-    """Start two ranks on one node, as AWS's driver does."""
+ONE_NODE = ("--nnodes=1", "--nproc_per_node=2")
+
+
+def torchrun(
+    root: Path,
+    log: Path,
+    restarts: int = 2,
+    nodes: tuple[str, ...] = ONE_NODE,
+    path: Path = TOYS,
+    **settings,
+) -> subprocess.Popen:
+    """Start two ranks on one node, as AWS's driver does, or the ranks of one of ``nodes``."""
     environment = os.environ | {
-        "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
+        "PYTHONPATH": f"{CHECKOUT}:{TOYS}:{path}",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "PET_MAX_RESTARTS": str(restarts),
         "PET_MASTER_PORT": str(worlds.free_port()),
     }
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--nproc_per_node=2",
+    command = [sys.executable, "-m", "torch.distributed.run", *nodes,
                "steps/train/job.py", *arguments(root, settings)]  # fmt: skip
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -80,6 +90,39 @@ def wait_for(log: Path, text: str, launcher: subprocess.Popen) -> None:
     while text not in log.read_text():
         assert launcher.poll() is None and time.monotonic() < end, log.read_text()
         time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_after_the_training_has_ended_costs_nothing(root: Path, tmp_path: Path):
+    """Torch's threads can abort a process that ends; the other machine's rank has then gone, and
+    the restarted one waited for it in vain, three times.
+    """
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, os\n"
+        "if (os.environ.get('RANK'), os.environ.get('TORCHELASTIC_RESTART_COUNT')) == ('1', '0'):\n"
+        "    atexit.register(os.abort)\n"
+    )
+    port, logs = worlds.free_port(), [tmp_path / "log-0", tmp_path / "log-1"]
+    nodes = [
+        torchrun(
+            root,
+            log,
+            nodes=("--nnodes=2", "--nproc_per_node=1", f"--node_rank={node}",
+                   "--master_addr=127.0.0.1", f"--master_port={port}"),
+            path=tmp_path,
+            strategy="ddp",
+            micro_batch=4,
+        )
+        for node, log in enumerate(logs)
+    ]  # fmt: skip
+    try:
+        assert [node.wait(120) for node in nodes] == [0, 0], logs[1].read_text()
+    finally:
+        for node in nodes:
+            node.kill()
+    assert "exitcode: -6" in logs[1].read_text()
+    assert "every rank had ended well" in logs[1].read_text()
+    assert (root / "model/model.safetensors").is_file()
 
 
 @pytest.mark.sweep

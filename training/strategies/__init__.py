@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from training.config import TrainConfig
+from training.strategies.precision import choose_precision
 from training.strategies.ranks import joined, read_ranks
 from training.strategies.single import Single as Strategy
 from training.strategy_table import SPLIT_PLACE
@@ -22,8 +23,13 @@ from trainyard.common.errors import TrainingError
 
 
 @contextmanager
-def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
+def started(
+    config: TrainConfig, workload: Workload, checkpoint: tuple[int, str] = (0, "")
+) -> Iterator[Strategy]:
     """Context that joins the other ranks, and leaves them at the end.
+
+    Args:
+        checkpoint: step and precision of this training's newest checkpoint, for precision auto.
 
     Raises:
         TrainingError: the strategy cannot use so many ranks, the workload's model does not
@@ -36,7 +42,7 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         raise TrainingError(str(error)) from None
     strategy = kind(config)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
-        chosen = strategy(config, workload, ranks)
+        chosen = strategy(choose_precision(config, ranks, checkpoint), workload, ranks)
         try:
             yield chosen
         finally:

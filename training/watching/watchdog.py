@@ -27,7 +27,14 @@ from typing import Any
 import torch.distributed as dist
 
 from training.in_place_restart import Attempt
-from training.strategies.ranks import Ranks, agent_keeps_store, is_lost_peer, notes, started
+from training.strategies.ranks import (
+    Ranks,
+    agent_keeps_store,
+    is_lost_peer,
+    notes,
+    read_ranks,
+    started,
+)
 from training.watching import flight_recorder
 from trainyard.common.errors import LostRankError
 
@@ -36,6 +43,21 @@ log = logging.getLogger(__name__)
 BEAT = 1.0  # seconds between two signs of life
 KEPT = 30  # most beats for which rank 0 keeps the store after a failure
 PATIENCE = 3  # beats that a rank may miss; a busy interpreter may be late
+
+
+def training_has_ended() -> bool:
+    """Return whether every rank of the attempt before ended well: torchrun started this one for a
+    process that died later, and ranks of other machines may be gone for good.
+    """
+    attempt = Attempt.read()
+    if not attempt.number or not agent_keeps_store():
+        return False
+    store, (_, _, world) = notes(), read_ranks()
+    keys = [f"{attempt.number - 1}/end-{rank}" for rank in range(world)]
+    if not store.check(keys):
+        return False
+    ends = [json.loads(store.get(key)) for key in keys]
+    return all(end == {"reason": "", "lost": False} for end in ends)
 
 
 class Watch:

@@ -34,6 +34,7 @@ def model(folder: Path, seed: int, train: Dataset) -> None:
     told = {
         "workload": "language_model",
         "workload_config": SETTINGS,
+        "train_config": {"precision": "float32"},
         "train_fingerprint": train.fingerprint,
         "steps": 0,
         "parameters": 0,
