@@ -8,6 +8,8 @@ No code runs without a hash in a lock: every file is checked against the lock's 
 package without a wheel is built with the lock's setuptools in this environment, not with an
 index's.
 
+A terminal shows uv's and pip's own progress; a log gets a line for each of the three parts.
+
 pip chooses the build of torch, since its configuration may name a folder or an index for it. The
 build says whether it needs CUDA's libraries. Bytecode is written when a module is imported for the
 first time: most never are.
@@ -47,9 +49,10 @@ def main() -> None:
     try:
         _pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
         _torch()
+        _say(f"installing the packages of {lock}: 0.9 GB")
         _all_of(Path(lock))
         if any(line.startswith("nvidia-") for line in requires("torch") or ()):
-            print("this torch is for CUDA: 4 GB more (docs/running.md has the one for the CPU)")
+            _say("this torch is for CUDA: 4 GB more (docs/running.md has the one for the CPU)")
             _uv("install", *EXACTLY, f"--requirement={LOCKS / 'cuda.txt'}")
         _uv("check")
     except subprocess.CalledProcessError as error:
@@ -61,6 +64,7 @@ def _torch() -> None:
     wanted = lock.partition("==")[2].split(maxsplit=1)[0]
     if _installed("torch").partition("+")[0] == wanted:
         return
+    _say(f"installing torch {wanted}: 0.7 GB")
     folder = Path(sys.prefix, "torch")
     shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
     wheel = _chosen(LOCKS / "torch.txt", folder)
@@ -77,7 +81,7 @@ def _chosen(lock: Path, folder: Path) -> Path:
     """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
     if "UV_FIND_LINKS" not in _uv_variables() or not _pip(*command, "--no-index", may_fail=True):
-        print(f"no folder of pip's configuration has a wheel of {lock.name}: asking the index")
+        _say("no folder of pip's configuration has a wheel of it: asking the index")
         _pip(*command)
     [wheel] = folder.iterdir()
     return wheel
@@ -104,9 +108,19 @@ def _installed(name: str) -> str:
         return ""
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)  # before what pip and uv print
+
+
+def _quiet() -> list[str]:
+    """Return the option that keeps pip's and uv's bars out of a log."""
+    return [] if sys.stderr.isatty() else ["--quiet"]
+
+
 def _pip(*words: str, may_fail: bool = False) -> bool:
     """Run pip; return whether it succeeded."""
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    silent = ["--quiet"] if may_fail else _quiet()
+    command = [sys.executable, "-m", "pip", *silent, "--disable-pip-version-check", *words]
     errors = subprocess.DEVNULL if may_fail else None
     return not subprocess.run(command, check=not may_fail, stderr=errors).returncode
 
@@ -114,7 +128,7 @@ def _pip(*words: str, may_fail: bool = False) -> bool:
 def _uv(verb: str, *words: str, said: str | None = None) -> None:
     """Run uv; ``said`` is the text that it reads as the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
-    command = [str(uv), "pip", verb, "--quiet", f"--python={sys.executable}", *words]
+    command = [str(uv), "pip", verb, *_quiet(), f"--python={sys.executable}", *words]
     environment = {**_uv_variables(), **os.environ}
     subprocess.run(command, check=True, env=environment, input=said, text=True)
 

@@ -17,29 +17,31 @@ STATE = Path(".trainyard/aws")
 
 @contextmanager
 def served() -> Iterator[None]:
-    """Serve this folder's state during the block, if there is one and no AWS is configured.
+    """Look at this folder's state during the block, if there is one and no AWS is configured: at
+    the emulator that serves it now, such as trainyard run in another shell, else at one of its own.
 
     It also decorates verbs, but only those that change nothing: a change meant for AWS must not
     happen here.
 
     Raises:
-        ServiceError: the state cannot be served; another emulator may have it.
+        ServiceError: the state cannot be served.
     """
     with ExitStack() as stack:
         if (STATE / "s3").is_dir() and not _is_configured():
-            # moto and its dependencies, which nothing else needs
-            from trainyard.emulator.client_environment import applied
-            from trainyard.emulator.server import serve
+            from trainyard.emulator.client_environment import applied, environment_of_running
 
             try:
-                endpoint = stack.enter_context(serve(STATE))
+                environment = environment_of_running(STATE)
+                if environment is None:
+                    from trainyard.emulator.server import serve  # with moto, which takes 0.5 s
+
+                    environment = stack.enter_context(serve(STATE)).env
             except EmulatorError as error:
                 raise ServiceError(
-                    f"no AWS is configured, and {STATE} cannot be looked at: {error}. Where "
-                    "trainyard emulator serves it, give this shell the lines that it printed"
+                    f"no AWS is configured, and {STATE} cannot be looked at: {error}"
                 ) from None
             errors.print(f"no AWS is configured: this looks at {STATE}", highlight=False)
-            stack.enter_context(applied(endpoint.env))
+            stack.enter_context(applied(environment))
         yield
 
 

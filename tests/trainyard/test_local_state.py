@@ -2,15 +2,18 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
 
-from tests.conftest import AWS_NAMES, CHECKOUT
+from tests.conftest import AWS_NAMES, CHECKOUT, clean_environment
+from tests.trainyard.emulator.harness import until
 from trainyard.commands.emulator import STATE
-from trainyard.common.errors import ServiceError
+from trainyard.emulator.client_environment import ADDRESS
 from trainyard.emulator.server import serve
 from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
@@ -102,10 +105,57 @@ def test_where_aws_is_configured_it_is_left_alone(here: Path, monkeypatch, varia
         assert dict(os.environ) == before
 
 
-def test_a_state_that_another_emulator_has_is_named(left: Path, here: Path):
-    message = "in use by another emulator"
-    with serve(STATE), pytest.raises(ServiceError, match=message), served():
-        pytest.fail("it was served twice")
+WAITING = {
+    "Version": "2020-12-01",
+    "Steps": [
+        {
+            "Name": "Approve",
+            "Type": "Callback",
+            "Arguments": {"Question": "go on?"},
+            "SqsQueueUrl": "https://sqs.us-east-1.amazonaws.com/123456789012/questions",
+        }
+    ],
+}
+START = f"""
+import boto3, json, os, pathlib, time
+boto3.client("sqs").create_queue(QueueName="questions")
+sagemaker = boto3.client("sagemaker")
+sagemaker.create_pipeline(
+    PipelineName="asks", PipelineDefinition=json.dumps({WAITING}),
+    RoleArn="arn:aws:iam::123456789012:role/r", ClientRequestToken="t" * 32,
+)
+sagemaker.start_pipeline_execution(PipelineName="asks")
+pathlib.Path("started").touch()
+while not pathlib.Path("seen").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_a_run_is_looked_at_from_another_shell_while_it_runs(tmp_path: Path, run_python):
+    env = {**clean_environment(), "PYTHONPATH": str(CHECKOUT), "AWS_EC2_METADATA_DISABLED": "true"}
+    command = [sys.executable, "-m", "trainyard", "run", "--no-wait", "--", sys.executable, "-c"]
+    with subprocess.Popen([*command, START], env=env, cwd=tmp_path) as running:
+        until((tmp_path / "started").exists, 60)
+        address = tmp_path / STATE / ADDRESS
+        assert address.stat().st_mode & 0o777 == 0o600
+        code = (
+            "from trainyard.local_state import served\n"
+            "from trainyard.runs.execution import Execution, latest_execution\n"
+            "with served():\n"
+            "    print(Execution(latest_execution(None)).describe()['PipelineExecutionStatus'])\n"
+        )
+        looks = [run_python("-c", code, env=env, cwd=tmp_path) for _ in range(2)]
+        (tmp_path / "seen").touch()
+        assert running.wait(60) == 0
+    assert [look.stdout.split() for look in looks] == [["Executing"]] * 2, looks[0].stderr
+    assert not address.exists()
+
+
+def test_an_address_that_a_killed_emulator_left_leads_nowhere(left: Path, here: Path):
+    (STATE / ADDRESS).write_text("http://127.0.0.1:9")
+    with served():
+        assert "pipeline/checks/" in latest_execution("checks")
+    assert not (STATE / ADDRESS).exists()
 
 
 def test_without_a_state_nothing_is_made(here: Path, tmp_path: Path, monkeypatch):

@@ -77,6 +77,8 @@ def main(
         ) as endpoint,
         applied(endpoint.env),
     ):
+        if state == STATE:
+            people.print("to look at it meanwhile: trainyard console, watch or why, from here")
         for line in put(client("s3"), puts):
             people.print(line, markup=False)
         begun = datetime.now(UTC)

@@ -3,12 +3,17 @@
 import contextlib
 import os
 import re
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainyard.common import atomic_file
+from trainyard.common.atomic_file import Draft
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.request_scope import REGION
+from trainyard.emulator.storage import object_folder
 
 STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
 """Studio's own image, by the name that it gives the SDK: a @step without an image runs in it,
@@ -32,6 +37,40 @@ _HARMLESS = re.compile(
 )
 """Settings that change neither a client's destination nor its identity. AWS adds others every year,
 so all that is not known to be harmless counts as foreign."""
+
+
+ADDRESS = "address"
+"""File of a state directory with the URL at which an emulator serves it now."""
+_START_S = 10  # longest wait for an emulator that has locked its state to say where it serves
+
+
+@contextlib.contextmanager
+def announced(url: str, state: Path) -> Iterator[None]:
+    """Context in which the state directory says where it is served. The key lies beside it."""
+    draft = Draft(state / ADDRESS, mode=0o600)
+    draft.file.write(url.encode())
+    draft.finish()
+    try:
+        yield
+    finally:
+        (state / ADDRESS).unlink(missing_ok=True)
+
+
+def environment_of_running(state: Path) -> dict[str, str] | None:
+    """Return the variables for the emulator that serves the state directory in another process;
+    None if none does.
+
+    Raises:
+        EmulatorError: it has the directory, but does not say where it serves.
+    """
+    for wait in (0.0, *[0.1] * (10 * _START_S)):
+        time.sleep(wait)
+        if not object_folder.is_locked(state / "s3"):
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            url = (state / ADDRESS).read_text()
+            return environment(url, state.resolve(), Keys(state).own)
+    raise EmulatorError(f"the emulator that has {state} does not say where it serves")
 
 
 def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:

@@ -182,5 +182,9 @@ class Handler(WSGIRequestHandler):
             line = f"{self.command} {CREDENTIALS_PATH}..."  # the rest of it is a secret
         log.debug("%s %s", line, code)
 
+    def log_error(self, format: str, *args: object) -> None:
+        """Log that a client sent nothing for a while, or no HTTP: no user need do anything."""
+        log.debug(format, *args)
+
     def log(self, type: str, message: str, *args: object) -> None:
         log.log(logging.ERROR if type == "error" else logging.INFO, message, *args)

@@ -31,7 +31,7 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.authorization import account_policies, service_calls
 from trainyard.emulator.authorization.authority import Authority, Mode
 from trainyard.emulator.authorization.incoming import refusal
-from trainyard.emulator.client_environment import environment
+from trainyard.emulator.client_environment import announced, environment
 from trainyard.emulator.http_server import UNDERSCORED, Server
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.request_scope import (
@@ -284,6 +284,7 @@ def serve(
         server.start()
         serving.callback(server.stop)
         app.worlds.begin()
+        serving.enter_context(announced(url, state))
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 

@@ -15,6 +15,7 @@ from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import Display, latest
 from trainyard.runs.run_summary import print_summary
+from trainyard.runs.signs_of_life import SignsOfLife
 from trainyard.runs.step_table import duration, status_text, steps_table
 from trainyard.terminal import console
 
@@ -33,7 +34,8 @@ def watch(
 ) -> int:
     """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
 
-    A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
+    A terminal gets a live table; a log (CI) gets a line for each change of a step's state, and one
+    a minute while it runs.
     Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution. ``display``: an
     application's additions to the view of its runs.
     """
@@ -77,13 +79,16 @@ def _follow_live(display: Display, execution: Execution, poll_seconds: float) ->
 def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -> str:
     shown: dict[str, str] = {}
     warned: set[str] = set()
+    alive = SignsOfLife(display)
     while True:
         status = execution.describe()["PipelineExecutionStatus"]
         steps = execution.steps()
         for step in steps:
             if shown.get(step.name) != step.status:
                 shown[step.name] = step.status
-                console.print(_line(step))
+                console.print(_line(step, status_text(step)))
+        for step, activity in alive.lines(execution, steps):
+            console.print(_line(step, Text(activity, "dim")))
         _warn(execution, steps, display, warned)
         if status in ENDED:
             return status
@@ -107,10 +112,10 @@ def _trainings(steps: list[Step]) -> list[Step]:
     return [step for step in running if step.job and step.job[0] == "TrainingJob"]
 
 
-def _line(step: Step) -> Text:
+def _line(step: Step, activity: Text) -> Text:
     clock = time.strftime("%H:%M:%S")
     took = f"  {duration(step.seconds)}" if step.ended else ""
-    return Text.assemble(f"{clock}  {step.name:<10} ", status_text(step), took)
+    return Text.assemble(f"{clock}  {step.name:<10} ", activity, took)
 
 
 def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:

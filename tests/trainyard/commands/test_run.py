@@ -71,6 +71,7 @@ def test_an_execution_that_the_command_leaves_running_is_waited_for(
         f"raise SystemExit({status})"
     )
     process = start("--", sys.executable, "start.py")
+    assert process.stderr.readline().startswith("to look at it meanwhile: ")
     assert process.stderr.readline().startswith("waiting for arn:aws:sagemaker:")
     go.touch()
     out, err = process.communicate(timeout=250)

@@ -1,10 +1,13 @@
-"""Redirects clients with an explicit address of AWS to AWS_ENDPOINT_URL, like all others.
+"""Redirects clients with an explicit address of AWS, or a named profile, to AWS_ENDPOINT_URL, like
+all others.
 
 botocore prefers an address in the code to the environment's, and the SageMaker SDK asks
-``https://sts.<region>.amazonaws.com`` for its identity. Python imports this file at its start,
-because its folder is first on PYTHONPATH. Any version of Python, of botocore and of the user's
-packages may do so; hence it uses only the standard library, and imports nothing before the program
-does. A ``sitecustomize`` that it hides is run after it.
+``https://sts.<region>.amazonaws.com`` for its identity. A profile that code names is in no file
+that the emulator's environment names, and would hide that environment's credentials.
+
+Python imports this file at its start, because its folder is first on PYTHONPATH. Any version of
+Python, of botocore and of the user's packages may do so; hence it uses only the standard library,
+and imports nothing before the program does. A ``sitecustomize`` that it hides is run after it.
 """
 
 from __future__ import annotations
@@ -31,23 +34,50 @@ def led(address: Any) -> Any:
 
 
 def hook(module: ModuleType) -> None:
-    """Wrap ``create_client`` of the session classes that ``module`` defines, once."""
-    for found in vars(module).values():
-        if isinstance(found, type) and found.__module__ == module.__name__:
-            create = vars(found).get("create_client")
-            if create and not hasattr(create, "trainyard"):
-                found.create_client = _wrapped(create)  # type: ignore[attr-defined]
+    """Wrap the methods in ``WRAPPERS`` of the session classes that ``module`` defines, once."""
+    for session in vars(module).values():
+        if isinstance(session, type) and session.__module__ == module.__name__:
+            for name, wrap in WRAPPERS.items():
+                method = vars(session).get(name)
+                if method and not hasattr(method, "trainyard"):
+                    wrapper = functools.wraps(method)(wrap(method))
+                    wrapper.trainyard = True  # type: ignore[attr-defined]
+                    setattr(session, name, wrapper)
 
 
-def _wrapped(create: Callable) -> Callable:
-    @functools.wraps(create)
-    def create_client(*args: Any, **kwargs: Any) -> Any:
+def _redirect_client(create_client: Callable) -> Callable:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if "endpoint_url" in kwargs:
             kwargs["endpoint_url"] = led(kwargs["endpoint_url"])
-        return create(*args, **kwargs)
+        return create_client(*args, **kwargs)
 
-    create_client.trainyard = True  # type: ignore[attr-defined]
-    return create_client
+    return wrapper
+
+
+def _hide_profile_variable(get_config_variable: Callable) -> Callable:
+    def wrapper(session: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "profile" and os.environ.get("AWS_ENDPOINT_URL"):
+            return None
+        return get_config_variable(session, name, *args, **kwargs)
+
+    return wrapper
+
+
+def _hide_profile(instance_variables: Callable) -> Callable:
+    def wrapper(session: Any) -> Any:
+        variables = instance_variables(session)
+        if os.environ.get("AWS_ENDPOINT_URL"):
+            variables.pop("profile", None)  # it is a copy
+        return variables
+
+    return wrapper
+
+
+WRAPPERS = {
+    "create_client": _redirect_client,
+    "get_config_variable": _hide_profile_variable,
+    "instance_variables": _hide_profile,
+}
 
 
 class _Finder(importlib.abc.MetaPathFinder):

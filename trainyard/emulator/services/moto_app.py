@@ -78,7 +78,7 @@ def unimplemented(request: Request, detail: str, operation: str = "") -> Respons
     operation = operation or target or request.form.get("Action", "")
     operation = operation or f"{request.method} {request.path}"
     message = f"The emulator does not implement {operation}. {detail}".strip()
-    log.warning(message)
+    log.info(message)  # the client is told; many ask only in case it is there, as the SDK does
     if "Action" in request.form:  # the query protocol: IAM, STS
         return query_error("InvalidAction", message)
     body = {"__type": "UnknownOperationException", "message": message}

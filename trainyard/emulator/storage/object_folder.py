@@ -33,6 +33,15 @@ def own(root: Path) -> int:
     return fd
 
 
+def is_locked(root: Path) -> bool:
+    """Return whether another process has the directory."""
+    try:
+        os.close(own(root))
+    except EmulatorError:
+        return True
+    return False
+
+
 def need_index(root: Path) -> None:
     """Raise EmulatorError if the index is missing or empty and files are in ``data/``."""
     index, files = root / INDEX, sorted((root / "data").glob("*/*"))

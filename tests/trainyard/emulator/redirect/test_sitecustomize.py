@@ -54,6 +54,32 @@ def test_the_sitecustomize_that_ours_hides_is_run(tmp_path: Path):
     assert (addresses, last) == (["http://127.0.0.1:77"] * 3, str(mine))
 
 
+NAME = """
+import boto3, botocore.session, os
+sessions = [boto3.Session(profile_name="dev"), boto3.Session()]
+sessions[1]._session.set_config_variable("profile", "prod")
+os.environ["AWS_PROFILE"] = "from-the-code"
+sessions.append(boto3.Session())
+sessions.append(boto3.Session(botocore_session=botocore.session.Session(profile="other")))
+for session in sessions:
+    client = session.client("sts", region_name="eu-west-1")
+    print(client.meta.endpoint_url, session.get_credentials().access_key)
+"""
+
+
+def test_a_profile_that_the_code_names_leads_to_the_emulator(tmp_path: Path):
+    empty = tmp_path / "empty"
+    empty.touch()
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": HERE}
+    files = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), str(empty))
+    done = subprocess.run(
+        [sys.executable, "-c", NAME],
+        env=os.environ | keys | files | {"PYTHONPATH": REDIRECT},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [f"{HERE} k"] * 4, done.stderr
+
+
 @pytest.mark.parametrize(
     "address",
     ["https://sts.us-west-2.amazonaws.com", "https://s3.cn-north-1.amazonaws.com.cn/",

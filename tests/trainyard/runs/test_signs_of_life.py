@@ -1,0 +1,79 @@
+"""A log shows once a minute what a running step does."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.trainyard.emulator.harness import Cloud, process_step
+from trainyard.emulator.client_environment import applied
+from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_display import Display
+from trainyard.runs.signs_of_life import INTERVAL_S, SignsOfLife
+
+
+class Training:
+    """Answers as an execution whose training makes a step every half second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def training_job(self, name: str) -> dict:
+        metrics = {"train:loss": 2.5, "train:step": self.now * 2, "train:speed": 7.0}
+        entries = [{"MetricName": name, "Value": value} for name, value in metrics.items()]
+        return {"FinalMetricDataList": entries if self.now else []}
+
+    def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
+        return {"algo-1": ["Installing requirements"]}
+
+
+def done(job: dict) -> tuple[float, float] | None:
+    found = [
+        one["Value"] for one in job["FinalMetricDataList"] if one["MetricName"] == "train:step"
+    ]
+    return (found[0], 600) if found else None
+
+
+def running(name: str) -> Step:
+    return SimpleNamespace(name=name, status="Executing", job=("TrainingJob", name), seconds=1.0)
+
+
+@pytest.mark.parametrize("poll", [1.0, 7.0, 59.0])
+def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
+    execution, lines = Training(), []
+    alive = SignsOfLife(Display(progress=done), clock=lambda: execution.now)
+    while execution.now < 5 * INTERVAL_S:
+        lines += [(execution.now, text) for _, text in alive.lines(execution, [running("Train")])]
+        execution.now += poll
+    times = [now for now, _ in lines]
+    assert len(times) >= 3
+    assert all(
+        after - before >= INTERVAL_S for before, after in zip(times, times[1:], strict=False)
+    )
+    for now, text in lines:
+        assert text.startswith(f"step {now * 2:.0f} of 600, loss 2.5, 0.5 s a step, "), text
+        assert text.endswith(" left")
+
+
+def test_a_training_without_metrics_shows_the_end_of_its_log():
+    execution = Training()
+    alive = SignsOfLife(Display(progress=done), clock=lambda: execution.now)
+    assert list(alive.lines(execution, [running("Train")])) == []
+    alive._printed_at["Train"] = -INTERVAL_S
+    [(_, text)] = alive.lines(execution, [running("Train")])
+    assert text == "Installing requirements"
+
+
+def test_another_job_of_the_emulator_shows_the_end_of_its_log(emulator, tmp_path):
+    cloud = Cloud(emulator, tmp_path)
+    cloud.create("long", [process_step("Look", "echo counted 7 rows; sleep 60")])
+    arn = cloud.start("long")
+    now = 0.0
+    alive = SignsOfLife(Display(), clock=lambda: now)
+    with applied(emulator.env):
+        execution = Execution(arn)
+        list(alive.lines(execution, execution.steps()))
+        now, texts = INTERVAL_S, []
+        while not texts or texts[-1] != "counted 7 rows":
+            now += INTERVAL_S
+            texts += [text for _, text in alive.lines(execution, execution.steps())]
+    cloud.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="0" * 32)
