@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/try-wheel.sh [--sdk VERSION]
 # Builds the wheel, installs it into an empty environment outside the checkout, and uses it there as
-# a user would without our application: a pipeline with boto3 alone, its test with the fixture, the
-# verbs on its definition. --sdk 3.27.0 also runs a pipeline written with that version of the SDK.
+# a user would without our application: a pipeline with boto3 alone, its test with the fixture, each
+# verb of README. --sdk 3.27.0 also runs a pipeline written with that version of the SDK.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout=$PWD
@@ -13,6 +13,9 @@ pip() { "$place/env/bin/python" -m pip --disable-pip-version-check --quiet "$@";
 mkdir "$place/source" "$place/work"
 git ls-files -z pyproject.toml README.md LICENSE trainyard | xargs -0 cp --parents -t "$place/source"
 cp scripts/wheel/*.py "$place/work"
+mkdir "$place/scripts"
+cp README.md "$place"
+cp scripts/try_verbs.py "$place/scripts"
 cd "$place/work"  # from here on nothing comes from the checkout
 unset PYTHONPATH
 python3 -m venv ../env
@@ -38,13 +41,10 @@ PATH="$place/env/bin:$PATH"
 trainyard
 echo "--- trainyard run"
 trainyard run -- python pipeline.py
-echo "--- validate, plan, permissions"
-trainyard validate definition.json
-trainyard plan definition.json --region us-east-1 || test $? = 2  # it is new: that is a change
-trainyard permissions definition.json --name count --region us-east-1 \
-    --pipeline-role arn:aws:iam::123456789012:role/pipeline --role job \
-    > policy.json
-grep -c '"Sid"' policy.json | sed 's/$/ statements in policy.json/'
+echo "--- every verb of README"
+{ trainyard advise --model llama-3-8b --tokens 20B 2>&1 || true; } | grep -F "[foresight]"
+pip install "$(ls ../dist/*.whl)[foresight]"
+python ../scripts/try_verbs.py trainyard
 echo "--- the fixture"
 pip install pytest
 python -m pytest -q check_pipeline.py

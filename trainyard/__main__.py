@@ -4,16 +4,19 @@ Without a verb it lists the verbs. Each is a module of :mod:`trainyard.commands`
 only the requested one is imported.
 """
 
+import re
 import sys
 import tomllib
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from pkgutil import iter_modules
 
 from trainyard import commands
 from trainyard.terminal import errors, list_verbs, run
+
+DISTRIBUTION = "sagemaker-trainyard"
 
 
 def main() -> None:
@@ -25,8 +28,11 @@ def main() -> None:
     elif verb in ("--help", "-h"):
         list_verbs(f"{program} VERB", {name: _file(name) for name in verbs()})
     elif verb in verbs():
-        module = import_module(f"{commands.__name__}.{verb}")
-        run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
+        try:
+            module = import_module(f"{commands.__name__}.{verb}")
+            run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
+        except ModuleNotFoundError as missing:
+            sys.exit(_name_extra(verb, missing))
     else:
         close = get_close_matches(verb, verbs(), n=1)
         hint = f"did you mean {close[0]}?" if close else f"{program} lists them"
@@ -34,10 +40,32 @@ def main() -> None:
         sys.exit(2)
 
 
+def _name_extra(verb: str, missing: ModuleNotFoundError) -> str:
+    """Return what to install for a verb whose packages are not in the base installation.
+
+    Raises:
+        ModuleNotFoundError: no extra of ours brings the module.
+    """
+    module = (missing.name or "").partition(".")[0]
+    wanted = re.compile(rf"{re.escape(module)}\b.*extra == ['\"](?P<extra>\w+)")
+    try:
+        matches = [wanted.match(line) for line in requires(DISTRIBUTION) or ()]
+    except PackageNotFoundError:  # a checkout
+        matches = []
+    extras = [match["extra"] for match in matches if match]
+    if not extras:
+        raise missing
+    return (
+        f"error: trainyard {verb} needs {module}, which is not installed: "
+        f"pip install '{DISTRIBUTION}[{extras[0]}]', or of a checkout "
+        f"pip install 'path/to/this/checkout[{extras[0]}]'"
+    )
+
+
 def _version() -> str:
     """Return the version of the installed distribution; in a checkout that of pyproject.toml."""
     try:
-        return version("sagemaker-trainyard")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         project = Path(__file__).parents[1] / "pyproject.toml"
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])

@@ -266,7 +266,8 @@ class Alarms:
             self._save()
             shown = dict(alarm)
         if state != before:
-            log.warning("alarm %s: %s after %s: %s", name, state, before, reason)
+            level = logging.WARNING if state == "ALARM" else logging.INFO
+            log.log(level, "alarm %s: %s after %s: %s", name, state, before, reason)
             perform(self._aws, shown, before)
 
     def _save(self) -> None:
