@@ -3,8 +3,8 @@
 Each process opens the model on a GPU of its own, scores a share of the split's batches, and leaves
 its rows in a file; the job reads the files one after the other, so no more is in its memory than
 with one process. The rows are the same, bit for bit, whatever the number of processes: shares are
-cut between batches, and on CPUs each process computes with THREADS threads, or with fewer on a
-smaller machine, since how a product is shared by threads may change its last bits.
+cut between batches, and on CPUs the model alone decides with how many threads each process computes
+(fewer on a smaller machine), since how a product is shared by threads may change its last bits.
 """
 
 import logging
@@ -36,8 +36,13 @@ from trainyard.common.parent_death import die_with_parent
 log = logging.getLogger(__name__)
 
 THREADS = 4
-WORTH = 10**12
-"""Operations that make a further process worth its start, about ten seconds of four cores."""
+"""Threads of a process on CPUs."""
+SMALL = 2**28
+"""Bytes of weights up to which each core has a process, and so a model, of its own: the products of
+a small model are too short to be shared by threads, which wait for each other most of the time."""
+WORTH, WORTH_GPU = 10**11, 10**12
+"""Operations that make a further process worth its start: for each thread of it, some three seconds
+of a core; on a GPU, which takes longer to start with."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,9 @@ def rows(
     count = asked or of_use(challenger.model, test)
     log.info("%s: processes: %d, samples: %d", scoring.name, count, len(test))
     if count == 1:
-        with _threads():
-            yield from workload.scores(placed(model()), test, scoring.slices)
+        scored = placed(model())
+        with _threads(scored):
+            yield from workload.scores(scored, test, scoring.slices)
         return
     yield from _shared(scoring, folder, count)
 
@@ -100,14 +106,22 @@ def _shared(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
 
 
 def of_use(model: nn.Module, test: Dataset) -> int:
-    """Return the useful number of processes: one per GPU, or per THREADS cores; fewer where there
-    is little to compute.
+    """Return the useful number of processes: one per GPU, or per as many cores as a process has
+    threads; fewer where there is little to compute.
 
     Two operations for each parameter and stored byte are a guess that no small split exceeds.
     """
-    most = torch.cuda.device_count() or cores() // THREADS
     operations = 2 * sum(one.numel() for one in model.parameters()) * test.bytes
-    return max(1, min(most, -(-operations // WORTH)))
+    most, worth = torch.cuda.device_count(), WORTH_GPU
+    if not most:
+        most, worth = cores() // threads_for(model), WORTH * threads_for(model)
+    return max(1, min(most, -(-operations // worth)))
+
+
+def threads_for(model: nn.Module) -> int:
+    """Return the number of threads with which a process computes the model on CPUs."""
+    weights = sum(one.numel() * one.element_size() for one in model.parameters())
+    return 1 if weights <= SMALL else THREADS
 
 
 def placed(model: nn.Module, index: int = 0) -> nn.Module:
@@ -119,11 +133,11 @@ def placed(model: nn.Module, index: int = 0) -> nn.Module:
 
 
 @contextmanager
-def _threads() -> Iterator[None]:
+def _threads(model: nn.Module) -> Iterator[None]:
     """Set, on CPUs, the number of threads of every process, however many processes there are."""
     before = torch.get_num_threads()
     if not torch.cuda.is_available():
-        torch.set_num_threads(min(before, THREADS))
+        torch.set_num_threads(min(before, threads_for(model)))
     try:
         yield
     finally:
@@ -137,7 +151,7 @@ def _score(scoring: Scoring, share: Share, file: Path) -> None:
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
     workload = load(scoring.workload, scoring.config, scoring.assets)
     model = placed(scoring.source.model(workload, scoring.workload), share.index)
-    with _threads():
+    with _threads(model):
         found = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
         write_part(file, found)
 

@@ -117,12 +117,15 @@ def test_a_workload_that_takes_no_share_is_scored_by_one_process(tmp_path, caplo
 
 
 @pytest.mark.parametrize(
-    ("gpus", "there", "size", "expected"),
-    [(8, 96, 10**9, 8), (8, 96, 400, 1), (0, 16, 10**9, 4), (0, 2, 10**9, 1), (0, 16, 600, 2)],
-)
-def test_as_many_processes_as_are_of_use(monkeypatch, gpus, there, size, expected):
+    ("gpus", "there", "wide", "size", "expected"),
+    [(8, 96, 10**4, 10**9, 8), (8, 96, 10**4, 400, 1),
+     (0, 16, 10**4, 10**9, 4), (0, 2, 10**4, 10**9, 1), (0, 16, 10**4, 300, 2),
+     (0, 16, 10, 10**9, 16), (0, 2, 10, 10**9, 2), (0, 2, 10, 10**4, 1)],
+)  # fmt: skip
+def test_as_many_processes_as_are_of_use(monkeypatch, gpus, there, wide, size, expected):
+    """A small model is computed by a process for each core, a large one by several threads."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.setattr(rows_module, "cores", lambda: there)
     with torch.device("meta"):
-        model = nn.Linear(10**5, 10**4, bias=False)
+        model = nn.Linear(10**5, wide, bias=False)
     assert rows_module.of_use(model, SimpleNamespace(bytes=size)) == expected
