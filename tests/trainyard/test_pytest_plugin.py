@@ -12,7 +12,8 @@ from tests.trainyard.emulator.harness import pipeline, process_step
 pytestmark = pytest.mark.long
 
 TESTS = """
-import json, os, boto3
+import json, os, types, boto3, pytest
+from trainyard.common.errors import EmulatorError
 
 STEPS = json.dumps({definition})
 before = dict(os.environ)
@@ -21,11 +22,19 @@ def start(name):
     sm = boto3.client("sagemaker")
     sm.create_pipeline(PipelineName=name, PipelineDefinition=STEPS, ClientRequestToken="t" * 32,
                        RoleArn="arn:aws:iam::123456789012:role/pipeline")
-    return sm.start_pipeline_execution(PipelineName=name)["PipelineExecutionArn"]
+    return sm.start_pipeline_execution(PipelineName=name)
 
 def test_runs(sagemaker_endpoint):
-    ended = sagemaker_endpoint.wait(start("p"))
-    assert ended["PipelineExecutionStatus"] == "Succeeded", ended
+    answer = start("p")
+    arn = answer["PipelineExecutionArn"]
+    sdk = types.SimpleNamespace(arn=arn)
+    resource = types.SimpleNamespace(pipeline_execution_arn=arn)
+    for execution in (answer, arn, sdk, resource):
+        ended = sagemaker_endpoint.wait(execution)
+        assert ended["PipelineExecutionStatus"] == "Succeeded", ended
+    for wrong in (None, dict(), sagemaker_endpoint):
+        with pytest.raises(EmulatorError, match="is no execution; give its ARN"):
+            sagemaker_endpoint.wait(wrong)
 
 def test_the_environment_is_as_before():
     assert {{**os.environ, "PYTEST_CURRENT_TEST": ""}} == {{**before, "PYTEST_CURRENT_TEST": ""}}

@@ -16,9 +16,10 @@ import re
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug import Request, Response
@@ -83,22 +84,40 @@ class Endpoint:
     """Environment variables, including the secret, that lead a process to this endpoint."""
     app: "App"
 
-    def wait(self, execution: str, seconds: float = 3600) -> dict:
-        """Return DescribePipelineExecution's answer when the execution with that ARN has ended.
+    def wait(self, execution: Any, seconds: float = 3600) -> dict:
+        """Return DescribePipelineExecution's answer when the execution has ended.
+
+        Args:
+            execution: its ARN, boto3's answer to StartPipelineExecution, or the SDK's object.
 
         Raises:
             ApiError: the execution does not exist.
+            EmulatorError: ``execution`` is none of these.
             TimeoutError: it still runs after ``seconds``.
         """
         end = time.monotonic() + seconds
-        request = {"PipelineExecutionArn": execution}
+        arn = _execution_arn(execution)
+        request = {"PipelineExecutionArn": arn}
         while time.monotonic() < end:
-            with within(region_of(execution), foreign(execution)):
+            with within(region_of(arn), foreign(arn)):
                 found = self.app.sagemaker.handle("DescribePipelineExecution", request)
             if found["PipelineExecutionStatus"] in ENDED:
                 return found
             time.sleep(0.05)
-        raise TimeoutError(f"{execution} still runs after {seconds:g} s")
+        raise TimeoutError(f"{arn} still runs after {seconds:g} s")
+
+
+def _execution_arn(execution: Any) -> str:
+    if isinstance(execution, Mapping):
+        execution = execution.get("PipelineExecutionArn")
+    for name in ("arn", "pipeline_execution_arn"):  # the SDK's pipelines; its resource classes
+        execution = getattr(execution, name, execution)
+    if not isinstance(execution, str):
+        raise EmulatorError(
+            f"wait: {execution!r} is no execution; give its ARN, what boto3's "
+            "start_pipeline_execution returned, or what the SDK's pipeline.start() did"
+        )
+    return execution
 
 
 class App:
