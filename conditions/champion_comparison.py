@@ -46,13 +46,17 @@ def above(check: GateCheck, of: Compared, bound: float, other: str = "the champi
         value=number(found.value),
         low=low,
         high=number(found.high),
+        method=found.method,
         passed=low is not None and low > bound,
         reason=f"{check.kind.replace('_', '-')}: {of.metric} is {of.challenger:.5g}, "
         f"{other}'s {of.champion:.5g}: an improvement of {found.value:+.4g}, with "
-        f"{of.confidence:.4g} confidence at least {shown}"
-        f"{', neighbouring groups being alike' * of.in_order}; the recipe demands more than "
+        f"{of.confidence:.4g} confidence {APPROXIMATELY * (found.method == 'approximate')}at least "
+        f"{shown}{', neighbouring groups being alike' * of.in_order}; the recipe demands more than "
         f"{bound:+g}{notes}",
     )
+
+
+APPROXIMATELY = "(approximate: no range is declared) "
 
 
 def _notes(of: Compared) -> Iterator[str]:
@@ -63,8 +67,6 @@ def _notes(of: Compared) -> Iterator[str]:
             f"the models differ on {found.differing_groups:.3g} of {found.effective_groups:.3g} "
             "effective groups, and only those are evidence"
         )
-    if found.copies:
-        yield f"{found.copies} groups are exact copies of others, and each counts once"
     if of.likeness:
         yield (
             f"neighbouring groups in the order of the rows are alike (correlation "

@@ -166,11 +166,18 @@ SETTINGS = (
         "says. Of ``slice_regression``: a model without a bad slice is stopped with that.",
     ),
     Field(
-        name="power",
-        default=0.8,
-        gt=0.5,
-        lt=1,
-        doc="Chance with which an improvement of ``smallest_effect`` must be found.",
+        name="range",
+        form="margins",
+        gt=0,
+        doc="Metric → the largest difference of two of its values, 1 for an accuracy: comparisons "
+        "then hold for any distribution within it. A workload's own metrics have theirs.",
+    ),
+    Field(
+        name="clip",
+        form="margins",
+        gt=0,
+        doc="Metric → the largest difference of a group that counts, in the metric's unit; larger "
+        "ones count as this. Comparisons then hold for any distribution.",
     ),
     Field(
         name="min_groups",

@@ -37,6 +37,8 @@ class Check:
     """One-sided upper limit of the value at ``confidence``."""
     confidence: float | None = None
     """Confidence of each limit alone; both together hold with 2 × confidence - 1."""
+    method: str | None = None
+    """Test of a comparison: ``betting`` (exact) or ``approximate`` (``conditions.mean_tests``)."""
     slice: str | None = None
     """``column=value`` of the slice that the check is about."""
     challenger: float | None = None

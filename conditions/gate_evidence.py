@@ -8,8 +8,8 @@ from conditions.gate_check import Slice
 from trainyard.common.errors import GateError
 
 if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
-    from conditions.group_sums import GroupSums
-    from conditions.paired import Improvement
+    from conditions.improvement import Improvement
+    from conditions.score_tables import ScoreTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class Evidence:
 
     evaluation: Any
     """Content of evaluation.json, unchecked."""
-    scores: "GroupSums | None" = None
-    """Summed scores; None where no check needs them."""
+    scores: "ScoreTables | None" = None
+    """The scores of single examples; None where no check needs them."""
     compared: Mapping[str, Compared] = field(default_factory=dict)
     """Metric → comparison of the two models; for checks that need ``champion``."""
     full: Mapping[str, Compared] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Evidence:
     """Judged slices, for gate.json."""
 
     @property
-    def sums(self) -> "GroupSums":
-        """The scores of single examples, added up.
+    def sums(self) -> "ScoreTables":
+        """The scores of single examples.
 
         Raises:
             GateError: the asking check has not declared that it needs ``scores``.

@@ -9,11 +9,9 @@ from conditions.check_table import GateCheck, compared_metrics, rows_of
 from conditions.demands import Demands
 from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, measured, number
 from conditions.gate_evidence import Compared, Evidence
-from conditions.group_sums import BASELINE, GroupSums, Wanted
-from conditions.groups import likeness
+from conditions.improvement import improvement
 from conditions.no_champion import NONE, UNRESOLVED
-from conditions.paired import improvement
-from conditions.score_reader import read
+from conditions.score_tables import BASELINE, ScoreTables, Wanted, read
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -48,15 +46,16 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
         baselines = list(_against_baselines(folder, evaluation, sums, demands))
         full = _against_full(folder, evaluation, demands) if demands["int8"] else {}
+        evidence = Evidence(evaluation=evaluation, scores=sums, full=full)
+        checks = _made(evidence, demands)
     except GateError as error:
         return _undecided(demands, str(error))
-    evidence = Evidence(evaluation=evaluation, scores=sums, full=full)
     return ScoreChecks(
-        checks=_made(evidence, demands),
+        checks=checks,
         slices=evidence.slices,
         examples=sums.examples,
         groups=sums.groups,
-        champion_artifact_sha256=_text(sums.champion_description.get("artifact_sha256")),
+        champion_artifact_sha256=_text(sums.other_description.get("artifact_sha256")),
         baselines=baselines,
     )
 
@@ -129,7 +128,14 @@ def _wanted(demands: Demands) -> Wanted:
         model=demands.model,
         slices="slices" in needs and demands.champion != NONE,
         calibration="predictions" in needs,
+        **_declared(demands),
     )
+
+
+def _declared(demands: Demands) -> dict[str, Any]:
+    """Return the fields of ``Wanted`` that every comparison has."""
+    level = 1 - demands.limits_at
+    return {"range": demands["range"], "clip": demands["clip"], "level": level}
 
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
@@ -147,7 +153,7 @@ def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
         )
 
 
-def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool) -> None:
+def _refuse_disagreement(evaluation: Any, sums: ScoreTables, *, has_champion: bool) -> None:
     """Check that evaluation.json sums up these scores.
 
     Raises:
@@ -173,8 +179,8 @@ def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool
             _refuse_other_value(f"the champion's {metric}", champion / weight, evaluation, *where)
 
 
-def _refuse_other_split(who: str, sums: GroupSums) -> None:
-    tested = sums.champion_description.get("test_fingerprint")
+def _refuse_other_split(who: str, sums: ScoreTables) -> None:
+    tested = sums.other_description.get("test_fingerprint")
     if tested != sums.description.get("test_fingerprint"):
         raise GateError(f"{who} was scored on test split {tested}, not on this one")
 
@@ -188,7 +194,7 @@ def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -
 
 
 def _against_baselines(
-    folder: Path, evaluation: Any, scores: GroupSums, demands: Demands
+    folder: Path, evaluation: Any, scores: ScoreTables, demands: Demands
 ) -> Iterator[AgainstBaseline]:
     """Compare the model with each baseline that has scores, on every metric that they have.
 
@@ -207,10 +213,16 @@ def _against_baselines(
     }
     for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
         name = path.stem.removeprefix(BASELINE)
-        wanted = Wanted(metrics=stated, champion=None, model=demands.model, baseline=name)
+        wanted = Wanted(
+            metrics=stated,
+            champion=None,
+            model=demands.model,
+            baseline=name,
+            **_declared(demands),
+        )
         sums = read(folder, wanted)
         _refuse_other_split(f"baseline {name}", sums)
-        for metric in sums.metrics:
+        for metric in wanted.metrics:
             found = compared(sums, metric, demands["confidence"])
             where = ("baselines", name, metric)
             _refuse_other_value(f"{name}'s {metric}", found.champion, evaluation, *where)
@@ -225,9 +237,11 @@ def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, 
             not what the evaluation sums up.
     """
     metrics = {metric: demands.directions[metric] for metric in demands["int8"]}
-    sums = read(folder, Wanted(metrics=metrics, champion=None, model=demands.model, full=True))
+    common = _declared(demands)
+    wanted = Wanted(metrics=metrics, champion=None, model=demands.model, full=True, **common)
+    sums = read(folder, wanted)
     _refuse_other_split("the full model", sums)
-    scored, full = sums.champion_description.get("artifact_sha256"), evaluation["full"]
+    scored, full = sums.other_description.get("artifact_sha256"), evaluation["full"]
     if not isinstance(full["artifact"], dict) or scored != full["artifact"].get("sha256"):
         raise GateError(f"challenger.parquet is of artifact {scored}, not of the full model")
     found = {metric: compared(sums, metric, demands.limits_at) for metric in metrics}
@@ -253,24 +267,17 @@ def _against(name: str, found: Compared, direction: Direction) -> AgainstBaselin
     )
 
 
-def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
+def compared(sums: ScoreTables, metric: str, confidence: float) -> Compared:
     """Return the comparison of the two models on one metric, as far as the scores show it."""
-    challenger, champion, weight = sums.totals[metric]
-    ordered = sums.starts is not None
-    found = improvement(
-        *sums.of_groups(metric),
-        confidence,
-        in_order=ordered,
-        examples=sums.examples_of_groups(),
-    )
+    own, other, weight = sums.totals[metric]
     return Compared(
         metric=metric,
-        challenger=challenger / weight,
-        champion=champion / weight,
-        improvement=found,
+        challenger=own / weight,
+        champion=other / weight,
+        improvement=improvement(sums.group_sums(metric), confidence),
         confidence=confidence,
-        in_order=ordered,
-        likeness=0.0 if ordered or found.copies else likeness(*sums.as_met(metric)),
+        in_order=sums.in_order,
+        likeness=sums.neighbours_alike(metric),
     )
 
 

@@ -1,15 +1,14 @@
 """Is the challenger worse than the champion on some slice, although it may be better on average?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from conditions.check_table import GateCheck
 from conditions.gate_check import Check, Slice, number, reaches
-from conditions.group_sums import GroupSums
-from conditions.groups import effective_groups
-from conditions.paired import Floats, Improvement, improvement, together
+from conditions.improvement import Improvement, effective_groups, improvement
+from conditions.mean_tests import Floats
+from conditions.score_tables import SliceSums
 
 NAMED = 5
 """Slices that a reason names, at most."""
@@ -17,78 +16,42 @@ LISTED = 200
 """Slices of a metric in gate.json, at most, the worst first; the pipeline reads that file, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A slice's examples, added up over groups."""
-
-    slice: str
-    examples: int
-    difference: Floats
-    weight: Floats
-
-    @property
-    def effective_groups(self) -> float:
-        """See ``Improvement``; 0 without any weight."""
-        return effective_groups(self.weight)
-
-
-def parts(sums: GroupSums, metric: str) -> list[Part]:
-    """Return the two models' sums on each slice, as far as the scores hold them."""
-    found = []
-    for (column, value), place in sums.slices.items():
-        difference, weight = sums.of_slice(metric, column, value)
-        examples = int(sums.slice_examples[place])
-        found.append(
-            Part(slice=f"{column}={value}", examples=examples, difference=difference, weight=weight)
-        )
-    return found
-
-
 def judge_slices(
     check: GateCheck,
-    parts: Sequence[Part],
+    slices: Sequence[SliceSums],
     metric: str,
     margin: float,
     *,
     confidence: float,
     min_examples: int,
     min_groups: int,
-    in_order: bool = False,
 ) -> tuple[Check, list[Slice]]:
     """Check that no slice is worse than the champion's by more than ``margin``.
 
     Each slice with enough examples and effective groups is tested for H₀ "not worse by more than
-    the margin", with the limits of the whole, less two: the bootstrap cannot give chances as small
-    as many slices need, and few groups do not show whether they follow their weights. Nor do they
-    show how skewed they are, so that is estimated from all slices together. Holm's step-down
-    adjustment (Scandinavian Journal of Statistics 6, 1979) keeps the chance of stopping a model
-    without any such slice at α = 1 - confidence, however many slices there are. A failure is proof
-    of harm; a pass is no proof of safety: a slice too small to prove anything does not stop a
-    model, and is reported as untested.
+    the margin". Holm's step-down adjustment (Scandinavian Journal of Statistics 6, 1979) keeps the
+    chance of stopping a model without any such slice at α = 1 - confidence, however many slices
+    there are. A failure is proof of harm; a pass is no proof of safety: a slice too small to prove
+    anything does not stop a model, and is reported as untested.
     """
     tested = [
-        part
-        for part in parts
-        if part.examples >= min_examples and reaches(part.effective_groups, min_groups)
+        one
+        for one in slices
+        if one.examples >= min_examples and reaches(effective_groups(one.groups.weight), min_groups)
     ]
-    names = {part.slice for part in tested}
-    untested = [_as_slice(part, metric, None, None, True) for part in parts
-                if part.slice not in names]  # fmt: skip
+    names = {one.slice for one in tested}
+    untested = [_as_slice(one, metric, None, None, True) for one in slices
+                if one.slice not in names]  # fmt: skip
     if not tested:
         return _no_test(check, metric, margin, len(untested), confidence), untested[:LISTED]
     level = 1 - (1 - confidence) / len(tested)
-    known = together((part.difference, part.weight) for part in tested)
-    found = [
-        improvement(part.difference, part.weight, level, resamples=0, in_order=in_order,
-                    known=known)
-        for part in tested
-    ]  # fmt: skip
-    adjusted = holm(np.array([one.chance_below(-margin) for one in found]))
-    slices = [
-        _as_slice(part, metric, one, float(chance), bool(chance > 1 - confidence))
-        for part, one, chance in zip(tested, found, adjusted, strict=True)
+    found = [improvement(one.groups, level) for one in tested]
+    adjusted = holm(np.array([one.groups.chance_not_below(-margin) for one in tested]))
+    judged = [
+        _as_slice(one, metric, limits, float(chance), bool(chance > 1 - confidence))
+        for one, limits, chance in zip(tested, found, adjusted, strict=True)
     ]
-    worst_first = sorted(slices, key=lambda found: (found.p_value, found.value))
+    worst_first = sorted(judged, key=lambda one: (one.p_value, one.value))
     listed = (worst_first + untested)[:LISTED]
     return _worst(check, worst_first, margin, level, len(untested)), listed
 
@@ -107,12 +70,12 @@ def holm(chances: Floats) -> Floats:
 
 
 def _as_slice(
-    part: Part, metric: str, found: Improvement | None, chance: float | None, passed: bool
+    sums: SliceSums, metric: str, found: Improvement | None, chance: float | None, passed: bool
 ) -> Slice:
     return Slice(
         metric=metric,
-        slice=part.slice,
-        examples=part.examples,
+        slice=sums.slice,
+        examples=sums.examples,
         effective_groups=None if found is None else number(found.effective_groups),
         value=None if found is None else number(found.value),
         low=None if found is None else number(found.low),

@@ -1,108 +1,73 @@
-"""Judge a simulated pair by the gate, and by two simpler ways.
-
-The gate's own code judges: ``conditions.group_sums`` adds the scores up, ``conditions.paired``
-gives the limits, ``conditions.alpha_spending`` the level of the first look.
-"""
+"""Decisions about a simulated test split: the gate's, and by the limits that are usual."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
 
-from benchmarks.gate.simulate import METRIC, World, pair
+from benchmarks.gate.worlds import approximate, sample
 from conditions.alpha_spending import spent
-from conditions.confidence_limits import freedom, jackknife
-from conditions.group_sums import GroupSums, Ints, Wanted, in_order
-from conditions.groups import effective_groups, likeness
-from conditions.paired import RESAMPLES, Floats, bootstrap_t, improvement
+from conditions.improvement import Groups, effective_groups
+from conditions.mean_tests import Floats
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
-FIRST = 1 - spent(ALPHA, look=1)
-"""Confidence of the limits at the first look."""
+FIRST = spent(ALPHA, look=1)
+"""Level of the first look."""
+RESAMPLES = 1999
+SEED = 20261121
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Decisions about one pair, each promoted or not."""
+    """Decisions about one pair of models, each promoted or not."""
 
-    plain: bool
-    """The challenger's value on the test split is better than the champion's: what templates do."""
-    usual: bool
-    """By the more cautious one of the bootstrap-t and Student's t at 0.95: the gate before it
-    minded skewness, order and looks."""
     gate: bool
-    influence: float
-    """Share of the variance that one group has."""
-    alike: bool
-    """The reason says that neighbouring groups are alike, although no order is declared."""
+    """With what is declared: the exact test where the world has a range."""
+    undeclared: bool
+    """Without a range."""
+    usual: bool | None
+    """By the more cautious one of Student's t by jackknife and the bootstrap-t, at 0.95."""
 
 
-def judge(world: World, margin: float | None, seed: int) -> Outcome:
-    """One pair; ``margin`` of non-inferiority, None for superiority."""
-    added = _added(world, seed)
-    difference, weight = added.of_groups(METRIC)
-    bound = 0.0 if margin is None else -margin
-    examples, ordered = added.examples_of_groups(), world.in_order
-    found = improvement(difference, weight, FIRST, resamples=0, in_order=ordered, examples=examples)
-    return Outcome(
-        plain=found.value > bound,
-        usual=usual(difference, weight, bound),
-        gate=promoted(difference, weight, bound, FIRST, ordered=ordered, examples=examples),
-        influence=found.influence,
-        alike=not (ordered or found.copies) and likeness(*added.as_met(METRIC)) > 0,
-    )
-
-
-def sums(world: World, seed: int) -> tuple[Floats, Floats]:
-    """(difference, weight) of each group of a pair, as the gate's job adds them up."""
-    return _added(world, seed).of_groups(METRIC)
-
-
-def _added(world: World, seed: int) -> GroupSums:
-    batch = pair(world, seed)
-    starts = in_order([batch.groups]) if world.in_order else None
-    wanted = Wanted(metrics={METRIC: world.direction}, champion="arn")
-    added = GroupSums(wanted, starts=starts)
-    added.add(batch)
-    return added
-
-
-def promoted(
-    difference: Floats,
-    weight: Floats,
-    bound: float,
-    confidence: float,
-    *,
-    ordered: bool = False,
-    examples: Ints | None = None,
-) -> bool:
-    """Whether the gate's lower limit is above the bound. The bootstrap, which takes the time, can
-    only lower it: so it is asked where the others agree.
+def judge(world: str, groups: int, errors: float, usual_below: int, seed: int) -> Outcome:
+    """Judge one pair that is better by so many standard errors; the usual limits, which take
+    long, only of the first ``usual_below`` seeds.
     """
-    for resamples in (0, RESAMPLES):
-        found = improvement(
-            difference,
-            weight,
-            confidence,
-            resamples=resamples,
-            in_order=ordered,
-            examples=examples,
-        )
-        if found.low <= bound:
-            return False
-    return True
+    drawn = sample(world, groups, seed, errors, FIRST)
+    undeclared = approximate(drawn).chance_not_above(0.0) <= FIRST
+    gate = undeclared if drawn.largest is None else drawn.chance_not_above(0.0) <= FIRST
+    usual = promoted_usually(drawn) if seed < usual_below else None
+    return Outcome(gate=gate, undeclared=undeclared, usual=usual)
 
 
-def usual(difference: Floats, weight: Floats, bound: float) -> bool:
-    """See ``Outcome``."""
-    difference, weight = difference[weight > 0], weight[weight > 0]
+def promoted_usually(groups: Groups) -> bool:
+    """Decide by the jackknife's standard error, which does not shrink when some groups are large
+    (MacKinnon, Nielsen & Webb, Journal of Econometrics 232, 2023), and Student's t or, if that is
+    more cautious, the bootstrap-t (Efron & Tibshirani, An Introduction to the Bootstrap, 1993).
+    """
+    difference, weight = groups.difference, groups.weight
     share = weight / weight.sum()
     value = difference.sum() / weight.sum()
     residual = difference / weight.sum() - value * share
-    error, _ = jackknife(residual, share)
-    reach = stdtrit(freedom(effective_groups(weight)), CONFIDENCE)
-    if value - reach * error <= bound:
+    moved = residual / (1 - share)
+    error = np.sqrt((len(share) - 1) / len(share) * (moved @ moved))
+    if value - stdtrit(effective_groups(weight) - 1, CONFIDENCE) * error <= 0:
         return False
-    _, highest = bootstrap_t(residual, share, CONFIDENCE, RESAMPLES)
-    return bool(value - max(reach, highest) * error > bound and np.isfinite(highest))
+    highest = _bootstrap_quantile(residual, share)
+    return bool(np.isfinite(highest) and value - highest * error > 0)
+
+
+def _bootstrap_quantile(residual: Floats, share: Floats) -> float:
+    count = len(share)
+    generator = np.random.default_rng(SEED)
+    taken = generator.multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(float)
+    columns = np.stack([residual, share, residual**2, residual * share, share**2], axis=1)
+    sums, shares, squares, products, square_shares = (taken @ columns).T
+    moved = sums / shares
+    variance = squares - 2 * moved * products + moved**2 * square_shares
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(np.maximum(variance, 0) * count / (count - 1)) / shares
+        studentised = np.where(moved == 0, 0.0, moved / error)
+    rank = int(np.ceil(CONFIDENCE * (RESAMPLES + 1))) - 1
+    return float(np.sort(studentised)[rank])

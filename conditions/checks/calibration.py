@@ -9,7 +9,7 @@ from conditions.gate_evidence import Evidence
 def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check that the upper limit of the calibration error is at most what the recipe says."""
     most, confidence = demands["max_calibration_error"], demands["confidence"]
-    value, high = evidence.sums.calibration.error(confidence)
+    value, high = evidence.sums.calibration(confidence)
     return [
         CALIBRATION.row(
             "calibration_error",

@@ -10,19 +10,17 @@ from conditions.gate_evidence import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
-    from conditions.slices import judge_slices, parts  # numpy: only where slices are judged
+    from conditions.slices import judge_slices  # numpy: only where slices are judged
 
-    sums = evidence.sums
     for metric, margin in demands["slice_regression"].items():
         check, judged = judge_slices(
             SLICE_REGRESSION,
-            parts(sums, metric),
+            list(evidence.sums.slices(metric)),
             metric,
             margin,
             confidence=demands["confidence"],
             min_examples=demands["min_slice_examples"],
             min_groups=demands["min_slice_groups"],
-            in_order=sums.starts is not None,
         )
         evidence.slices += judged
         yield check

@@ -109,11 +109,13 @@ def evaluation(evidence: Evidence) -> str:
 def gate(evidence: Evidence) -> str:
     """Check that gate.json was written with the record, and says pass."""
     found = _hashed(evidence, "Constraints", "gate.json", "gate_sha256")
-    verdict = evidence.json(evidence.source("Constraints")["S3Uri"]).get("verdict")
+    document = evidence.json(evidence.source("Constraints")["S3Uri"])
+    verdict = document.get("verdict")
     same("the verdict", verdict, evidence.provenance.get("verdict"), "provenance.json")
     if verdict != "pass":
         raise Mismatch(f"the verdict is {verdict}: this model should not have been registered")
-    return found
+    methods = {check.get("method") for check in document.get("checks", ())} - {None}
+    return f"{found}, judged by {' and '.join(sorted(methods))} limits" if methods else found
 
 
 def metrics(evidence: Evidence) -> str:

@@ -205,6 +205,7 @@ def _header(
         "train_fingerprint": described.get("train_fingerprint"),
         "artifact_sha256": one.artifact["sha256"] if one.artifact else None,
         "metrics": dict(spec(challenger.description["workload"]).metrics),
+        "ranges": dict(spec(challenger.description["workload"]).ranges),
         "groups_ordered": challenger.workload.packing.info.get("groups_ordered", False),
     }
 

@@ -131,4 +131,11 @@ class GateConfig(Declared):
     @property
     def refused(self) -> list[str]:
         """Return the errors in the values together, as far as the checks themselves can tell."""
-        return [why for check in checks() if (why := check.refuse(self.values))]
+        compared = {metric for margins in self.comparisons.values() for metric in margins}
+        return [why for check in checks() if (why := check.refuse(self.values))] + [
+            f"gate.{name}.{metric}: no check compares it with the champion's; add one, such as "
+            f"non_inferiority: {{{metric}: 0.01}}, or remove it"
+            for name in ("range", "clip")
+            for metric in getattr(self, name)
+            if metric not in compared
+        ]

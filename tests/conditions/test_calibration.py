@@ -3,37 +3,33 @@
 import numpy as np
 import pytest
 
-from conditions.group_sums import CALIBRATION_BLOCKS as BLOCKS
-from conditions.group_sums import Reliability
+from conditions.calibration_error import BLOCKS, calibration_error
 from trainyard.common.errors import GateError
 
 
-def reliability(moved: float = 0.0, rows: int = 40_000, seed: int = 0) -> Reliability:
-    """Predictions that are ``moved`` too high."""
+def error(moved: float = 0.0, rows: int = 40_000, seed: int = 0) -> tuple[float, float]:
+    """The error of predictions that are ``moved`` too high, and its limit."""
     source = np.random.default_rng(seed)
     true = source.uniform(0.05, 0.7, rows)
     label = (source.uniform(size=rows) < true).astype(float)
-    found = Reliability()
-    for part in np.array_split(np.arange(rows), 3):
-        found.add(source.integers(0, BLOCKS, len(part)), (true + moved)[part], label[part])
-    return found
+    return calibration_error(source.integers(0, BLOCKS, rows), true + moved, label, 0.95)
 
 
 @pytest.mark.parametrize("moved", [0.03, 0.1, 0.2])
 def test_predictions_that_are_too_high_by_so_much_are_off_by_so_much(moved):
-    value, high = reliability(moved).error(0.95)
+    value, high = error(moved)
     assert moved <= high and value == pytest.approx(moved, abs=0.01)
 
 
 def test_true_probabilities_are_near_zero_and_a_small_split_shows_less():
-    large, small = reliability().error(0.95), reliability(rows=1000).error(0.95)
+    large, small = error(), error(rows=1000)
     assert large[1] < 0.02 < small[1]
 
 
 @pytest.mark.parametrize("moved", [0.0, 0.02])
 def test_the_upper_limit_is_above_the_truth_as_often_as_it_says(moved):
     """Of 60 small test splits: 5 % are 3, and 8 or more are 1 chance in 100."""
-    limits = [reliability(moved, rows=600, seed=seed).error(0.95)[1] for seed in range(60)]
+    limits = [error(moved, rows=600, seed=seed)[1] for seed in range(60)]
     assert sum(high < moved for high in limits) <= 7
 
 
@@ -41,15 +37,15 @@ def test_rare_positives_are_cut_into_parts_too():
     source = np.random.default_rng(0)
     predicted = 10.0 ** source.uniform(-5, -2, 200_000)
     label = (source.uniform(size=len(predicted)) < 3 * predicted).astype(float)
-    found = Reliability()
-    found.add(source.integers(0, BLOCKS, len(predicted)), predicted, label)
-    assert found.error(0.95)[0] == pytest.approx(2 * predicted.mean(), rel=0.1)
+    blocks = source.integers(0, BLOCKS, len(predicted))
+    assert calibration_error(blocks, predicted, label, 0.95)[0] == pytest.approx(
+        2 * predicted.mean(), rel=0.1
+    )
 
 
 def test_a_single_part_and_the_ends_of_the_range_are_counted():
-    found = Reliability()
-    found.add(np.arange(4), np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0]))
-    assert found.error(0.95)[0] == 0.25
+    probability, label = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
+    assert calibration_error(np.arange(4), probability, label, 0.95)[0] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -58,4 +54,4 @@ def test_a_single_part_and_the_ends_of_the_range_are_counted():
 )
 def test_what_is_no_probability_or_label_is_refused(probability, label):
     with pytest.raises(GateError, match="probability|label"):
-        Reliability().add(np.arange(1), np.array([probability]), np.array([label], float))
+        calibration_error(np.arange(1), np.array([probability]), np.array([label], float), 0.95)

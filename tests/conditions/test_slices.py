@@ -1,18 +1,27 @@
 """The worst slice: found among many, and not made up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from conditions.checks.slice_regression import SLICE_REGRESSION
-from conditions.paired import improvement, together
-from conditions.slices import Part, judge_slices
+from conditions.improvement import Groups
+from conditions.score_tables import SliceSums
+from conditions.slices import judge_slices
 
 
-def part(name: str, mean: float, seed: int = 0, groups: int = 40, examples: int = 1000) -> Part:
+def sums(name: str, difference, weight, examples: int = 1000) -> SliceSums:
+    groups = Groups(difference=difference, weight=weight, largest=None, level=0.05)
+    return SliceSums(slice=name, examples=examples, groups=groups)
+
+
+def part(
+    name: str, mean: float, seed: int = 0, groups: int = 40, examples: int = 1000
+) -> SliceSums:
     source = np.random.default_rng(seed)
     weight = source.uniform(20, 30, groups)
-    difference = source.normal(mean, 0.1, groups) * weight
-    return Part(slice=name, examples=examples, difference=difference, weight=weight)
+    return sums(name, source.normal(mean, 0.1, groups) * weight, weight, examples)
 
 
 def judge(parts, margin=0.02, confidence=0.95):
@@ -38,9 +47,7 @@ def test_p_values_are_holms():
     from statsmodels.stats.multitest import multipletests
 
     parts = [part(f"kind={n}", -0.03 - 0.01 * n, seed=n) for n in range(4)]
-    known = together((p.difference, p.weight) for p in parts)
-    found = [improvement(p.difference, p.weight, 0.95, resamples=0, known=known) for p in parts]
-    chances = [one.chance_below(-0.02) for one in found]
+    chances = [one.groups.chance_not_below(-0.02) for one in parts]
     expected = multipletests(chances, alpha=0.05, method="holm")[1]
     assert sorted(one.p_value for one in judge(parts)[1]) == pytest.approx(sorted(expected))
 
@@ -65,33 +72,21 @@ def test_small_slices_are_named_and_not_tested_and_none_at_all_is_a_rejection():
     assert not check.passed and check.value is None and "none of 1 slices" in check.reason
 
 
-def lucky(seed: int, groups: int, mean: float = 0.0) -> Part:
+def lucky(seed: int, groups: int) -> SliceSums:
     """Much better on one group in twenty, a little worse on the others; on average, not at all."""
     source = np.random.default_rng(seed)
     weight = source.lognormal(3, 0.5, groups)
-    moved = np.where(source.random(groups) < 0.05, 0.95, -0.05) + source.normal(mean, 0.02, groups)
-    return Part(slice=f"s={seed}", examples=1000, difference=moved * weight, weight=weight)
+    moved = np.where(source.random(groups) < 0.05, 0.95, -0.05) + source.normal(0, 0.02, groups)
+    return sums(f"s={seed}", moved * weight, weight)
 
 
-def test_rare_luck_elsewhere_says_that_a_slice_without_it_is_no_worse():
-    """Ten slices of 30 groups: 9 of 10 such models were stopped. A bad slice is still found."""
+def test_a_harmless_slice_whose_luck_is_rare_is_stopped_where_it_was_not_drawn():
+    """What docs/gate.md says of rare events; with a declared range no such model is stopped."""
     trials = [[lucky(100 * trial + n, 30) for n in range(10)] for trial in range(60)]
-    assert sum(not judge(parts, margin=0.0)[0].passed for parts in trials) <= 7
-    bad = [[*parts[1:], part("s=bad", -0.9, seed=trial)] for trial, parts in enumerate(trials)]
-    assert sum(not judge(parts, margin=0.0)[0].passed for parts in bad) >= 55
-
-
-def test_slices_on_which_most_groups_tie_do_not_stop_a_harmless_model():
-    """Three slices; one group in ten differs, by a log-normal: 16 of 60 models were stopped."""
-
-    def tied(seed: int) -> Part:
-        source = np.random.default_rng(seed)
-        moved = source.lognormal(0, 1, 200) - np.exp(0.5)
-        moved[source.uniform(size=200) > 0.1] = 0
-        return Part(slice=f"s={seed}", examples=1000, difference=moved, weight=np.ones(200))
-
-    trials = [[tied(3 * trial + n) for n in range(3)] for trial in range(60)]
-    assert sum(not judge(parts, margin=0.0)[0].passed for parts in trials) <= 7
+    assert sum(not judge(parts, margin=0.0)[0].passed for parts in trials) > 30
+    ranged = [[replace(one, groups=replace(one.groups, largest=1.5)) for one in parts]
+              for parts in trials]  # fmt: skip
+    assert all(judge(parts, margin=0.0)[0].passed for parts in ranged)
 
 
 def test_a_slice_with_exactly_the_groups_that_are_demanded_is_tested():
@@ -99,8 +94,7 @@ def test_a_slice_with_exactly_the_groups_that_are_demanded_is_tested():
     source = np.random.default_rng(0)
     for groups in range(10, 120):
         weight = np.full(groups, 0.1)
-        one = Part(slice="s=a", examples=1000, difference=source.normal(size=groups) * weight,
-                   weight=weight)  # fmt: skip
+        one = sums("s=a", source.normal(size=groups) * weight, weight)
         _, (found,) = judge_slices(SLICE_REGRESSION, [one], "m", 0.0, confidence=0.95,
                                    min_examples=1, min_groups=groups)  # fmt: skip
         assert found.p_value is not None

@@ -45,6 +45,7 @@ CHECK_KEYS = {
     "metric",
     "direction",
     "value",
+    "method",
     "low",
     "high",
     "confidence",

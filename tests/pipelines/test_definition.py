@@ -193,7 +193,8 @@ COMPARING = (
     "gate.max_leaked_examples=0",
     "gate.max_artifact_mb=12.5",
     "gate.max_near_duplicates=0.1",
-    "gate.max_group_influence=0.5",
+    "gate.range={next_token_accuracy: 1}",
+    "gate.clip={loss: 0.5}",
     "gate.cold_start=reject",
     "gate.visible_checks=true",
 )
@@ -210,7 +211,9 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     words[words.index("--look") + 1] = "3"
     options = parse(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
-    assert (options.max_near_duplicates, demands(options)["max_group_influence"]) == (0.1, 0.5)
+    assert options.max_near_duplicates == 0.1
+    assert demands(options)["range"] == {"next_token_accuracy": 1}
+    assert demands(options)["clip"] == {"loss": 0.5}
     evaluate = steps(json.loads(definition.body))["Evaluate"]["Arguments"]["AppSpecification"]
     assert "--near_duplicates" in evaluate["ContainerArguments"]
     demanded = demands(options)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
@@ -49,6 +49,11 @@ class WorkloadSpec:
 
     metrics: Mapping[str, Literal["lower", "higher"]]
     """Metric of the evaluation → which values are better."""
+
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    """Metric → largest difference of two values that an example can have, such as 1 for an
+    accuracy: where each example is its own group, the gate's verdict then holds for any
+    distribution."""
 
     primary_metric: str
     """Metric in which baselines are compared."""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 COMPARED = [
     "--non_inferiority", "loss", "lower", "0.02", "--superiority", "loss", "lower", "0",
-    "--slice_regression", "loss", "lower", "0.05", "--smallest_effect", "loss", "lower", "0.05",
+    "--slice_regression", "loss", "lower", "0.05",
     "--max_calibration_error", "0.2", "--min_examples", "1000",
 ]  # fmt: skip
 ABSOLUTE = [
@@ -61,7 +61,7 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
     found = gate(root, *COMPARED, *ABSOLUTE)
     assert found["verdict"] == "pass", found["reason"]
     undeclared = {name for name, outcome in found["kinds"].items() if outcome == "none"}
-    assert undeclared == {"baseline", "influence", "int8"}
+    assert undeclared == {"baseline", "int8"}
     by_name = {check["name"]: check for check in found["checks"]}
     superior = by_name["superiority_loss"]
     assert superior["low"] < superior["value"] < superior["high"]
@@ -85,11 +85,10 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
         (Evidence(improvement=0.01, noise=0.01), set()),
         (Evidence(improvement=-0.01, noise=0.01), {"superiority_loss"}),
         (Evidence(improvement=0.2, bad_slice=0.4), {"slice_regression_loss"}),
-        (Evidence(improvement=0.5, noise=0.9), {"power_loss"}),
         (Evidence(groups=15, per_group=80, noise=0.05), {"min_effective_groups"}),
         (Evidence(per_group=16), {"min_examples"}),
     ],
-    ids=["equal", "better by little", "not worse", "bad slice", "noisy", "few groups", "few"],
+    ids=["equal", "better by little", "not worse", "bad slice", "few groups", "few"],
 )
 def test_each_check_stops_what_it_is_for(tmp_path: Path, evidence: Evidence, expected: set):
     found = gate(evidence.write(tmp_path), *COMPARED[:-4], "--min_examples", "1000")
@@ -193,6 +192,12 @@ def replaced(name: str, content: bytes):
     return lambda root: (root / f"processing/input/scores/{name}").write_bytes(content)
 
 
+def moved(table: pa.Table) -> pa.Table:
+    """The same examples, in other groups."""
+    group = pa.array(table.column("group").to_numpy() + 1000)
+    return table.set_column(table.schema.get_field_index("group"), "group", group)
+
+
 LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 60}
 
 
@@ -204,10 +209,11 @@ LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 
         (lambda root: shutil.rmtree(root / "processing/input/scores"), "is missing"),
         (replaced("champion.parquet", b""), "cannot be read"),
         (replaced("champion.parquet", b"PAR1"), "cannot be read"),
-        (change("challenger", lambda t: t.slice(0, 0)), "other number of examples"),
-        (change("champion", lambda t: t.slice(0, 1100)), "other number of examples"),
-        (change("champion", lambda t: t.slice(1).take(list(range(1199)) + [0])), "example differs"),
-        (change("champion", column("example", put(7, 99_999))), "its column example differs"),
+        (change("challenger", lambda t: t.slice(0, 0)), "holds no examples"),
+        (change("champion", lambda t: t.slice(0, 1100)), "holds 1100 examples, 1100 of the 1200"),
+        (change("champion", column("example", put(7, 99_999))), "1199 of the 1200 of challenger"),
+        (change("challenger", column("example", lambda a: a * 0)), "one example is in several"),
+        (change("challenger", lambda t: pa.concat_tables([t, moved(t)])), "leave out copies"),
         (change("champion", column("group", put(7, 99_999))), "its column group differs"),
         (change("champion", column("loss.weight", put(7, 99.5))), "its column loss.weight differs"),
         (change("challenger", column("loss.sum", put(7, np.nan))), "a score is not finite"),
@@ -320,23 +326,123 @@ def test_neighbouring_groups_that_are_alike_show_less(tmp_path: Path):
         found[ordered] = gate(evidence.write(tmp_path / str(ordered)), *COMPARED)
     lows = [{c["name"]: c for c in one["checks"]}["superiority_loss"] for one in found.values()]
     assert lows[0]["value"] == pytest.approx(lows[1]["value"])
-    assert lows[0]["low"] > lows[1]["low"] + 0.05
+    assert lows[0]["low"] > lows[1]["low"] + 0.03
     assert "neighbouring groups being alike" in lows[1]["reason"]
     assert "neighbouring groups being alike" not in lows[0]["reason"]
     assert "declare workload.config.group_ordered: true" in lows[0]["reason"]
 
 
-def test_one_group_that_decides_alone_is_refused_where_the_recipe_says_so(tmp_path: Path):
+@pytest.mark.parametrize("model", ["challenger", "champion"])
+def test_the_order_of_the_rows_does_not_matter(root: Path, model: str):
+    before = gate(root, *COMPARED)
+    order = np.random.default_rng(0).permutation(1200)
+    change(model, lambda table: table.take(order))(root)
+    after = gate(root, *COMPARED)
+    for one, other in zip(before["checks"], after["checks"], strict=True):
+        numbers = ("value", "low", "high", "threshold")
+        assert {n: one[n] for n in numbers} == pytest.approx({n: other[n] for n in numbers})
+        assert one["passed"] == other["passed"]
+
+
+def test_copies_of_a_record_within_its_group_count_together(root: Path):
+    """Equal rows of a table have one name and one group."""
+    for model in ("challenger", "champion"):
+        change(model, column("example", lambda a: np.arange(1200) // 2))(root)
+    found = gate(root, *COMPARED[:-4])
+    assert found["examples"] == 600 and found["groups"] == 60, found["reason"]
+    assert found["verdict"] == "pass"
+
+
+def hits(root: Path, wins: int, losses: int, *words: str, ties: int = 0) -> dict:
+    """Judge questions, each a group of its own, that one of two models has answered."""
+    count = wins + losses + ties
+    evidence = Evidence(groups=count, per_group=1)
+    evidence.weight = np.ones(count)
+    evidence.changes = dict.fromkeys(evidence.models, {"metrics": {"hits": "higher"}})
+    right = np.r_[np.ones(wins), np.zeros(losses), np.ones(ties)]
+    both = np.r_[np.zeros(wins), np.ones(losses), np.ones(ties)]
+    evidence.sums = {"challenger": right, "champion": both}
+    evidence.write(root)
+    for model, values in evidence.sums.items():
+        path = root / f"processing/input/scores/{model}.parquet"
+        table = parquet.read_table(path)
+        table = table.append_column("hits.sum", pa.array(values))
+        table = table.append_column("hits.weight", pa.array(np.ones(count)))
+        parquet.write_table(table, path)
+    path = root / "processing/input/evaluation/evaluation.json"
+    evaluation = json.loads(path.read_text())
+    evaluation["metrics"] = {"hits": {"value": right.mean()}}
+    evaluation["champion"]["metrics"] = {"hits": {"value": both.mean()}}
+    path.write_text(json.dumps(evaluation))
+    arguments = ["--primary_metric", "hits", "--direction", "higher", *words, "--look", "1"]
+    arguments += ["--superiority", "hits", "higher", "0", "--champion", CHAMPION]
+    job.main([*arguments, "--root", str(root)])
+    return json.loads((root / "processing/output/gate/gate.json").read_text())
+
+
+RANGE = ("--range", "hits", "higher", "1")
+
+
+@pytest.mark.parametrize("words", [(), RANGE], ids=["approximate", "betting"])
+@pytest.mark.parametrize(
+    ("wins", "losses", "verdict"),
+    [(50, 50, "reject"), (55, 45, "reject"), (65, 35, "pass"), (80, 20, "pass"), (88, 12, "pass"),
+     (99, 1, "pass"), (100, 0, "pass"), (49, 1, "pass"), (29, 1, "pass"), (299, 1, "pass"),
+     (24, 6, "pass"), (36, 14, "pass")],
+)  # fmt: skip
+def test_wins_and_losses_of_single_questions(tmp_path: Path, words, wins, losses, verdict):
+    found = hits(tmp_path, wins, losses, *words)
+    [check] = [check for check in found["checks"] if check["kind"] == "superiority"]
+    assert found["verdict"] == verdict, found["reason"]
+    assert check["method"] == ("betting" if words else "approximate")
+    assert ("approximate: no range" in check["reason"]) == (not words)
+
+
+@settings(max_examples=25)
+@given(data=st.data(), words=st.sampled_from([(), RANGE]))
+def test_a_better_answer_never_turns_pass_into_reject(tmp_path_factory, data, words):
+    wins, losses = data.draw(st.integers(15, 40)), data.draw(st.integers(1, 15))
+    ties = data.draw(st.integers(0, 10))
+    root = tmp_path_factory.mktemp("better")
+    before = hits(root / "before", wins, losses, *words, ties=ties)
+    after = hits(root / "after", wins + 1, losses - 1, *words, ties=ties)
+    assert before["verdict"] == "reject" or after["verdict"] == "pass"
+
+
+GAINS = st.lists(st.floats(-0.3, 0.6), min_size=30, max_size=30)
+
+
+@settings(max_examples=25)
+@given(gains=GAINS, place=st.integers(0, 29), raised=st.floats(0.01, 1e6))
+def test_a_better_example_never_turns_pass_into_reject_in_any_check(
+    tmp_path_factory, gains, place, raised
+):
+    words = [*COMPARED[:12], "--min_groups", "10", "--min_slice_examples", "1",
+             "--min_slice_groups", "5", "--threshold", "max_loss", "9"]  # fmt: skip
+    evidence = Evidence(groups=30, per_group=1, improvement=np.array(gains), noise=0.01)
+    root = tmp_path_factory.mktemp("better")
+    before = gate(evidence.write(root / "before"), *words)
+    evidence.sums["challenger"][place] -= raised * evidence.weight[place]
+    after = gate(evidence.write(root / "after"), *words)
+    passed = {check["name"] for check in after["checks"] if check["passed"]}
+    assert {check["name"] for check in before["checks"] if check["passed"]} <= passed
+
+
+def test_a_clip_makes_an_unbounded_loss_a_bounded_one(tmp_path: Path):
     one = np.full(60, 0.05)
-    one[7] = 30.0
+    one[7] = -30.0
     root = Evidence(improvement=one, noise=0.01).write(tmp_path)
-    check = {c["name"]: c for c in gate(root, *COMPARED, "--max_group_influence", "0.5")["checks"]}
-    influence = check["influence_loss"]
-    assert not influence["passed"] and 0.95 < influence["value"] < 1
-    assert "one group has" in influence["reason"]
-    even = Evidence().write(tmp_path / "even")
-    found = gate(even, *COMPARED, "--max_group_influence", "0.5")
-    assert found["verdict"] == "pass" and found["kinds"]["influence"] == "pass"
+    plain, clipped = (
+        next(c for c in gate(root, *COMPARED, *words)["checks"] if c["kind"] == "superiority")
+        for words in ((), ("--clip", "loss", "lower", "0.1"))
+    )
+    assert (plain["method"], clipped["method"]) == ("approximate", "betting")
+    assert plain["value"] < 0 < clipped["value"] and not plain["passed"] and clipped["passed"]
+
+
+def test_values_beyond_the_declared_range_are_refused(root: Path):
+    found = gate(root, *COMPARED, "--range", "loss", "lower", "0.01")
+    assert found["verdict"] == "reject" and "correct gate.range" in found["reason"]
 
 
 def test_near_duplicates_are_a_share_and_unknown_ones_are_refused(root: Path):

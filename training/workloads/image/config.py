@@ -71,6 +71,7 @@ class ImageConfig(BaseModel):
 SPEC = WorkloadSpec(
     config=ImageConfig,
     metrics={"log_loss": "lower", "accuracy": "higher"},
+    ranges={"accuracy": 1.0},
     primary_metric="log_loss",
     baselines=("logistic_regression", "majority"),
     baselines_scored=True,

@@ -340,6 +340,7 @@ SPEC = WorkloadSpec(
     sketched=True,
     refuse_split=refuse_split,
     refuse_layout=refuse_layout,
+    ranges={"next_token_accuracy": 1.0},
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
     summarised=True,

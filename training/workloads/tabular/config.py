@@ -82,6 +82,7 @@ SPEC = WorkloadSpec(
     baselines_scored=True,
     takes_probabilities=True,
     packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
+    ranges={"accuracy": 1.0, "brier": 1.0},
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: (*config.categories, "source"),
     summarised=True,

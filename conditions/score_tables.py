@@ -1,0 +1,420 @@
+"""The scores of single examples, as Evaluate wrote them: two Parquet tables, joined by example.
+
+The second table is the champion's, a baseline's or the full model's. The files are not trusted:
+anything that is missing, damaged, not finite or not of the same examples is a ``GateError``, which
+becomes a reason. What is compared of a table is held in memory: 8 bytes a number.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from conditions.calibration_error import BLOCKS as CALIBRATION_BLOCKS
+from conditions.calibration_error import calibration_error
+from conditions.gate_check import Direction
+from conditions.improvement import Groups, joined_neighbours, likeness
+from conditions.mean_tests import Floats
+from trainyard.common.errors import GateError
+
+BASELINE = "baseline-"
+"""Prefix of the name of a baseline's table of scores."""
+MAX_SLICES = 1000
+"""Values of all slice columns together, at most."""
+NO_VALUE = "(none)"
+"""Name of the slice of examples without a value."""
+MOST_GROUPS = 2**12
+"""More groups are joined at random to so many: their sums are independent, too, and the time that
+limits take does not grow with the test split."""
+OTHER = " of the other"
+"""Suffix of the second table's columns."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The scores to read."""
+
+    metrics: Mapping[str, Direction]
+    """Metrics that are compared with the champion's."""
+    champion: str | None
+    """ARN of the champion; None without one: then only the model's scores are read."""
+    model: str = "challenger"
+    """Name of the table of the judged model: ``challenger``, or ``int8``, its int8 version."""
+    full: bool = False
+    """True if the full model's scores are read in place of a champion's."""
+    baseline: str | None = None
+    """Name of the baseline whose scores are read in place of a champion's."""
+    slices: bool = False
+    calibration: bool = False
+    range: Mapping[str, float] = field(default_factory=dict)
+    """Metric → largest difference of two of its values, by the recipe."""
+    clip: Mapping[str, float] = field(default_factory=dict)
+    """Metric → largest difference of a group that counts."""
+    level: float = 0.05
+    """Significance for which bets are chosen."""
+
+    @property
+    def other(self) -> str | None:
+        """Name of the table of scores that is read beside the model's."""
+        if self.full:
+            return "challenger"
+        if self.baseline is not None:
+            return f"{BASELINE}{self.baseline}"
+        return "champion" if self.champion is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSums:
+    """A slice's examples, summed over groups."""
+
+    slice: str
+    """``column=value``."""
+    examples: int
+    groups: Groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreTables:
+    """The tables, joined: a row for each example, each model's sums beside the other's."""
+
+    wanted: Wanted
+    rows: pa.Table
+    description: Mapping[str, Any]
+    """Metadata of the model's table."""
+    other_description: Mapping[str, Any]
+    totals: Mapping[str, tuple[float, float, float]]
+    """Metric → the model's sum, the other's sum, the weight."""
+    groups: int
+
+    @property
+    def examples(self) -> int:
+        return self.rows.num_rows
+
+    @property
+    def in_order(self) -> bool:
+        """Whether groups are numbered in an order in which neighbours may be alike."""
+        return self.description.get("groups_ordered") is True
+
+    def group_sums(self, metric: str) -> Groups:
+        """Return the sums over groups that are independent of each other."""
+        sums = _summed(self._differences(metric), ["group"])
+        return self._groups(metric, *_arrays(sums, "group", "difference", "weight"))
+
+    def neighbours_alike(self, metric: str) -> float:
+        """Return the likeness of groups that follow each other in the rows; 0 where it may be
+        chance.
+        """
+        if self.in_order:
+            return 0.0
+        sums = _summed(self._differences(metric), ["group"]).sort_by("row")
+        difference, weight = _arrays(sums, "difference", "weight")
+        return likeness(difference[weight > 0], weight[weight > 0])
+
+    def slices(self, metric: str) -> Iterator[SliceSums]:
+        """Iterate over the slices of all slice columns.
+
+        Raises:
+            GateError: they have more than ``MAX_SLICES`` values.
+        """
+        columns = [name for name in self.rows.column_names if name.startswith("slice.")]
+        seen = 0
+        for column in columns:
+            name = column.removeprefix("slice.")
+            table = self._differences(metric).append_column("slice", self.rows[column])
+            sums = _summed(table, ["slice", "group"]).sort_by("slice")
+            values = sums["slice"].combine_chunks().dictionary_encode()
+            codes = values.indices.to_numpy(zero_copy_only=False)
+            seen += len(values.dictionary)
+            if seen > MAX_SLICES:
+                raise GateError(
+                    f"the slices have more than {MAX_SLICES} values; {column} is an id, not a slice"
+                )
+            arrays = _arrays(sums, "group", "difference", "weight", "row_count")
+            for code, value in enumerate(values.dictionary.to_pylist()):
+                group, difference, weight, count = (array[codes == code] for array in arrays)
+                yield SliceSums(
+                    slice=f"{name}={value}",
+                    examples=int(count.sum()),
+                    groups=self._groups(metric, group, difference, weight),
+                )
+
+    def calibration(self, confidence: float) -> tuple[float, float]:
+        """Return the calibration error and its upper limit. Raises :class:`GateError`."""
+        group, probability, label = _arrays(self.rows, "group", "probability", "label")
+        blocks = _mixed(group) % np.uint64(CALIBRATION_BLOCKS)
+        return calibration_error(
+            blocks.astype(np.int64), probability.astype(float), label.astype(float), confidence
+        )
+
+    def _differences(self, metric: str) -> pa.Table:
+        sign = 1 if self.wanted.metrics[metric] == "higher" else -1
+        own, other = self.rows[f"{metric}.sum"], self.rows[f"{metric}.sum{OTHER}"]
+        difference = pc.multiply(pc.subtract(own, other), float(sign))
+        columns = {
+            "group": self.rows["group"],
+            "row": self.rows["row"],
+            "difference": difference,
+            "weight": self.rows[f"{metric}.weight"],
+        }
+        return pa.table(columns)
+
+    def _groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
+        counts = weight > 0
+        group, difference, weight = group[counts], difference[counts], weight[counts]
+        largest = self._largest(metric)
+        clip = self.wanted.clip.get(metric)
+        if clip is not None:
+            difference = np.clip(difference, -clip * weight, clip * weight)
+        if self.in_order:
+            order = np.argsort(group)
+            difference, weight = joined_neighbours(difference[order], weight[order])
+        elif len(group) > MOST_GROUPS:
+            order = np.argsort(_mixed(group))
+            starts = np.arange(MOST_GROUPS) * len(group) // MOST_GROUPS
+            difference = np.add.reduceat(difference[order], starts)
+            weight = np.add.reduceat(weight[order], starts)
+        return Groups(
+            difference=difference, weight=weight, largest=largest, level=self.wanted.level
+        )
+
+    def _largest(self, metric: str) -> float | None:
+        """Return the largest size of a group's difference per unit of weight, where it is known.
+
+        Neighbours that may be alike are no independent bets. A workload's own range holds for each
+        example; that of a group of many examples lies far within it, so that no bet would win:
+        there the recipe has to say what may happen to a group.
+        """
+        if self.in_order:
+            return None
+        declared = {**self.wanted.range, **self.wanted.clip}
+        if metric not in declared and self.groups == self.examples:
+            stated = self.description.get("ranges")
+            declared = stated if isinstance(stated, dict) else {}
+        return declared.get(metric)
+
+
+def read(folder: Path, wanted: Wanted) -> ScoreTables:
+    """Read the model's table, and that of the wanted champion, baseline or full model.
+
+    Raises:
+        GateError: a file is missing, damaged or not what ``Wanted`` says; an example stands in a
+            table twice; the two hold other examples, or the same of other group or weight; a number
+            is missing, not finite, or beyond the declared range.
+    """
+    names = [wanted.model, *([wanted.other] if wanted.other else [])]
+    if wanted.other is None and (folder / "champion.parquet").exists():
+        raise GateError("champion.parquet: there are scores of a champion, but no champion")
+    for name in names:
+        if not (folder / f"{name}.parquet").is_file():
+            raise GateError(f"{name}.parquet: is missing; Evaluate writes it")
+    try:
+        described = [_read_table(folder, name, wanted) for name in names]
+        tables = [table for table, _ in described]
+        rows = _joined(tables, wanted) if len(tables) > 1 else _doubled(tables[0], wanted)
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise GateError(f"the scores cannot be read: {text}") from None
+    read_tables = ScoreTables(
+        wanted=wanted,
+        rows=rows,
+        description=described[0][1],
+        other_description=described[1][1] if len(described) > 1 else {},
+        totals={metric: _totals(rows, metric) for metric in wanted.metrics},
+        groups=pc.count_distinct(rows["group"]).as_py(),
+    )
+    for metric in wanted.metrics:
+        _refuse_beyond_range(read_tables, metric)
+    return read_tables
+
+
+def _read_table(folder: Path, name: str, wanted: Wanted) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the columns that are wanted, and the file's metadata."""
+    file = parquet.ParquetFile(folder / f"{name}.parquet", page_checksum_verification=True)
+    description = _read_description(file.schema_arrow, name, wanted)
+    columns = _columns(file.schema_arrow, name, wanted)
+    table = file.read(columns)
+    if not table.num_rows:
+        raise GateError(f"{name}.parquet: holds no examples")
+    for column in columns:
+        if table[column].null_count and not column.startswith("slice."):
+            raise GateError(f"the scores' column {column} lacks values")
+    examples = pc.count_distinct(table["example"]).as_py()
+    if examples != table.num_rows:
+        table = _merged_copies(table, name, examples)
+    return table, description
+
+
+def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
+    """Return the table with one row for each example: copies of a record, such as equal rows of a
+    table, count together.
+
+    Raises:
+        GateError: an example is in several groups: it would count as evidence more than once.
+    """
+    sums = [(c, "sum") for c in table.column_names if c.endswith((".sum", ".weight"))]
+    rest = [c for c in table.column_names if not c.endswith((".sum", ".weight"))]
+    firsts = [(c, "first") for c in rest if c not in ("example", "group")]
+    for column in [c for c in rest if c.startswith("slice.")]:
+        place = table.column_names.index(column)  # Arrow has no first of a dictionary
+        table = table.set_column(place, column, table[column].cast(pa.string()))
+    merged = table.group_by(["example", "group"], use_threads=False).aggregate(sums + firsts)
+    if merged.num_rows != examples:
+        raise GateError(
+            f"{name}.parquet: one example is in several groups, and would count as evidence more "
+            "than once: give every example a name of its own, and leave out copies"
+        )
+    names = [f"{column}_{how}" for column, how in sums + firsts]
+    back = dict(zip(names, (column for column, _ in sums + firsts), strict=True))
+    return merged.rename_columns([back.get(column, column) for column in merged.column_names])
+
+
+def _read_description(schema: pa.Schema, model: str, wanted: Wanted) -> dict[str, Any]:
+    """Return the file's metadata, after checking that it matches ``wanted``."""
+    name = f"{model}.parquet"
+    try:
+        stated = json.loads((schema.metadata or {})[b"trainyard"])
+    except (KeyError, ValueError, RecursionError):
+        raise GateError(f"{name}: does not say what it is; Evaluate writes its metadata") from None
+    if not isinstance(stated, dict) or (stated.get("format"), stated.get("model")) != (1, model):
+        raise GateError(f"{name}: is not a table of scores of the {model} in format 1")
+    champion = stated.get("champion")
+    if wanted.champion is not None and champion != wanted.champion:
+        raise GateError(f"{name}: is of champion {champion}, the gate was given {wanted.champion}")
+    directions = stated.get("metrics")
+    for metric, direction in wanted.metrics.items():
+        known = directions.get(metric) if isinstance(directions, dict) else None
+        if known != direction:
+            raise GateError(
+                f"{name}: for {metric}, {known} values are better; the recipe says {direction}; "
+                "a metric that is not a mean over examples has no scores"
+            )
+    return stated
+
+
+def _columns(schema: pa.Schema, name: str, wanted: Wanted) -> list[str]:
+    """Return the columns to read: of the judged model's table slices and predictions, too."""
+    metrics = wanted.metrics
+    columns = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
+    if name == wanted.model and wanted.slices:
+        slices = [column for column in schema.names if column.startswith("slice.")]
+        if not slices:
+            raise GateError(f"{name}.parquet: has no slice; declare some in the recipe")
+        columns += slices
+    if name == wanted.model and wanted.calibration:
+        columns += ["probability", "label"]
+    for column in columns:
+        if schema.names.count(column) != 1:
+            count = schema.names.count(column)
+            raise GateError(f"the scores have {count} columns {column}; expected one")
+        _refuse_type(column, schema.field(column).type)
+    return columns
+
+
+def _refuse_type(name: str, stored: pa.DataType) -> None:
+    expected = {"example": pa.int64(), "group": pa.int64()}.get(name)
+    if name.startswith("slice."):
+        kind = stored.value_type if pa.types.is_dictionary(stored) else stored
+        right = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    elif name == "probability":
+        right = pa.types.is_floating(stored)
+    elif name == "label":
+        right = pa.types.is_integer(stored)
+    else:
+        right = stored == (expected or pa.float64())
+    if not right:
+        raise GateError(f"the scores' column {name} is {stored}")
+
+
+def _joined(tables: list[pa.Table], wanted: Wanted) -> pa.Table:
+    """Return the rows of both tables, which must hold the same examples, groups and weights."""
+    own, other = tables
+    own = _numbered(own)
+    rows = own.join(other, "example", join_type="inner", right_suffix=OTHER, use_threads=False)
+    if not rows.num_rows == own.num_rows == other.num_rows:
+        raise GateError(
+            f"{wanted.other}.parquet: holds {other.num_rows} examples, {rows.num_rows} of the "
+            f"{own.num_rows} of {wanted.model}.parquet; the two models were not scored on the same "
+            "examples"
+        )
+    for name in ("group", *(f"{metric}.weight" for metric in wanted.metrics)):
+        if not rows[name].equals(rows[f"{name}{OTHER}"]):
+            raise GateError(
+                f"{wanted.other}.parquet: its column {name} differs from {wanted.model}.parquet's; "
+                "the two models were not scored on the same examples"
+            )
+    return rows
+
+
+def _doubled(table: pa.Table, wanted: Wanted) -> pa.Table:
+    """Return the rows of a table without another beside it: each model's sums are its own."""
+    for metric in wanted.metrics:
+        table = table.append_column(f"{metric}.sum{OTHER}", table[f"{metric}.sum"])
+    return _numbered(table)
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    """Return the table with slices as text and the number of each row."""
+    for place, name in enumerate(table.column_names):
+        if name.startswith("slice."):
+            text = pc.fill_null(table[name].cast(pa.string()), NO_VALUE)
+            table = table.set_column(place, name, text)
+    return table.append_column("row", pa.array(np.arange(table.num_rows)))
+
+
+def _totals(rows: pa.Table, metric: str) -> tuple[float, float, float]:
+    """Return a metric's sums. Raises: GateError: nonsense, which any row passes on to the sums."""
+    columns = (f"{metric}.sum", f"{metric}.sum{OTHER}", f"{metric}.weight")
+    own, other, weight = (float(pc.sum(rows[name]).as_py()) for name in columns)
+    if not (pc.min(rows[f"{metric}.weight"]).as_py() >= 0 and np.isfinite(weight)):
+        raise GateError(f"{metric}: a weight is negative or not a number")
+    if not np.isfinite([own, other]).all():
+        raise GateError(f"{metric}: a score is not finite")
+    if weight <= 0:
+        raise GateError(f"{metric}: the weights add up to nothing")
+    return own, other, weight
+
+
+def _refuse_beyond_range(tables: ScoreTables, metric: str) -> None:
+    largest = tables.wanted.range.get(metric)
+    if largest is None and metric not in tables.wanted.clip:
+        largest = tables._largest(metric)
+    if largest is None:
+        return
+    difference, weight = _arrays(tables._differences(metric), "difference", "weight")
+    beyond = np.abs(difference) - largest * weight
+    worst = int(np.argmax(beyond))
+    if beyond[worst] > 1e-6 * largest * weight[worst]:
+        raise GateError(
+            f"{metric}: an example's values differ by {abs(difference[worst]):.6g} on a weight of "
+            f"{weight[worst]:g}, and their range is declared to be {largest:g}; correct gate.range"
+        )
+
+
+def _summed(table: pa.Table, keys: list[str]) -> pa.Table:
+    """Return sums over the rows of equal keys, with their number and the first row."""
+    sums = table.group_by(keys, use_threads=False).aggregate(
+        [("difference", "sum"), ("weight", "sum"), ("row", "min"), ("row", "count")]
+    )
+    names = {"difference_sum": "difference", "weight_sum": "weight", "row_min": "row"}
+    return sums.rename_columns([names.get(name, name) for name in sums.column_names])
+
+
+def _arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:
+    return [table[name].to_numpy() for name in columns]
+
+
+def _mixed(groups: Ints) -> NDArray[np.uint64]:
+    """Return each group's id × 2⁶⁴ ÷ the golden ratio, mixed (Knuth, 6.4)."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    mixed = groups.astype(np.int64).view(np.uint64) * golden
+    mixed ^= mixed >> np.uint64(32)
+    return (mixed * golden) >> np.uint64(32)
