@@ -227,6 +227,11 @@ class Loop:
             module.training = training
         sums = strategy.sum(torch.stack(totals))
         loss_sum, units = sums.sum(0).tolist()
+        if not units:
+            raise TrainingError(
+                f"{validation.folder}: the samples that are validated hold no unit that counts (no "
+                "sample, or padding only?); look at the shards with python -m steps.shard.inspect"
+            )
         of_inputs = {
             f"validation_loss.{name}": one / counted
             for name, (one, counted) in zip(looked_at, sums.tolist(), strict=True)
