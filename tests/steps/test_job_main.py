@@ -1,9 +1,12 @@
 """The file that SageMaker takes the reason of a failure from."""
 
+import errno
 import multiprocessing
 from pathlib import Path
 
-from steps.job_main import write_message
+import pytest
+
+from steps.job_main import run, write_message
 
 REASONS = ("loss is nan at step 7 " * 5000, "no other rank says anything " * 5000)
 
@@ -26,3 +29,23 @@ def test_whoever_reads_it_while_ranks_write_it_reads_one_whole_reason(tmp_path: 
         rank.join()
     assert seen <= set(REASONS)
     assert file.read_text() in REASONS
+
+
+@pytest.mark.parametrize("where", ["/opt/ml/cache/x.bin", None])
+def test_a_library_that_finds_no_room_ends_the_job_with_the_place(tmp_path: Path, where):
+    def job() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", where)
+
+    with pytest.raises(SystemExit):
+        run(job, tmp_path / "output/failure")
+    place = where or tmp_path
+    reason = (tmp_path / "output/failure").read_text()
+    assert reason.startswith(f"{place}: cannot be written: No space left on device: ")
+
+
+def test_any_other_error_of_a_library_is_a_defect(tmp_path: Path):
+    def job() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        run(job, tmp_path / "failure")
