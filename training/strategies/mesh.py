@@ -30,8 +30,10 @@ from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
     accumulating,
+    average_gradients,
     follows_weights,
     full,
+    scalars,
     shard,
     validating,
 )
@@ -177,6 +179,8 @@ class Mesh(Single):
             held = [names & trained for names in self.held]
             self.pipeline = Pipeline(self, self.mesh, parts, self.places, held)
         self.initial = None
+        trained = [one for one in scalars(self.model) if one.requires_grad]
+        self.whole_weights = trained if self.averaged > 1 else []
         self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
@@ -251,6 +255,7 @@ class Mesh(Single):
         return self.data_world * self.contexts
 
     def part(self, batch: Batch) -> Batch:
+        batch = super().part(batch)
         if self.contexts == 1:
             return batch
         return self.workload.part(batch, self.context, self.contexts)
@@ -275,6 +280,7 @@ class Mesh(Single):
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 
     def clip(self) -> Tensor:
+        average_gradients(self.whole_weights, self.data_groups())
         self.unscale()
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 

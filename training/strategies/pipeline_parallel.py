@@ -229,7 +229,7 @@ class Pipeline:
 
     def _shape_of(self, batch: Batch) -> str:
         """Return types and shapes of a batch's inputs, as a message has them."""
-        inputs = self._strategy.workload.inputs(batch)
+        inputs = self._strategy.inputs(batch)
         return ", ".join(f"{str(one.dtype)[6:]} {tuple(one.shape)}" for one in inputs)
 
     @property
@@ -248,7 +248,7 @@ class Pipeline:
         """Join all micro-batches' inputs for the first stage."""
         if 0 not in self.parts:
             return []
-        inputs = [self._strategy.workload.inputs(batch) for batch in batches]
+        inputs = [self._strategy.inputs(batch) for batch in batches]
         return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
 
     def _beside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
@@ -270,7 +270,7 @@ class Pipeline:
         Returns (the last output, on the rank that has it; this rank's stage → its input and output,
         on meta).
         """
-        made, trained = self._strategy.workload.inputs(batch), False
+        made, trained = self._strategy.inputs(batch), False
         beside = self._strategy.beside(batch)
         between: dict[int, tuple[Boundary, Boundary]] = {}
         for stage, part in self.parts.items():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from steps.train import job
 from tests.training import worlds
 from tests.training.torches import trains_here
-from tests.training.trainings import write_ragged
+from tests.training.trainings import TOYS, arguments, losses, write_ragged
 from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
@@ -73,7 +74,7 @@ def trained(loop: Loop, lines: list[dict], data: Path, samples: int) -> dict[str
     return found
 
 
-def train_each(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+def train_layouts(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
     """Run one rank through every layout; it writes the losses into ``found-<rank>.json``."""
     os.environ.update(environment)
     torch.set_num_threads(1)
@@ -120,14 +121,34 @@ def alone(root: Path, samples: int) -> dict[str, float]:
 def test_any_number_of_samples_in_any_layout_gives_the_losses_of_one_process(tmp_path):
     write_data(tmp_path / "data")
     expected = {samples: alone(tmp_path, samples) for samples in TRAIN}
-    codes = worlds.finish(worlds.start(tmp_path, RANKS, target=train_each), 200)
+    codes = worlds.finish(worlds.start(tmp_path, RANKS, target=train_layouts), 200)
     files = [tmp_path / f"found-{rank}.json" for rank in range(RANKS)]
     found = [json.loads(file.read_text()) if file.exists() else {} for file in files]
     assert [[*one] for one in found] == [[*allowed()]] * RANKS, f"the next one fails: {codes}"
     for rank in range(RANKS):
-        for number, losses in enumerate(found[rank].values()):
+        for number, curve in enumerate(found[rank].values()):
             of_one = expected[TRAIN[number % len(TRAIN)]]
-            assert losses == {name: pytest.approx(of_one[name], rel=EXACT) for name in of_one}
+            assert curve == {name: pytest.approx(of_one[name], rel=EXACT) for name in of_one}
+
+
+@pytest.mark.slow
+def test_a_loss_over_the_micro_batch_is_the_same_on_any_number_of_ranks(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(TOYS))
+    packing, numbers = load_packing("toys.pairs", {}), np.random.default_rng(0).random((2, 24))
+    content = dict(zip("xy", numbers.astype(np.float32), strict=True))
+    settings = {"workload": "toys.pairs", "micro_batch": 2, "precision": "float64"}
+    roots = [tmp_path / name for name in ("alone", "ddp", "fsdp")]
+    for root in roots:
+        for split in ("train", "validation"):
+            size = 24 if split == "train" else 11
+            part = {name: column[:size] for name, column in content.items()}
+            write_dataset(root / "input/data" / split, part, packing.fields, shard_bytes=200,
+                          workload=packing.info)  # fmt: skip
+    job.main(arguments(roots[0], settings | {"strategy": "single"}))
+    worlds.train_each({root: settings | {"strategy": root.name} for root in roots[1:]}, 2)
+    for root in roots[1:]:
+        for kind in ("loss", "validation_loss"):
+            assert losses(root, kind) == pytest.approx(losses(roots[0], kind), rel=EXACT), root
 
 
 def another_setting(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
