@@ -38,12 +38,13 @@ Clean data goes through pyarrow's vectorised parsers. A piece of a file that the
 again record by record; both ways accept the same records and give the same values.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from steps.shard.raw_objects import WHOLE
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.column_values import within
 from steps.shard.readers.raw_bytes import COMPRESSION
@@ -53,7 +54,7 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
-__all__ = ["FORMATS", "Bad", "Batch", "read"]
+__all__ = ["FORMATS", "Bad", "Batch", "read", "refuse_unknown"]
 
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
@@ -93,7 +94,23 @@ def read(
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):
             return within(reader(path, columns), columns)
-    raise DataError(
-        f"{path}: raw data of this suffix cannot be read; known are {', '.join(FORMATS)}. "
-        "Convert it, name it by its content, or keep it out of data.input"
+    raise _unknown([str(path)])
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Check the names of all files before any is read.
+
+    Raises:
+        DataError: a file's suffix is unknown; names the first, and how many there are.
+    """
+    if unknown := [name for name in names if not name.lower().endswith((*FORMATS, *WHOLE))]:
+        raise _unknown(sorted(unknown))
+
+
+def _unknown(names: Sequence[str]) -> DataError:
+    more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
+    return DataError(
+        f"{names[0]}{more}: raw data of this suffix cannot be read; known are "
+        f"{', '.join((*FORMATS, *WHOLE))}. Convert it, name it by its content, or keep it out of "
+        "data.input; a name that begins with _ is left out"
     )

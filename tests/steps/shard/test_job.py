@@ -311,6 +311,15 @@ def test_bad_input_ends_the_job_with_one_message(failure, tmp_path, files, expec
     assert not list(tmp_path.rglob("manifest-*.json"))
 
 
+def test_a_suffix_that_nothing_reads_ends_the_job_before_anything_is_read(failure, tmp_path):
+    files = {"a.jsonl": lines(RECORDS), "notes.docx": b"x", "more/b.xls": b"x", "_c.xls": b"x"}
+    message = failure(files)
+    assert message.startswith("more/b.xls and 1 more files: raw data of this suffix cannot be read")
+    assert ".jsonl, " in message and ".jpg, " in message
+    output = tmp_path / "algo-1-of-1/processing/output"
+    assert [path for path in output.rglob("*") if path.is_file()] == []
+
+
 def test_an_empty_file_and_one_of_bad_records_only_give_nothing(shard):
     files = {"a.jsonl": lines(RECORDS), "empty.jsonl": b"", "bad.jsonl": b"{\n"}
     root = shard(files, "--max_bad_share", "0.1")
