@@ -44,7 +44,6 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from steps.shard.raw_objects import WHOLE
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.column_values import within
 from steps.shard.readers.raw_bytes import COMPRESSION
@@ -98,12 +97,12 @@ def read(
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Check the names of all files before any is read.
+    """Check the names of files, but those that are one record each, before any is read.
 
     Raises:
         DataError: a file's suffix is unknown; names the first, and how many there are.
     """
-    if unknown := [name for name in names if not name.lower().endswith((*FORMATS, *WHOLE))]:
+    if unknown := [name for name in names if not name.lower().endswith((*FORMATS,))]:
         raise _unknown(sorted(unknown))
 
 
@@ -111,6 +110,6 @@ def _unknown(names: Sequence[str]) -> DataError:
     more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
     return DataError(
         f"{names[0]}{more}: raw data of this suffix cannot be read; known are "
-        f"{', '.join((*FORMATS, *WHOLE))}. Convert it, name it by its content, or keep it out of "
+        f"{', '.join(FORMATS)}. Convert it, name it by its content, or keep it out of "
         "data.input; a name that begins with _ is left out"
     )

@@ -61,9 +61,7 @@ def test_every_format_gives_the_same_records(tmp_path: Path, suffix: str):
     "name", ["data.json", "data", "data.parquet.gz", "data.csv.bz2", "x.jsonl~"]
 )
 def test_unknown_suffix_is_an_error_before_anything_is_read(tmp_path: Path, name: str):
-    with pytest.raises(
-        DataError, match=r"cannot be read; known are \.csv, .*\.parquet, .*zst, \.jpg, .*ogg\."
-    ):
+    with pytest.raises(DataError, match=r"cannot be read; known are \.csv, .*\.parquet, .*zst\."):
         read(tmp_path / name, TEXT)
 
 
