@@ -18,6 +18,7 @@ from trainyard.emulator.jobs import builtin_algorithms, container_images, image_
 from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
 from trainyard.emulator.jobs.file_systems import stand_in
 from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.metric_definitions import Metrics
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import (
@@ -129,15 +130,15 @@ class TrainingJob(Job):
         if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
             pairs.append((self._tensorboard(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output"))
         for number, (folder, uri) in enumerate(pairs):
-            folders = [node.inside(folder) for node in nodes]
+            folders = [self.folder(node, folder) for node in nodes]
             aside = self.directory / f"continuous-{number}"
             stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
         """Upload model and output data, also of a stopped job: the grace period is for this."""
-        self._publish_model([node.inside("/opt/ml/model") for node in nodes])
-        data = [node.inside("/opt/ml/output/data") for node in nodes]
+        self._publish_model([self.folder(node, "/opt/ml/model") for node in nodes])
+        data = [self.folder(node, "/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"
         if archive(data, tar):
             self._put(tar, "output.tar.gz")
@@ -270,7 +271,7 @@ class TrainingJob(Job):
 
     # results
 
-    def _publish_model(self, folders: list[Path]) -> None:
+    def _publish_model(self, folders: list[JobFolder]) -> None:
         if self._uncompressed():
             for folder in reversed(folders):  # algo-1 last: its files win, as in the archive
                 upload(self.place.objects, folder, self._output_uri("model/"))

@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.job_files import JobFile, JobFolder
 from trainyard.emulator.request_scope import region
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -136,20 +135,16 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
     return total
 
 
-def files_in(directory: Path) -> Iterator[Path]:
-    """Iterate over regular files below ``directory``, sorted by path."""
-    return (path for path in sorted(directory.rglob("*")) if path.is_file())
-
-
-def upload(objects: ObjectStore, directory: Path, uri: str) -> None:
-    """Put every file below ``directory`` under ``uri``.
+def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
+    """Put every file below ``folder`` under ``uri``.
 
     Files go in the order in which they were written: a manifest that a job wrote last comes last,
-    so an interrupted upload does not look complete.
+    so an interrupted upload does not look complete. Raises :class:`LeadsOutError`.
     """
     bucket, prefix = split_uri(uri)
-    for path in sorted(files_in(directory), key=lambda path: path.stat().st_mtime_ns):
-        objects.put_file(bucket, join_key(prefix, path.relative_to(directory).as_posix()), path)
+    for file in sorted(folder.files(), key=lambda file: file.status.st_mtime_ns):
+        with file.open() as stream:
+            objects.put_stream(bucket, join_key(prefix, file.name), stream)
 
 
 def join_key(prefix: str, name: str) -> str:
@@ -157,16 +152,16 @@ def join_key(prefix: str, name: str) -> str:
     return f"{prefix.rstrip('/')}/{name}".lstrip("/")
 
 
-def archive(directories: list[Path], target: Path) -> bool:
-    """Write the files of ``directories`` to ``target`` (.tar.gz); False if there are no files.
+def archive(folders: list[JobFolder], target: Path) -> bool:
+    """Write the files of ``folders`` to ``target`` (.tar.gz); False if there are no files.
 
     A file that several nodes wrote comes from the first node, starting with algo-1. Equal files
-    give equal bytes: sorted, without times and owners.
+    give equal bytes: sorted, without times and owners. Raises :class:`LeadsOutError`.
     """
-    entries: dict[str, Path] = {}
-    for directory in directories:
-        for path in files_in(directory):
-            entries.setdefault(path.relative_to(directory).as_posix(), path)
+    entries: dict[str, JobFile] = {}
+    for folder in folders:
+        for file in folder.files():
+            entries.setdefault(file.name, file)
     if not entries:
         return False
     with (
@@ -174,14 +169,14 @@ def archive(directories: list[Path], target: Path) -> bool:
         gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=COMPRESSION, mtime=0) as z,
         tarfile.open(fileobj=z, mode="w") as tar,
     ):
-        for name, path in sorted(entries.items()):
-            _add(tar, name, path)
+        for _, file in sorted(entries.items()):
+            _add(tar, file)
     return True
 
 
-def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = path.stat().st_size
-    entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-    with path.open("rb") as file:
-        tar.addfile(entry, file)
+def _add(tar: tarfile.TarFile, file: JobFile) -> None:
+    entry = tarfile.TarInfo(file.name)
+    entry.size = file.status.st_size
+    entry.mode = 0o755 if file.status.st_mode & 0o111 else 0o644
+    with file.open() as stream:
+        tar.addfile(entry, stream)

@@ -6,6 +6,7 @@ anyone's scripts run unmodified, port 7777 never collides and nothing outlives t
 emulator's state is covered, and its environment does not come in.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -24,7 +25,7 @@ from trainyard.emulator.runtime.install_layer import add_layer, keep_path
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.node import Mount, Node
 from trainyard.emulator.runtime.outbound_network import way
-from trainyard.emulator.runtime.relocation import Relocation
+from trainyard.emulator.runtime.relocation import Relocation, remove_scratch
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
 """Variable that forces ``namespaces`` or ``relocate``; unset: namespaces if they work."""
@@ -180,3 +181,20 @@ def missing() -> str | None:
     command = [*JOB, "--fork", "--", *NODE, "sh", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return f"{done.stderr.strip() or done.returncode}" if done.returncode else None
+
+
+def clear(directory: Path) -> None:
+    """Remove all files of the job in ``directory`` except its record.
+
+    Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets in
+    ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
+    """
+    for root in directory.glob("algo-*"):
+        remove_scratch(Node(root.name, root))
+        shutil.rmtree(root, ignore_errors=True)
+    for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in directory.iterdir():
+        if path.is_file() and path.name != "job.json":
+            path.unlink()

@@ -47,10 +47,9 @@ class Blob:
         shutil.copyfileobj(source, self._file, CHUNK)
         self.size = self._file.tell()
 
-    def copy_from(self, path: Path) -> None:
-        with path.open("rb") as source:
-            while chunk := source.read(CHUNK):
-                self.write(chunk)
+    def copy_from(self, source: BinaryIO) -> None:
+        while chunk := source.read(CHUNK):
+            self.write(chunk)
 
     def close(self, *, sync: bool = True) -> None:
         if not self._file.closed:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import format_datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from trainyard.common.atomic_file import sync
 from trainyard.emulator.api import ApiError, S3Error
@@ -188,9 +189,13 @@ class ObjectStore(BucketTable):
             return self.commit(bucket, key, blob)
 
     def put_file(self, bucket: str, key: str, path: Path) -> ObjectInfo:
+        with path.open("rb") as stream:
+            return self.put_stream(bucket, key, stream)
+
+    def put_stream(self, bucket: str, key: str, stream: BinaryIO) -> ObjectInfo:
         self.need_bucket(bucket)
         with self.blob() as blob:
-            blob.copy_from(path)
+            blob.copy_from(stream)
             return self.commit(bucket, key, blob)
 
     def set_headers(

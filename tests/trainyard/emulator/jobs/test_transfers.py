@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
     Source,
@@ -90,7 +91,7 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
         path = tmp_path / node / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{node} {name}")
-    nodes = [tmp_path / "n1", tmp_path / "n2"]
+    nodes = [JobFolder(tmp_path / node, "/opt/ml") for node in ("n1", "n2")]
     assert archive(nodes, tmp_path / "1.tar.gz")
     (tmp_path / "n1/a").touch()
     assert archive(nodes, tmp_path / "2.tar.gz")
@@ -102,7 +103,7 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
 
 def test_no_files_no_archive(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    assert not archive([tmp_path / "model"], tmp_path / "m.tar.gz")
+    assert not archive([JobFolder(tmp_path, "/opt/ml/model")], tmp_path / "m.tar.gz")
     assert not (tmp_path / "m.tar.gz").exists()
 
 
@@ -114,7 +115,7 @@ def test_upload_keeps_the_order_in_which_files_were_written(
     for name in ("z-shard", "m-shard", "a-manifest"):
         (folder / name).write_text(name)
         os.utime(folder / name, ns=(time.time_ns(), time.time_ns()))
-    upload(objects, folder, "s3://bkt/out/")
+    upload(objects, JobFolder(tmp_path, "/opt/ml/out"), "s3://bkt/out/")
     times = {info.key: info.last_modified for info in objects.list("bkt", "out/")}
     assert sorted(times, key=times.__getitem__) == ["out/z-shard", "out/m-shard", "out/a-manifest"]
 
