@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
+from tests.trainyard.emulator.harness import Cloud, Gate, cloud, fail_step, process_step, until
 from trainyard.common import atomic_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
@@ -188,7 +188,7 @@ def test_a_damaged_line_of_a_log_is_shown_and_hides_no_other(state: Path, tmp_pa
 
 
 def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkeypatch):
-    full, write, flag = threading.Event(), atomic_file.write, tmp_path / "flag"
+    full, write = threading.Event(), atomic_file.write
 
     def refusing(path: Path, *parts: str | bytes | memoryview) -> None:
         if full.is_set():
@@ -197,14 +197,14 @@ def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkey
 
     monkeypatch.setattr(atomic_file, "write", refusing)
     with cloud(tmp_path / "aws") as aws:
-        wait = f"while [ ! -e {flag} ]; do sleep 0.05; done"
-        aws.create("p", [process_step("work", wait)])
+        gate = Gate(aws)
+        aws.create("p", [process_step("work", gate.wait)])
         arn = aws.start("p")
         job = until(lambda: aws.sm.list_processing_jobs()["ProcessingJobSummaries"])[0]
         named = {"ProcessingJobName": job["ProcessingJobName"]}
         until(lambda: "work" in aws.steps(arn) and aws.processes(named["ProcessingJobName"]))
         full.set()
-        flag.touch()
+        gate.open()
         assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
         assert aws.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
         [path] = (tmp_path / "aws/executions").glob("*/execution.json")

@@ -66,7 +66,8 @@ class Invocation:
 
     def run(self, event: Any) -> Result:
         """Call the handler and wait for its answer. Raises ``EmulatorError``, ``OSError``."""
-        node = Node("function", self.directory / "function", python=self.place.python)
+        root = self.directory / "function"
+        node = Node("function", root, python=self.place.python, may_write=False)
         try:
             self._stage(node, event)
             with granted(self.place.aws, self.configuration["Role"], False) as access:
