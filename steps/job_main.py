@@ -19,10 +19,15 @@ def report(failure: TrainyardError, message_file: Path) -> None:
 def write_message(text: str, message_file: Path) -> None:
     """Write the message atomically: several ranks may write it, and torchrun may end one while it
     does. A full disk, which may be the reason itself, is only printed.
+
+    A job that somebody starts by hand has no container, and leaves no message on that machine.
     """
+    root = message_file.parents[1]
+    if not any((root / name).is_dir() for name in ("config", "input/config", "output")):
+        return
     try:
         with atomic_file.storage_errors(message_file):
-            message_file.parent.mkdir(parents=True, exist_ok=True)
+            message_file.parent.mkdir(exist_ok=True)
             atomic_file.write(message_file, text)
     except StorageError as full:
         print(f"error: {full}", flush=True)

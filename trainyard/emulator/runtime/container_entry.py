@@ -54,12 +54,12 @@ def arrange(spec: dict) -> None:
     sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
     for folder, target in spec["cover"]:
         mount(folder, target, BIND)
-    kept = {path: os.open(path, os.O_PATH) for path in spec["keep"] if os.path.exists(path)}
+    visible = {path: os.open(path, os.O_PATH) for path in spec["keep"] if os.path.exists(path)}
     if os.path.isdir(SHARED_MEMORY):
         mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
     for source, (_, target, _) in zip(sources, spec["bind"], strict=True):
         bind(source, target)
-    for path, source in kept.items():
+    for path, source in visible.items():
         make_mount_point(path, os.fstat(source).st_mode)
         bind(source, path)
     for path in KERNEL:

@@ -142,8 +142,8 @@ def _file_system(node: Node, hosts: Path) -> dict:
 
 def _hidden_but_needed(node: Node) -> list[str]:
     """Return what a job needs of the folders that its own ones hide, each without what is in it."""
-    needed = [PACKAGE, node.python.parent.parent, *folders_of(node.python), "/etc/resolv.conf"]
-    names = {Path(form(path)) for path in needed for form in (os.path.abspath, os.path.realpath)}
+    folders = [PACKAGE, node.python.parent.parent, *folders_of(node.python), "/etc/resolv.conf"]
+    names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
     paths = {path for path in names if any(Path(folder) in path.parents for folder in COVERED)}
     return sorted(str(path) for path in paths if not paths.intersection(path.parents))
 

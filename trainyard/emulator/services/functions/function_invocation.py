@@ -134,14 +134,14 @@ class Invocation:
 
     def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
         home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._say)
-        written, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
+        text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
         if self._late:
             seconds = f"{self.configuration['Timeout']:.2f}"
             message = f"RequestId: {self.request} Error: Task timed out after {seconds} seconds"
             result = self._failure("Sandbox.Timedout", message)
-        elif written and len(written) > LONGEST_ANSWER:
+        elif text and len(text) > LONGEST_ANSWER:
             result = self._too_large()
-        elif (answer := _parse_answer(written)) is None:
+        elif (answer := _parse_answer(text)) is None:
             result = self._failure("Runtime.ExitError", self._died(outcome))
         else:
             milliseconds, memory = answer["milliseconds"], answer["memory"]
@@ -203,10 +203,10 @@ class Invocation:
             self._cluster.stop(0)
 
 
-def _parse_answer(written: bytes | None) -> dict[str, Any] | None:
+def _parse_answer(text: bytes | None) -> dict[str, Any] | None:
     """Return what bootstrap.py wrote; None for nothing, or for what the function itself wrote."""
     with contextlib.suppress(ValueError, RecursionError):
-        match json.loads(written or b"null"):
+        match json.loads(text or b"null"):
             case {
                 "result": _,
                 "error": None | {"errorType": str(), "errorMessage": str()},
