@@ -20,10 +20,11 @@ def write_message(text: str, message_file: Path) -> None:
     """Write the message atomically: several ranks may write it, and torchrun may end one while it
     does. A full disk, which may be the reason itself, is only printed.
 
-    A job that somebody starts by hand has no container, and leaves no message on that machine.
+    A job that somebody starts by hand leaves none: that machine has no /opt/ml, or a notebook's,
+    which has ``metadata``.
     """
     root = message_file.parents[1]
-    if not any((root / name).is_dir() for name in ("config", "input/config", "output")):
+    if not root.is_dir() or (root / "metadata").exists():
         return
     try:
         with atomic_file.storage_errors(message_file):

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.authorization.authority import Authority, Caller
-from trainyard.emulator.authorization.s3_calls import decryption, list_call, object_call
+from trainyard.emulator.authorization.s3_calls import (
+    decryption,
+    existence,
+    list_call,
+    object_call,
+)
 from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore
 
 
@@ -44,6 +49,7 @@ class HeldObjects(ObjectStore):
 
     def _may_read(self, bucket: str, key: str) -> None:
         self._may("GetObject", bucket, key)
+        self._authority.check(self._caller, existence(self, bucket, key))
         self._authority.check(self._caller, decryption(self, bucket, key))
 
     def _may(self, action: str, bucket: str, key: str) -> None:
