@@ -4,6 +4,8 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,14 +131,24 @@ cat /opt/ml/processing/in/f || true
 """
 
 
+@pytest.fixture(params=["hidden", "visible"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Return a folder below those that a job's own ones hide, or one that it would see."""
+    if request.param == "hidden":
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix=".trainyard-test-", dir=Path.home()) as folder:
+        yield Path(folder)
+
+
 @needs_namespaces
 def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
-    tmp_path: Path, monkeypatch
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a Lambda function: each has its own process 1, and the state below its folder."""
     monkeypatch.setenv("TOPSECRET", "TOPSECRET")
-    monkeypatch.chdir(tmp_path)
-    with cloud(tmp_path / "aws") as aws:
+    monkeypatch.chdir(place)
+    with cloud(place / "aws") as aws:
         secret = aws.endpoint.app.keys.own[1]
         script = READ.replace("STATE", str(aws.state))
         aws.put("f", "an input")
@@ -151,6 +163,7 @@ def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
     assert not [line for line in said if "TOPSECRET" in line or secret in line]
     assert not [line for line in said if line.startswith("sees ")]
     assert len([line for line in said if "Permission denied" in line]) >= 4, said
+    assert len([line for line in said if "No such file" in line]) >= 2, said
 
 
 @needs_namespaces
