@@ -20,11 +20,14 @@ Values that are allowed, in every format (``steps.shard.readers.column_values`` 
 text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
 number    a number, given as float64; a value that is not finite (NaN, Infinity, 1e999) is missing,
-          one that the samples cannot hold (``Column.limit``) makes the record bad
+          one that the samples cannot hold (``Column.limit``) makes the record bad. Where
+          ``Column.dtype`` is an integer, a whole number, given in that type: exact, or the record
+          is bad. Written as a float (``12.0``, ``1e3``, a float in Parquet) it is taken below
+          2**53: from there on its writer may have rounded it
 bytes     base64 in JSON Lines, CSV and TSV; binary in Parquet, or an Image or Audio of Hugging
           Face's datasets (a struct with ``bytes``); a whole file, or a member of a tar archive
 list      a JSON array of numbers in JSON Lines, and as text in CSV and TSV; a list in Parquet;
-          given as float64. An element that is not a finite number makes the record bad
+          given like numbers. An element that is not a finite number makes the record bad
 timestamp ISO 8601, without an offset in UTC; in Parquet also a timestamp or a date; given as
           int64, microseconds since 1970 in UTC
 
@@ -79,9 +82,9 @@ def read(
     """Yield the file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
     ``records`` of a batch has the declared columns, in that order, in the types of
-    ``batch.TYPES``. A category's dictionary may hold values of no record. A file without records
-    gives no batch. With ``files``, these below the folder ``path`` are read, each as a record
-    (``whole_files``); the first ``depth`` folders of their paths are not labels.
+    ``column_types.record_type``. A category's dictionary may hold values of no record. A file
+    without records gives no batch. With ``files``, these below the folder ``path`` are read, each
+    as a record (``whole_files``); the first ``depth`` folders of their paths are not labels.
 
     Raises:
         DataError: a suffix is unknown (at once); a file cannot be read as a whole, or
