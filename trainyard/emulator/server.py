@@ -13,7 +13,6 @@ import functools
 import json
 import logging
 import re
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,7 +24,6 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 
-from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.api import ApiError, make_arn
@@ -293,7 +291,7 @@ def serve(
     refuse(state, python, internet)
     damaged_state.check_writable(state)
     with contextlib.ExitStack() as stack:  # closed from the last to the first
-        objects = stack.enter_context(contextlib.closing(_objects(state / "s3")))
+        objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
         damaged_state.set_aside(state)
         if prepare:
             prepare(state, objects)
@@ -311,17 +309,6 @@ def serve(
         app.worlds.begin()
         serving.enter_context(announced(url, state))
         yield Endpoint(url, environment(url, state, app.keys.own), app)
-
-
-def _objects(root: Path) -> ObjectStore:
-    """Raise EmulatorError for an unreadable index, without which no stored bytes have a name."""
-    try:
-        return ObjectStore(root)
-    except sqlite3.DatabaseError as damage:
-        raise EmulatorError(
-            f"{root / 'index.sqlite'} cannot be read: {damage}. It names every object of S3, so "
-            f"nothing is served: restore it, or move {root} away to start with an empty S3"
-        ) from damage
 
 
 def _real_sagemaker(python: Path) -> MakeSageMaker:

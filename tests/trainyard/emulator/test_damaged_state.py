@@ -114,12 +114,15 @@ def test_no_truncation_keeps_the_rest_from_being_read(
     damaged_state.set_aside(copy)  # what is left can be read
 
 
-def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state: Path, tmp_path: Path):
+@pytest.mark.parametrize("sealed", [True, False], ids=["stopped", "killed"])
+def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state, tmp_path: Path, sealed):
     copy = shutil.copytree(state, tmp_path / "aws")
+    if not sealed:
+        (copy / "s3/index.seal").unlink()
     before = sorted(path.name for path in (copy / "s3/data").glob("*/*"))
     (copy / "s3/index.sqlite").write_bytes(b"no database" * 1000)
     with (
-        pytest.raises(EmulatorError, match=r"index.sqlite cannot be read.*restore it"),
+        pytest.raises(EmulatorError, match=r"index.sqlite (is not|cannot be read).*restore it"),
         serve(copy),
     ):
         pass

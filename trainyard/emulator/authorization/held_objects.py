@@ -12,6 +12,7 @@ from trainyard.emulator.authorization.s3_calls import (
     object_call,
 )
 from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.stored_bytes import StoredBytes
 
 
 def held_objects(authority: Authority, role: str) -> ObjectStore:
@@ -31,7 +32,9 @@ class HeldObjects(ObjectStore):
         self._may_read(bucket, key)
         return super().path(bucket, key, version)
 
-    def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
+    def open(
+        self, bucket: str, key: str, version: str | None = None
+    ) -> tuple[ObjectInfo, StoredBytes]:
         self._may_read(bucket, key)
         return super().open(bucket, key, version)
 

@@ -188,8 +188,8 @@ class Job(ABC):
             self._finish("Stopped")
         except (ClientFault, LeadsOutError) as fault:
             self._finish("Failed", f"ClientError: {fault}")
-        except ApiError as error:  # S3 refused: a bucket that does not exist
-            self._finish("Failed", f"ClientError: {error.message}")
+        except ApiError as error:  # S3 refused: a bucket that does not exist, damaged bytes
+            self._finish("Failed", f"{error.fault}: {error.message}")
         except (EmulatorError, OSError) as error:
             log.exception("job %s failed in the emulator", self.name)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")

@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -104,9 +103,8 @@ def _under(objects: ObjectStore, bucket: str, prefix: str, start: int) -> list[S
 
 def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
     """Read AWS's ManifestFile, ``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``."""
-    text = objects.path(bucket, key).read_text()
     try:
-        head, *names = json.loads(text)
+        head, *names = json.loads(objects.read_bytes(bucket, key))
         base, folder = split_uri(head["prefix"])
     except (ValueError, TypeError, KeyError) as error:
         message = f'manifest s3://{bucket}/{key}: expected [{{"prefix": "s3://..."}}, "key", ...]'
@@ -128,9 +126,10 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
         if not target.resolve().is_relative_to(directory.resolve()):
             raise ClientFault(f"S3 key {source.key!r} leads out of the input's directory")
         target.parent.mkdir(parents=True, exist_ok=True)
-        info, descriptor = objects.open(source.bucket, source.key)
-        with open(descriptor, "rb") as data, target.open("wb") as file:
-            shutil.copyfileobj(data, file, 1 << 20)
+        info, stored = objects.open(source.bucket, source.key)
+        with stored, target.open("wb") as file:
+            for chunk in stored.chunks(0, info.size):
+                file.write(chunk)
         total += info.size
     return total
 

@@ -167,8 +167,10 @@ class Instance:
         if uri.endswith("/"):
             download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
             return
-        descriptor = self._place.objects.open(*split_uri(uri))[1]
-        with open(descriptor, "rb") as file, tarfile.open(fileobj=file) as tar:
+        with (
+            self._place.objects.open(*split_uri(uri))[1] as stored,
+            tarfile.open(fileobj=stored) as tar,
+        ):
             unpack(tar, target)
 
     def _wait_for_ping(self) -> None:
