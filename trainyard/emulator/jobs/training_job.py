@@ -23,6 +23,7 @@ from trainyard.emulator.jobs.metric_definitions import Metrics
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
+    NoObjects,
     archive,
     download,
     join_key,
@@ -207,7 +208,8 @@ class TrainingJob(Job):
         if found.mirrored:
             folder = self.directory / "file-systems" / name
             if not folder.exists():  # else another node's: FSx reads the bucket once for all
-                objects = select(self._objects, found.place, "S3Prefix", self.request["RoleArn"])
+                place = f"{found.place.rstrip('/')}/"  # FSx mirrors a folder
+                objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
                 download(self._objects, objects, folder)
         node.mounts.append(Mount(str(folder), str(target), not found.writable, found.slow))
         self.say(node.name, f"Channel {name}: {found} stands in for {system['FileSystemId']}.")
@@ -226,8 +228,8 @@ class TrainingJob(Job):
         if not folder.startswith("/opt/ml/"):
             raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
         node.make_directories(folder)
-        with contextlib.suppress(ClientFault):  # none yet: the job starts from the beginning
-            found = select(self.place.objects, f"{uri.rstrip('/')}/", "S3Prefix", "")
+        with contextlib.suppress(NoObjects):  # none yet: the job starts from the beginning
+            found = select(self.place.objects, uri, "S3Prefix", "")
             download(self.place.objects, found, node.inside(folder))
 
     # configuration

@@ -24,6 +24,10 @@ class ClientFault(Exception):
     """The job's request is at fault: becomes ``FailureReason: ClientError: ...``."""
 
 
+class NoObjects(ClientFault):
+    """An input means no object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An object to download. ``path``: target, relative to the channel's directory."""
@@ -51,26 +55,50 @@ def split_uri(uri: str) -> tuple[str, str]:
 def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
     """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
 
-    A prefix means the object of that very name, or the folder of that name, or else every key that
-    starts with the prefix.
+    A prefix means every key that starts with it, as AWS documents: ``s3://b/test`` also means
+    ``test_small/c.csv``. Keys ending in ``/`` are folder markers of consoles, left out.
 
     Raises:
-        ClientFault: no object matches; in AWS's words.
+        NoObjects: no object matches; in AWS's words.
+        ClientFault: a key has two slashes in succession; in AWS's words.
     """
     bucket, key = split_uri(uri)
     try:
         if kind == "ManifestFile":
-            return _manifest(objects, bucket, key)
-        if kind != "S3Prefix":
+            found = _manifest(objects, bucket, key)
+        elif kind == "S3Prefix":
+            found = [
+                Source(bucket, info.key, local_path(key, info.key))
+                for info in objects.list(bucket, key)
+                if not info.key.endswith("/")
+            ]
+        else:
             raise ClientFault(f"S3DataType {kind!r} is not run by this emulator: use S3Prefix")
-        found = _prefix(objects, bucket, key)
     except ApiError as error:
         if error.code not in ("NoSuchBucket", "NoSuchKey"):
             raise
-        raise ClientFault(_none_found(uri, bucket, role)) from error
-    if not found:
-        raise ClientFault(_none_found(uri, bucket, role))
+        raise NoObjects(_none_found(uri, bucket, role)) from error
+    if not found and kind == "S3Prefix":
+        raise NoObjects(_none_found(uri, bucket, role))
+    for source in found:
+        if "//" in f"/{source.key}":
+            raise ClientFault(
+                "Data download failed:Failed to download data. S3 key: "
+                f"s3://{source.bucket}/{source.key} has an illegal char sub-sequence '//' in it"
+            )
     return found
+
+
+def local_path(prefix: str, key: str) -> str:
+    """Return where a key that starts with the prefix goes, below the channel's directory.
+
+    Below the folder that the prefix names it is the rest of the key; the names of others keep what
+    the prefix has of them (sdk#3612: ``data/train`` gives ``train-data.csv``).
+    """
+    rest = key.removeprefix(prefix)
+    if prefix.endswith("/") or not prefix:
+        return rest
+    return rest[1:] if rest.startswith("/") else key[prefix.rfind("/") + 1 :]
 
 
 def _none_found(uri: str, bucket: str, role: str) -> str:
@@ -80,25 +108,6 @@ def _none_found(uri: str, bucket: str, role: str) -> str:
         f"the bucket exists in the selected region ({region()}), that objects exist under that S3 "
         f'prefix, and that the role "{role}" has "s3:ListBucket" permissions on bucket "{bucket}".'
     )
-
-
-def _prefix(objects: ObjectStore, bucket: str, prefix: str) -> list[Source]:
-    if prefix and not prefix.endswith("/"):
-        if objects.exists(bucket, prefix):
-            return [Source(bucket, prefix, PurePosixPath(prefix).name)]
-        folder = _under(objects, bucket, f"{prefix}/", len(prefix) + 1)
-        if folder:
-            return folder
-        return _under(objects, bucket, prefix, prefix.rfind("/") + 1)
-    return _under(objects, bucket, prefix, len(prefix))
-
-
-def _under(objects: ObjectStore, bucket: str, prefix: str, start: int) -> list[Source]:
-    """Return objects below ``prefix``; keys ending in ``/`` are folder markers of consoles, left
-    out.
-    """
-    keys = [info.key for info in objects.list(bucket, prefix) if not info.key.endswith("/")]
-    return [Source(bucket, key, key[start:]) for key in keys]
 
 
 def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
@@ -118,7 +127,12 @@ def shard(sources: list[Source], index: int, count: int) -> list[Source]:
 
 
 def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
-    """Copy ``sources`` below ``directory``; return the number of bytes."""
+    """Copy ``sources`` below ``directory``; return the number of bytes.
+
+    Raises:
+        ClientFault: a key leads out of the directory, or to where another one goes.
+    """
+    _check_places(sources)
     directory.mkdir(parents=True, exist_ok=True)
     total = 0
     for source in sources:
@@ -132,6 +146,25 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
                 file.write(chunk)
         total += info.size
     return total
+
+
+def _check_places(sources: list[Source]) -> None:
+    """Raise ClientFault where two objects have one path, or one's path is a folder of another's."""
+    taken: dict[PurePosixPath, Source] = {}
+    for source in sources:
+        path = PurePosixPath(source.path)
+        _check_free(taken.setdefault(path, source), source)
+    for path, source in taken.items():
+        for folder in path.parents:
+            _check_free(taken.get(folder, source), source)
+
+
+def _check_free(holder: Source, source: Source) -> None:
+    if holder is not source:
+        raise ClientFault(
+            f"Data download failed:the keys {holder.key!r} and {source.key!r} become "
+            f"{holder.path!r} and {source.path!r}, and a directory cannot hold both"
+        )
 
 
 def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:

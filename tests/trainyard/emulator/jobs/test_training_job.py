@@ -131,6 +131,36 @@ def test_tensorboards_files_go_up_under_the_jobs_name(aws: Cloud, local: str | N
 
 
 @pytest.mark.slow
+def test_a_prefix_without_a_slash_brings_its_neighbours(aws: Cloud) -> None:
+    """As on AWS: sdk#3612 and #87 of channels, syne-tune#363 of checkpoints."""
+    for key in ("split/test/a.csv", "split/test_small/c.csv", "ck/ASHA-1/x", "ck/ASHA-10/y"):
+        aws.put(key, key)
+    script = "cd /opt/ml/input/data/c && find . -type f | sort > /opt/ml/model/channel;"
+    script += "cd /opt/ml/checkpoints && find . -type f | sort > /opt/ml/model/checkpoints"
+    for end, channels, checkpoints in (
+        ("", b"./a.csv\n./test_small/c.csv\n", b"./ASHA-10/y\n./x\n"),
+        ("/", b"./a.csv\n", b"./x\n"),
+    ):
+        name = f"prefix{len(end)}"
+        aws.train(
+            name,
+            script,
+            InputDataConfig=[channel("c", f"s3://bkt/split/test{end}")],
+            CheckpointConfig={"S3Uri": f"s3://bkt/ck/ASHA-1{end}"},
+        )
+        assert archive_of(aws, name) == {"channel": channels, "checkpoints": checkpoints}
+
+
+def test_two_slashes_in_a_key_end_the_job_in_awss_words(aws: Cloud) -> None:
+    aws.put("raw//x", "")
+    found = aws.train("slashes", "true", InputDataConfig=[channel("c", "s3://bkt/raw")])
+    aws.s3.delete_object(Bucket="bkt", Key="raw//x")
+    assert found["FailureReason"] == (
+        "ClientError: Data download failed:Failed to download data. S3 key: s3://bkt/raw//x has an "
+        "illegal char sub-sequence '//' in it"
+    )
+
+
 def test_checkpoints_go_up_while_the_job_runs(aws: Cloud) -> None:
     script = "echo one > /opt/ml/checkpoints/step-1; sleep 600"
     request = training(script) | {"CheckpointConfig": {"S3Uri": "s3://bkt/live"}}
