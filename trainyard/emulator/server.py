@@ -24,6 +24,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 
+from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.access_keys import Keys
 from trainyard.emulator.api import ApiError, make_arn

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from os import fstat, stat_result
 from pathlib import Path
 
-from trainyard.emulator.jobs.job_files import JobFile, JobFolder, LeadsOutError
-from trainyard.emulator.jobs.transfers import join_key, split_uri
+from trainyard.emulator.jobs.job_files import ClientFault, JobFile, JobFolder
+from trainyard.emulator.jobs.transfers import put_file
 from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -35,7 +35,7 @@ class ContinuousUpload:
     def __init__(self, objects: ObjectStore, folders: list[JobFolder], uri: str, aside: Path):
         self._objects = objects
         self._folders = folders
-        self._bucket, self._prefix = split_uri(uri)
+        self._uri = uri
         self._aside = aside
         self._seen: dict[JobFile, _Seen] = {}
         self._stop = threading.Event()
@@ -51,7 +51,8 @@ class ContinuousUpload:
     def __exit__(self, *_: object) -> None:
         """Upload what is left: the processes are gone, so every file is as final as it gets.
 
-        Raises :class:`LeadsOutError` when all the others are uploaded.
+        Raises:
+            ClientFault: a file could not be uploaded; all others are.
         """
         self._stop.set()
         self._thread.join()
@@ -62,17 +63,17 @@ class ContinuousUpload:
             self._look(final=False)
 
     def _look(self, final: bool) -> None:
-        faults: list[LeadsOutError] = []
+        faults: list[ClientFault] = []
         for folder in self._folders:
             try:
                 files = list(folder.files())
-            except LeadsOutError as fault:
+            except ClientFault as fault:
                 faults.append(fault)
                 continue
             for file in files:
                 try:
                     self._consider(file, final)
-                except LeadsOutError as fault:
+                except ClientFault as fault:  # the other files still go up
                     faults.append(fault)
                 except OSError:  # renamed, deleted or replaced meanwhile: the next check sees it
                     continue
@@ -95,7 +96,8 @@ class ContinuousUpload:
             shutil.copyfileobj(source, aside)
             if _stamp(fstat(source.fileno())) != stamp:
                 return False
-        self._objects.put_file(self._bucket, join_key(self._prefix, file.name), self._aside)
+        with self._aside.open("rb") as stream:
+            put_file(self._objects, self._uri, file.name, stream)
         return True
 
 

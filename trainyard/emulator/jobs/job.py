@@ -27,10 +27,10 @@ from trainyard.emulator.authorization.role_calls import job_calls, logging_calls
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
-from trainyard.emulator.jobs.job_files import JobFolder, LeadsOutError
+from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
-from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.jobs.transfers import ClientFault, check_destinations
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
@@ -179,6 +179,7 @@ class Job(ABC):
                 self._finish("Failed", NO_CAPACITY)
                 return
             self._assume()
+            check_destinations(self.place.objects, self.request)
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
@@ -186,7 +187,7 @@ class Job(ABC):
                 self._live(nodes, hosts, access)
         except Stopped:
             self._finish("Stopped")
-        except (ClientFault, LeadsOutError) as fault:
+        except ClientFault as fault:
             self._finish("Failed", f"ClientError: {fault}")
         except ApiError as error:  # S3 refused: a bucket that does not exist, damaged bytes
             self._finish("Failed", f"{error.fault}: {error.message}")
@@ -260,7 +261,7 @@ class Job(ABC):
         try:
             with self.sync(nodes):
                 self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
-        except LeadsOutError as fault:
+        except ClientFault as fault:  # in an upload
             if not (self._outcome and self._outcome.failure):
                 raise
             self.say(hosts[0], f"{fault}.")  # what ended the job is the reason of its failure

@@ -22,7 +22,11 @@ Identity = tuple[int, int]
 """Device and inode of a folder."""
 
 
-class LeadsOutError(Exception):
+class ClientFault(Exception):
+    """The job's request or files are at fault: becomes ``FailureReason: ClientError: ...``."""
+
+
+class LeadsOutError(ClientFault):
     """A job's symbolic link leads out of its tree."""
 
 

@@ -27,6 +27,7 @@ from trainyard.emulator.jobs.transfers import (
     archive,
     download,
     join_key,
+    put_file,
     select,
     shard,
     split_uri,
@@ -293,9 +294,9 @@ class TrainingJob(Job):
         return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
 
     def _put(self, path: Path, name: str) -> None:
-        uri = self._output_uri(name)
-        self.place.objects.put_file(*split_uri(uri), path)
-        self.outputs.append(uri)
+        with path.open("rb") as stream:
+            put_file(self.place.objects, self._output_uri(""), name, stream)
+        self.outputs.append(self._output_uri(name))
         path.unlink()
 
     def _measured(self) -> dict:

@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import os
 import re
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs.job_files import JobFile, JobFolder
+from trainyard.emulator.jobs.job_files import ClientFault, JobFile, JobFolder
 from trainyard.emulator.request_scope import region
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -17,11 +19,8 @@ _ADDRESS = re.compile(
     r"(?(bucket)|(?P<first>[^/]+)/)(?P<key>.*)"
 )
 """S3 address of ModelDataUrl, with the bucket in the host's name or first in the path."""
+LONGEST = 255  # bytes of a file's name
 COMPRESSION = 1  # gzip level: weights hardly compress, so a higher level only costs time
-
-
-class ClientFault(Exception):
-    """The job's request is at fault: becomes ``FailureReason: ClientError: ...``."""
 
 
 class NoObjects(ClientFault):
@@ -149,10 +148,17 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
 
 
 def _check_places(sources: list[Source]) -> None:
-    """Raise ClientFault where two objects have one path, or one's path is a folder of another's."""
+    """Raise ClientFault where an object's key is no path, two have the same, or one's is a folder
+    of another's.
+    """
     taken: dict[PurePosixPath, Source] = {}
     for source in sources:
         path = PurePosixPath(source.path)
+        if "\0" in source.path or max(len(os.fsencode(part)) for part in path.parts) > LONGEST:
+            raise ClientFault(
+                f"Data download failed:the key {source.key!r} is no path: a file's name has no "
+                f"NUL, and at most {LONGEST} bytes"
+            )
         _check_free(taken.setdefault(path, source), source)
     for path, source in taken.items():
         for folder in path.parents:
@@ -171,12 +177,67 @@ def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
     """Put every file below ``folder`` under ``uri``.
 
     Files go in the order in which they were written: a manifest that a job wrote last comes last,
-    so an interrupted upload does not look complete. Raises :class:`LeadsOutError`.
+    so an interrupted upload does not look complete.
+
+    Raises:
+        ClientFault: a file's name is no key, before anything is uploaded; errors of ``put_file``.
+        LeadsOutError: a link leads out of the job's own files.
     """
-    bucket, prefix = split_uri(uri)
-    for file in sorted(folder.files(), key=lambda file: file.status.st_mtime_ns):
+    files = sorted(folder.files(), key=lambda file: file.status.st_mtime_ns)
+    for file in files:
+        _check_name(file.name, uri)
+    for file in files:
         with file.open() as stream:
-            objects.put_stream(bucket, join_key(prefix, file.name), stream)
+            put_file(objects, uri, file.name, stream)
+
+
+def put_file(objects: ObjectStore, uri: str, name: str, stream: BinaryIO) -> None:
+    """Put a job's file at ``uri``/``name``.
+
+    Raises:
+        ClientFault: the name is no key, or the bucket is gone.
+    """
+    _check_name(name, uri)
+    bucket, prefix = split_uri(uri)
+    key = join_key(prefix, name)
+    try:
+        objects.put_stream(bucket, key, stream)
+    except ApiError as error:
+        if error.code not in ("NoSuchBucket", "KeyTooLongError"):
+            raise
+        raise ClientFault(
+            f"Artifact upload failed:Unable to upload file to s3://{bucket}/{key} "
+            f"({error.code}: {error.message})"
+        ) from None
+
+
+def _check_name(name: str, uri: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ClientFault(
+            f"Artifact upload failed:the file {os.fsencode(name)!r} for {uri} has a name that is "
+            "not UTF-8, as keys of S3 are; let the job rename it"
+        ) from None
+
+
+def check_destinations(objects: ObjectStore, request: dict) -> None:
+    """Check, before a job begins, that each bucket exists that its results go to.
+
+    Raises:
+        ClientFault: one does not; AWS says so when the job has ended.
+    """
+    outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
+    found = [(f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o]
+    named = ("OutputDataConfig", "CheckpointConfig", "TensorBoardOutputConfig", "TransformOutput")
+    found += [(name, request[name]) for name in named if request.get(name)]
+    for where, place in found:
+        uri = place.get("S3Uri") or place.get("S3OutputPath")
+        if uri and not objects.has_bucket(bucket := split_uri(uri)[0]):
+            raise ClientFault(
+                f"Artifact upload failed:Unable to upload to {uri}, of {where} (NoSuchBucket: The "
+                f"specified bucket does not exist): create {bucket}, or name another"
+            )
 
 
 def join_key(prefix: str, name: str) -> str:

@@ -5,7 +5,7 @@ import io
 import os
 import uuid
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from trainyard.emulator.storage.stored_bytes import BlockSums, StoredBytes
 

@@ -151,6 +151,37 @@ def test_a_prefix_without_a_slash_brings_its_neighbours(aws: Cloud) -> None:
         assert archive_of(aws, name) == {"channel": channels, "checkpoints": checkpoints}
 
 
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ("OutputDataConfig", {"S3OutputPath": "s3://nowhere/x"}),
+        ("CheckpointConfig", {"S3Uri": "s3://nowhere/x"}),
+        ("TensorBoardOutputConfig", {"S3OutputPath": "s3://nowhere/x"}),
+    ],
+)
+def test_a_bucket_that_does_not_exist_is_named_before_the_job_runs(aws, field, place) -> None:
+    done = aws.train(f"nowhere-{field}", "exit 7", **{field: place})
+    assert "Unable to upload to s3://nowhere/x, of " + field in done["FailureReason"]
+    assert "create nowhere" in done["FailureReason"]
+
+
+def test_names_that_are_not_utf_8_stay_in_an_archive_and_are_no_keys(aws: Cloud) -> None:
+    script = "cd /opt/ml/{}; x=$(printf 'caf\\351'); echo 1 > \"$x\"; echo 2 > b; sleep 1.2"
+    aws.train("latin", script.format("model"))
+    assert archive_of(aws, "latin") == {"caf\udce9": b"1\n", "b": b"2\n"}
+    output = {"S3OutputPath": "s3://bkt/models", "CompressionType": "NONE"}
+    done = aws.train("latin-keys", script.format("model"), OutputDataConfig=output)
+    assert (
+        r"the file b'caf\xe9' for s3://bkt/models/latin-keys/output/model/ has"
+        in done["FailureReason"]
+    )
+    assert aws.keys("models/latin-keys") == []
+    checkpoints = {"S3Uri": "s3://bkt/latin-ck"}
+    done = aws.train("latin-ck", script.format("checkpoints"), CheckpointConfig=checkpoints)
+    assert r"the file b'caf\xe9' for s3://bkt/latin-ck has a name" in done["FailureReason"]
+    assert aws.keys("latin-ck") == ["latin-ck/b"]
+
+
 def test_two_slashes_in_a_key_end_the_job_in_awss_words(aws: Cloud) -> None:
     aws.put("raw//x", "")
     found = aws.train("slashes", "true", InputDataConfig=[channel("c", "s3://bkt/raw")])

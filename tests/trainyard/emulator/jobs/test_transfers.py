@@ -121,6 +121,13 @@ def test_keys_that_one_directory_cannot_hold_are_named(
     assert not (tmp_path / "in").exists()
 
 
+@pytest.mark.parametrize("key", ["odd/a\0b", "odd/" + "é" * 128])
+def test_a_key_that_is_no_path_is_named(objects: ObjectStore, tmp_path: Path, key: str) -> None:
+    objects.put_bytes("bkt", key, b"x")
+    with pytest.raises(ClientFault, match="is no path: a file's name has no NUL, and at most 255"):
+        download(objects, select(objects, "s3://bkt/odd/", "S3Prefix", ""), tmp_path / "in")
+
+
 @given(st.text("ab/", min_size=1, max_size=6), st.sets(st.text("ab/", min_size=1, max_size=8)))
 def test_a_prefix_means_each_key_that_starts_with_it(prefix: str, keys: set[str]) -> None:
     """A path is the end of its key, below the folder of that name or beside it."""
