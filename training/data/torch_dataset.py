@@ -69,7 +69,7 @@ class Batch(Sequence[Sample]):
         return name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors
 
 
-class Ahead:
+class ReadAhead:
     """Reads batches; where each is as far from the one before, those that follow in the same read.
 
     A loader without workers, one of several ranks, and each worker of a loader ask so. What is not
@@ -98,14 +98,14 @@ class Ahead:
                 return batch
             step, self._last = _step(self._last, positions), positions
             most = min(2 * self._count, self._most() // len(positions)) if step else 1
-            left = (end - 1 - int(positions[-1])) // step + 1 if step else 1
-            self._count = count = max(1, min(most, left))
-        each = [positions + step * number for number in range(count)]
-        batches = cut(self._read(np.concatenate(each)), len(positions))
-        found = deque(zip((one.tobytes() for one in each), each, batches, strict=True))
-        _, _, batch = found.popleft()
+            remaining = (end - 1 - int(positions[-1])) // step + 1 if step else 1
+            self._count = count = max(1, min(most, remaining))
+        places = [positions + step * number for number in range(count)]
+        batches = cut(self._read(np.concatenate(places)), len(positions))
+        queue = deque(zip((p.tobytes() for p in places), places, batches, strict=True))
+        _, _, batch = queue.popleft()
         with self._lock:
-            self._coming = found
+            self._coming = queue
         return batch
 
 
@@ -162,7 +162,7 @@ class ShardDataset(TorchDataset[Sample]):
         self._begin = 0  # the position of item 0
         self._pass: int | None = None
         self._window, self._transform = window_samples, transform
-        self._opened: Opened | None = self._open()
+        self._opened: OpenSplit | None = self._open()
         self._samples = len(self.data) if samples is None else samples
 
     @property
@@ -184,7 +184,7 @@ class ShardDataset(TorchDataset[Sample]):
                 or a shard is missing or damaged.
         """
         positions = np.asarray(indices, np.int64) + self._begin
-        tensors = self._here().ahead.take(positions, self._begin + len(self))
+        tensors = self._here().read_ahead.take(positions, self._begin + len(self))
         return Batch(self._transform(tensors) if self._transform else tensors, len(indices))
 
     def advance(self, samples: int) -> None:
@@ -232,14 +232,14 @@ class ShardDataset(TorchDataset[Sample]):
         }
         return ShardLoader(self, batch_size, sampler=sampler, **{**fixed, **options})
 
-    def _here(self) -> "Opened":
+    def _here(self) -> "OpenSplit":
         if self._opened is None or self._opened.process != os.getpid():
             self._opened = self._open()
         return self._opened
 
-    def _open(self) -> "Opened":
+    def _open(self) -> "OpenSplit":
         data = Dataset(self.folder, loaded=self.shuffle == "windowed")
-        return Opened(data, self._order(data))
+        return OpenSplit(data, self._order(data))
 
     def _order(self, data: Dataset) -> Order | None:
         if self.shuffle == "windowed":
@@ -253,18 +253,18 @@ class ShardDataset(TorchDataset[Sample]):
         return self.__dict__ | {"_opened": None}
 
 
-class Opened:
+class OpenSplit:
     """What a process has open of a split."""
 
     def __init__(self, data: Dataset, order: Order | None) -> None:
         self.process, self.data = os.getpid(), data
         self._order, self._reads = order, ReadsInFlight(data)
         self._chunk = max(1, CHUNK * len(data) // data.bytes)  # samples
-        self.ahead = Ahead(self._read, self._most)
+        self.read_ahead = ReadAhead(self._read, self._most)
 
     def _read(self, positions: np.ndarray) -> Sample:
         if self._order is None:
-            found = self.data.read(positions)
+            arrays = self.data.read(positions)
         else:
             if (np.diff(positions) <= 0).any():
                 raise DataError(
@@ -275,8 +275,8 @@ class Opened:
                 )
             if self.data.in_memory:
                 self.data.hold(self._order.shards_from(int(positions[0])))
-            found = self._reads.read(self._order.at(positions))
-        return {name: torch.from_numpy(array) for name, array in found.items()}
+            arrays = self._reads.read(self._order.at(positions))
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _most(self) -> int:
         """Return how many samples to read at once: where storage answers late, those in flight."""

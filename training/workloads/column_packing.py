@@ -130,15 +130,15 @@ def _stored(packing: Packing, name: str, numbers: pa.Array) -> np.ndarray:
     dtype = np.dtype(packing.columns[name].dtype)
     if dtype.kind == "f":
         return numbers.to_numpy(zero_copy_only=False).astype(dtype)
-    whole, _ = whole_numbers(numbers, str(dtype))
-    if whole.null_count:
-        value = numbers[whole.is_null().to_pylist().index(True)].as_py()
+    integers, _ = whole_numbers(numbers, str(dtype))
+    if integers.null_count:
+        value = numbers[integers.is_null().to_pylist().index(True)].as_py()
         kind = packing.columns[name].kind
         raise DataError(
             f"column {name}: {value} is not a valid {dtype} (None, nan: a missing value); mend the "
             f"data, or give the column another dtype, as {name}: Column('{kind}', dtype='float32')"
         )
-    return whole.to_numpy()
+    return integers.to_numpy()
 
 
 def _timestamp(packing: Packing, name: str, values: pa.Array) -> Samples:

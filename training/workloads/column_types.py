@@ -81,12 +81,12 @@ def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str
             return values.cast(kind), {}
         except pa.ArrowInvalid:  # one of them does not fit
             pass
-    whole: list[int | None] = []
+    integers: list[int | None] = []
     reasons: dict[int, str] = {}
     for place, value in enumerate(values.to_pylist()):
         try:
-            whole.append(None if value is None else whole_number(value, dtype, bits))
+            integers.append(None if value is None else whole_number(value, dtype, bits))
         except ValueError as error:
-            whole.append(None)
+            integers.append(None)
             reasons[place] = str(error)
-    return pa.array(whole, kind), reasons
+    return pa.array(integers, kind), reasons

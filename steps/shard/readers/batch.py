@@ -52,15 +52,17 @@ def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     return pa.schema([(name, record_type(column)) for name, column in columns.items()])
 
 
-def parsed_schema(columns: Mapping[str, "Column"], whole: pa.DataType | None = None) -> pa.Schema:
+def parsed_schema(
+    columns: Mapping[str, "Column"], integers: pa.DataType | None = None
+) -> pa.Schema:
     """Return the schema for parsers: all except numbers as strings, to be converted later.
 
-    With ``whole``, columns of integers are parsed as this type. pyarrow's CSV parser can give
+    With ``integers``, columns of integers are parsed as this type. pyarrow's CSV parser can give
     dictionaries by itself, but that takes longer than both steps.
     """
     fields = zip(schema(columns), columns.values(), strict=True)
     kinds = [field.type if column.kind == "number" else pa.string() for field, column in fields]
-    kinds = [whole if whole and pa.types.is_integer(kind) else kind for kind in kinds]
+    kinds = [integers if integers and pa.types.is_integer(kind) else kind for kind in kinds]
     return pa.schema(zip(columns, kinds, strict=True))
 
 

@@ -133,11 +133,11 @@ def typed(name: str, column: "Column", parsed: pa.Array) -> tuple[pa.Array, dict
     values, which are null.
     """
     if parsed.type == DECIMALS:
-        whole, reasons = whole_numbers(parsed, column.dtype)
-        bounds = pc.min_max(whole).as_py()
+        integers, reasons = whole_numbers(parsed, column.dtype)
+        bounds = pc.min_max(integers).as_py()
         if max(-(bounds["min"] or 0), bounds["max"] or 0) >= 2**BITS:
             reasons[0] = f"column {name!r} is too large if it is written as a float"
-        return whole, reasons
+        return integers, reasons
     if parsed.type != pa.string() or column.kind in ("text", "category"):
         return parsed, {}
     values, reasons = parsed.to_pylist(), {}
@@ -337,10 +337,10 @@ def moment(name: str, text: str) -> int:
 
 def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
     """Return a list of finite numbers, of the column's length if it has one."""
-    found = [_element(name, column, place, value) for place, value in enumerate(values)]
-    if column.length is not None and len(found) != column.length:
-        raise BadRecord(wrong_length(name, len(found), column.length))
-    return found
+    elements = [_element(name, column, place, value) for place, value in enumerate(values)]
+    if column.length is not None and len(elements) != column.length:
+        raise BadRecord(wrong_length(name, len(elements), column.length))
+    return elements
 
 
 def array(name: str, column: "Column", text: str) -> list[float]:
@@ -355,12 +355,12 @@ def array(name: str, column: "Column", text: str) -> list[float]:
 
 
 def _element(name: str, column: "Column", place: int, value: Any) -> float:
-    found = None
+    element = None
     if isinstance(value, float | Number):
-        found = number(column, value, f"column {name!r} holds at place {place}")
-    if found is None:
+        element = number(column, value, f"column {name!r} holds at place {place}")
+    if element is None:
         raise BadRecord(no_number(name, place, value))
-    return found
+    return element
 
 
 def no_number(name: str, place: int, value: Any) -> str:

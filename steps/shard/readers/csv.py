@@ -245,12 +245,12 @@ class Table:
         if plain == decimals:
             return self._parse_as(plain, data, start, stop, first)
         try:
-            found = self._parse_as(plain, data, start, stop, first)
+            parsed = self._parse_as(plain, data, start, stop, first)
         except pa.ArrowInvalid:  # perhaps integers that are written as floats, such as 12.0
             return self._parse_as(decimals, data, start, stop, first)
         if HEXADECIMAL.search(data, start, stop):  # pyarrow takes 0x1F for an integer
             self._parse_as(decimals, data, start, stop, first)
-        return found
+        return parsed
 
     def _parse_as(
         self, fields: pa.Schema, data: bytearray, start: int, stop: int, first: int | None

@@ -133,10 +133,12 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
     return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
-def _parsed(columns: Mapping[str, "Column"], whole: pa.DataType | None = None) -> pa.Schema:
+def _parsed(columns: Mapping[str, "Column"], integers: pa.DataType | None = None) -> pa.Schema:
     """Return the schema of what is parsed; a list is parsed as an array at once."""
     lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
-    return pa.schema([(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns, whole)])
+    return pa.schema(
+        [(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns, integers)]
+    )
 
 
 def _as_written(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:

@@ -236,10 +236,10 @@ def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, d
             return pa.DictionaryArray.from_arrays(indices, values), {}
     array = plain(array)
     if kind == "number":
-        found, expected = _numbers(array, column)
-        return found, {
-            row: f"column {name!r} is {shown(array[row].as_py())}, expected {told}"
-            for row, told in expected.items()
+        numbers, expected = _numbers(array, column)
+        return numbers, {
+            row: f"column {name!r} is {shown(array[row].as_py())}, expected {form}"
+            for row, form in expected.items()
         }
     if kind == "list":
         return _lists(name, array, column)
@@ -269,16 +269,16 @@ def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str
 
 def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
     """Return lists of the column's numbers, and row → reason for bad ones."""
-    given = array.flatten()
-    values, expected = _numbers(given, column)
+    elements = array.flatten()
+    values, expected = _numbers(elements, column)
     widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum([0, *widths], dtype=np.int32)
     lists = pa.ListArray.from_arrays(ends, values, mask=array.is_null())
     reasons = list_reasons(name, lists, column.length)
-    for at, told in reversed(expected.items()):
-        row = int(np.searchsorted(ends, at, side="right")) - 1
-        value, place = shown(given[at].as_py()), at - int(ends[row])
-        reasons[row] = f"column {name!r} holds at place {place} {value}, expected {told}"
+    for index, form in reversed(expected.items()):
+        row = int(np.searchsorted(ends, index, side="right")) - 1
+        value, place = shown(elements[index].as_py()), index - int(ends[row])
+        reasons[row] = f"column {name!r} holds at place {place} {value}, expected {form}"
     return lists, reasons
 
 

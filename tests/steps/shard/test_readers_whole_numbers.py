@@ -57,26 +57,28 @@ def of_type(kind: pa.DataType) -> Callable[[list], bytes]:
 
 
 def as_decimals(values: list) -> bytes:
-    whole = [None if value is None else Decimal(value) for value in values]
-    return as_parquet(pa.array(whole, pa.decimal256(40, 3)))
+    decimals = [None if value is None else Decimal(value) for value in values]
+    return as_parquet(pa.array(decimals, pa.decimal256(40, 3)))
 
 
 TEXTS: dict[str, Callable[[list], bytes]] = {"a.jsonl": as_json, "a.csv": as_csv}
 
 
-def check(found: tuple, values: list, dtype: str, lists: bool = False) -> None:
+def check(reading: tuple, values: list, dtype: str, lists: bool = False) -> None:
     """Check that each value came exactly, or its line and the value are named."""
-    rows, lines, bad = found
+    rows, lines, bad = reading
     expected = [v for v in values if fits(v, dtype)]
     assert [row[0] for row in rows] == ([[v] for v in expected] if lists else expected)
     flat = [v for (row,) in rows for v in (row if lists else [row])]
     assert {type(v) for v in flat} <= {int, type(None)}
     assert lines == [line for line, v in enumerate(values, 1) if fits(v, dtype)]
-    assert [one.line for one in bad] == [n for n in range(1, len(values) + 1) if n not in lines]
-    for one in bad:
-        number = re.escape(str(values[one.line - 1]))
-        assert re.search(rf"{number}(\.0+)?, expected a whole number from", one.reason)
-        assert dtype in one.reason
+    assert [record.line for record in bad] == [
+        n for n in range(1, len(values) + 1) if n not in lines
+    ]
+    for record in bad:
+        number = re.escape(str(values[record.line - 1]))
+        assert re.search(rf"{number}(\.0+)?, expected a whole number from", record.reason)
+        assert dtype in record.reason
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
@@ -108,13 +110,13 @@ def test_lists_give_the_numbers_or_name_one(values: list, dtype: str):
     check(from_file("a.jsonl", as_json(lists), columns), values, dtype, lists=True)
     check(from_file("a.csv", as_csv(lists), columns), values, dtype, lists=True)
     inside = [value for value in values if fits(value, "int64")]
-    kept = [None, *([value] for value in inside)]
+    stored = [None, *([value] for value in inside)]
     for kind in (pa.list_(pa.int64()), pa.large_list(pa.int64()), pa.list_(pa.decimal128(30, 1))):
-        array = pa.array(kept, pa.list_(pa.int64())).cast(kind)
+        array = pa.array(stored, pa.list_(pa.int64())).cast(kind)
         optional = {"n": Column("list", False, dtype=dtype)}
         rows, lines, bad = from_file("a.parquet", as_parquet(array), optional)
         assert rows[0] == (None,)
-        shifted = [type(one)(one.line - 1, one.reason, one.excerpt) for one in bad]
+        shifted = [type(record)(record.line - 1, record.reason, record.excerpt) for record in bad]
         check((rows[1:], [n - 1 for n in lines[1:]], shifted), inside, dtype, lists=True)
 
 
@@ -157,11 +159,11 @@ def test_a_float_is_taken_where_each_whole_number_is_a_float(tmp_path: Path, nam
     rows, _, bad = read_all(write(tmp_path, name, content), NULLABLE)
     assert [row[0] for row in rows] == [v for v in WRITTEN.values() if v is not None]
     assert len(bad) == list(WRITTEN.values()).count(None)
-    for one in bad:
-        assert list(WRITTEN)[one.line - 1][:40] in one.reason
-    told = reasons(bad)[1 + list(WRITTEN).index("9007199254740993.0")]
-    assert "below 2**53" in told
-    assert "as a float" in told
+    for record in bad:
+        assert list(WRITTEN)[record.line - 1][:40] in record.reason
+    reason = reasons(bad)[1 + list(WRITTEN).index("9007199254740993.0")]
+    assert "below 2**53" in reason
+    assert "as a float" in reason
 
 
 @pytest.mark.parametrize(

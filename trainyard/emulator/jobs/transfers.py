@@ -64,9 +64,9 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
     bucket, key = split_uri(uri)
     try:
         if kind == "ManifestFile":
-            found = _manifest(objects, bucket, key)
+            sources = _manifest(objects, bucket, key)
         elif kind == "S3Prefix":
-            found = [
+            sources = [
                 Source(bucket, info.key, local_path(key, info.key))
                 for info in objects.list(bucket, key)
                 if not info.key.endswith("/")
@@ -77,15 +77,15 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
         if error.code not in ("NoSuchBucket", "NoSuchKey"):
             raise
         raise NoObjects(_none_found(uri, bucket, role)) from error
-    if not found and kind == "S3Prefix":
+    if not sources and kind == "S3Prefix":
         raise NoObjects(_none_found(uri, bucket, role))
-    for source in found:
+    for source in sources:
         if "//" in f"/{source.key}":
             raise ClientFault(
                 "Data download failed:Failed to download data. S3 key: "
                 f"s3://{source.bucket}/{source.key} has an illegal char sub-sequence '//' in it"
             )
-    return found
+    return sources
 
 
 def local_path(prefix: str, key: str) -> str:
@@ -151,7 +151,7 @@ def _check_places(sources: list[Source]) -> None:
     """Raise ClientFault where an object's key is no path, two have the same, or one's is a folder
     of another's.
     """
-    taken: dict[PurePosixPath, Source] = {}
+    places: dict[PurePosixPath, Source] = {}
     for source in sources:
         path = PurePosixPath(source.path)
         if "\0" in source.path or max(len(os.fsencode(part)) for part in path.parts) > LONGEST:
@@ -159,10 +159,10 @@ def _check_places(sources: list[Source]) -> None:
                 f"Data download failed:the key {source.key!r} is no path: a file's name has no "
                 f"NUL, and at most {LONGEST} bytes"
             )
-        _check_free(taken.setdefault(path, source), source)
-    for path, source in taken.items():
+        _check_free(places.setdefault(path, source), source)
+    for path, source in places.items():
         for folder in path.parents:
-            _check_free(taken.get(folder, source), source)
+            _check_free(places.get(folder, source), source)
 
 
 def _check_free(holder: Source, source: Source) -> None:
@@ -228,14 +228,14 @@ def check_destinations(objects: ObjectStore, request: dict) -> None:
         ClientFault: one does not; AWS says so when the job has ended.
     """
     outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
-    found = [(f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o]
-    named = ("OutputDataConfig", "CheckpointConfig", "TensorBoardOutputConfig", "TransformOutput")
-    found += [(name, request[name]) for name in named if request.get(name)]
-    for where, place in found:
+    places = [(f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o]
+    fields = ("OutputDataConfig", "CheckpointConfig", "TensorBoardOutputConfig", "TransformOutput")
+    places += [(field, request[field]) for field in fields if request.get(field)]
+    for name, place in places:
         uri = place.get("S3Uri") or place.get("S3OutputPath")
         if uri and not objects.has_bucket(bucket := split_uri(uri)[0]):
             raise ClientFault(
-                f"Artifact upload failed:Unable to upload to {uri}, of {where} (NoSuchBucket: The "
+                f"Artifact upload failed:Unable to upload to {uri}, of {name} (NoSuchBucket: The "
                 f"specified bucket does not exist): create {bucket}, or name another"
             )
 

@@ -62,12 +62,12 @@ def need_index(root: Path) -> None:
             f"{len(files)} files. The index names every object of S3, so nothing is served: "
             f"restore it, or move {root} away to start with an empty S3"
         )
-    seal = root / SEAL
-    if seal.exists() and (expected := seal.read_text(errors="replace")) != _sum(index):
+    sealed = root / SEAL
+    if sealed.exists() and (expected := sealed.read_text(errors="replace")) != _sum(index):
         raise EmulatorError(
             f"{index} is not as the last stop left it: it has {_sum(index)}, expected {expected}. "
             "It is damaged, or another copy, and it names every object of S3, so nothing is "
-            f"served: restore it. To have it checked and used as it is, remove {seal}; to start "
+            f"served: restore it. To have it checked and used as it is, remove {sealed}; to start "
             f"with an empty S3, move {root} away"
         )
 

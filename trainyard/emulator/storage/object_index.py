@@ -97,9 +97,9 @@ class Index:
 
     def check(self) -> None:
         """Read everything. Raises sqlite3.Error or ValueError where a page or a row is damaged."""
-        [[found]] = self.run("PRAGMA quick_check(1)")
-        if found != "ok":
-            raise ValueError(found)
+        [[verdict]] = self.run("PRAGMA quick_check(1)")
+        if verdict != "ok":
+            raise ValueError(verdict)
         for table in ("buckets", "settings"):
             self.run(f"SELECT * FROM {table}")
         for table in ("objects", "versions"):

@@ -116,10 +116,10 @@ class StoredBytes(io.RawIOBase):
             self._block = number, data
         return self._block[1]
 
-    def _check_size(self, found: int) -> None:
-        if found != self._size:
+    def _check_size(self, actual: int) -> None:
+        if actual != self._size:
             self.close()
-            raise self._damaged(f"{self._size:,} bytes expected, {found:,} found")
+            raise self._damaged(f"{self._size:,} bytes expected, {actual:,} found")
 
     def _damaged(self, why: str) -> S3Error:
         log.error("%s is damaged: %s in %s", self._name, why, self._path)

@@ -148,8 +148,8 @@ def _location(document: Document, value: Any) -> str:
         step, _, path = value[GET].removeprefix("Steps.").partition(".")
         arguments = next((s.own_arguments for s in document.steps if s.name == step), {})
         value = _looked_up(arguments, path) or value
-    found = document.value(value)
-    parts = (found.parts or (found,)) if isinstance(found, Unknown) else (found,)
+    text = document.value(value)
+    parts = (text.parts or (text,)) if isinstance(text, Unknown) else (text,)
     return "".join(part if isinstance(part, str) else f"{{{part}}}" for part in parts)
 
 
@@ -162,12 +162,12 @@ def _location(document: Document, value: Any) -> str:
     "prefix; #3557 #3612 #87; of checkpoints syne-tune#363",
 )
 def prefix_of_another_location(document: Document) -> Iterator[Violation]:
-    read = list(_inputs(document))
-    written = [*_outputs(document), *_models(document)]
-    others = {_location(document, uri): job.step for job, _, uri in (*read, *written)}
-    for job, where, uri in read:
+    inputs = list(_inputs(document))
+    outputs = [*_outputs(document), *_models(document)]
+    locations = {_location(document, uri): job.step for job, _, uri in (*inputs, *outputs)}
+    for job, where, uri in inputs:
         prefix = _location(document, uri)
-        for other, step in others.items():
+        for other, step in locations.items():
             if prefix.endswith("/") or not prefix or not other.startswith(prefix):
                 continue
             if other.removeprefix(prefix)[:1] not in ("", "/"):

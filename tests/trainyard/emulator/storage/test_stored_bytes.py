@@ -37,12 +37,12 @@ def cut(path: Path) -> None:
     os.truncate(path, 20_000)
 
 
-def flip(path: Path, at: int = 30_000) -> None:
+def flip(path: Path, offset: int = 30_000) -> None:
     """Change one bit: the size is as before."""
     with path.open("r+b") as file:
-        file.seek(at)
+        file.seek(offset)
         byte = file.read(1)[0]
-        file.seek(at)
+        file.seek(offset)
         file.write(bytes([byte ^ 4]))
 
 
@@ -91,18 +91,18 @@ def refused(call: Callable, **request: object) -> str:
 def test_s3_answers_an_internal_error_that_names_the_object(aws: Cloud, damage, caplog):
     put(aws, "x", body(), damage)
     source = {"Bucket": "bkt", "Key": "x"}
-    said = refused(aws.s3.get_object, **source)
-    assert f"s3://bkt/x is damaged: {DAMAGES[damage]}" in said and "put it again" in said
+    message = refused(aws.s3.get_object, **source)
+    assert f"s3://bkt/x is damaged: {DAMAGES[damage]}" in message and "put it again" in message
     file = aws.endpoint.app.objects.path("bkt", "x")  # of no concern to a client
     assert any("s3://bkt/x is damaged" in m and str(file) in m for m in caplog.messages)
-    assert str(file) not in said
-    assert said == refused(aws.s3.get_object, **source, Range="bytes=29999-30000")
+    assert str(file) not in message
+    assert message == refused(aws.s3.get_object, **source, Range="bytes=29999-30000")
     for change in ({}, {"ChecksumAlgorithm": "SHA256"}):  # the copy's bytes are read, or not
         copy = {"Bucket": "bkt", "Key": "copy", "CopySource": source, **change}
-        assert said == refused(aws.s3.copy_object, **copy)
+        assert message == refused(aws.s3.copy_object, **copy)
     upload = {"Bucket": "bkt", "Key": "joined"}
     upload["UploadId"] = aws.s3.create_multipart_upload(**upload)["UploadId"]
-    assert said == refused(aws.s3.upload_part_copy, **upload, PartNumber=1, CopySource=source)
+    assert message == refused(aws.s3.upload_part_copy, **upload, PartNumber=1, CopySource=source)
     assert aws.keys("copy") == aws.keys("joined") == []
     assert "Parts" not in aws.s3.list_parts(**upload)
     put(aws, "x", body(), lambda path: None)
@@ -232,8 +232,8 @@ def test_bytes_are_those_that_were_put_however_they_are_read(tmp_path_factory, c
             file.seek(start)
             assert file.read(stop - start) == whole[start:stop]
         if whole:
-            at = data.draw(st.integers(0, len(whole) - 1))
-            flip(path, at)
+            offset = data.draw(st.integers(0, len(whole) - 1))
+            flip(path, offset)
             with (
                 StoredBytes("x", path, len(whole), sums.packed()) as stored,
                 pytest.raises(ApiError, match="x is damaged"),
