@@ -35,7 +35,10 @@ DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.ASCII | re.IGNORECASE)
 
 DECIMALS = pa.decimal128(38, 3)
-"""Type in which integers written as floats (``12.0``, ``1e3``) are parsed: none is rounded."""
+"""Type in which integers written as floats (``12.0``, ``1e3``) are parsed: none is rounded, but for
+``TINY``."""
+TINY = re.compile(rb"[eE]-\d\d")
+"""Exponents some of which (from e-77 on) pyarrow's decimals take for 0."""
 
 # bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
 # list       a JSON array of finite numbers; in Parquet a list of numbers

@@ -32,6 +32,7 @@ from steps.shard.readers.batch import (
 )
 from steps.shard.readers.column_values import (
     DECIMALS,
+    TINY,
     BadRecord,
     csv_row,
     lacks_required,
@@ -247,6 +248,8 @@ class Table:
         try:
             parsed = self._parse_as(plain, data, start, stop, first)
         except pa.ArrowInvalid:  # perhaps integers that are written as floats, such as 12.0
+            if TINY.search(data, start, stop):
+                raise
             return self._parse_as(decimals, data, start, stop, first)
         if HEXADECIMAL.search(data, start, stop):  # pyarrow takes 0x1F for an integer
             self._parse_as(decimals, data, start, stop, first)

@@ -26,6 +26,7 @@ from steps.shard.readers.batch import (
 )
 from steps.shard.readers.column_values import (
     DECIMALS,
+    TINY,
     BadRecord,
     Integer,
     Number,
@@ -105,7 +106,7 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     try:
         return _parse_as(plain, block, columns)
     except pa.ArrowInvalid:
-        if plain == decimals:
+        if plain == decimals or TINY.search(block.buffer):
             raise
     return _parse_as(decimals, block, columns)  # perhaps integers written as floats, such as 12.0
 
