@@ -3,7 +3,6 @@
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
 trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
-trainyard advise --machine probe.json …                # this machine: python -m training.probe
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
@@ -26,7 +25,7 @@ from trainyard.foresight import advice_options, model_shapes
 from trainyard.foresight.advice import advise
 from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.question import Question, number, probed
+from trainyard.foresight.question import Question, number
 from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import pairs
@@ -75,10 +74,6 @@ def main(
     spot: advice_options.SpotOption = False,
     mixture: advice_options.MixtureOption = False,
     region: Annotated[str, typer.Option(help="Region whose prices to use.")] = "us-east-1",
-    machine: Annotated[
-        Path | None,
-        typer.Option(help="Instead of --instances: output of python -m training.probe."),
-    ] = None,
     as_json: JsonOption = False,
     rows: Annotated[
         Path | None,
@@ -94,7 +89,6 @@ def main(
     ] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
-    here = None if machine is None else probed(machine)
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
@@ -103,7 +97,7 @@ def main(
         raise typer.Exit
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
-    offers, elsewhere = ([here], []) if here else advice_options.allowed(instances, region)
+    offers, elsewhere = advice_options.allowed(instances, region)
     offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
@@ -119,7 +113,7 @@ def main(
         from_trained=tunes,
         offers=offers,
         elsewhere=elsewhere,
-        max_nodes=1 if here else max_nodes,
+        max_nodes=max_nodes,
         deadline=advice_options.deadline_hours(deadline),
         budget=budget,
         region=region,
