@@ -209,8 +209,9 @@ class Workload(Simple):
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
         records = [record_of(one, self.packing.columns) | fill for one in requests]
         samples = self.packing.packer().add(rows(records, self.packing.columns))
-        found = torch.from_numpy(_logits(model, samples)).double().sigmoid().tolist()
-        return [{"probability": one} for one in found[: len(records)]]
+        logits = torch.from_numpy(_logits(model, samples)[: len(records)]).double()
+        # One at a time: a vector's last elements are rounded in another way than its first.
+        return [{"probability": logit.sigmoid().item()} for logit in logits]
 
 
 @torch.inference_mode()
