@@ -231,7 +231,6 @@ class Compilation:
             shard=shard,
             train=train,
             summarised=recipe.workload_spec.summarised,
-            near_duplicates="near_duplicates" in recipe.gate.needs,
             int8=recipe.gate.judges_int8,
             base=recipe.train.base, outside=self.champion,
         )  # fmt: skip

@@ -325,11 +325,6 @@ class Recipe(Section):
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, known)
-        if "near_duplicates" in self.gate.needs and not known.sketched:
-            raise ValueError(
-                f"gate.max_near_duplicates: the examples of workload {self.kind} have no "
-                "sketches that find nearly equal ones; remove it"
-            )
         for refused in (*self.gate.refused, *refuse_int8(self.gate, self.train)):
             raise ValueError(refused)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:

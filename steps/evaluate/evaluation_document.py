@@ -91,13 +91,6 @@ class Leakage(TypedDict):
     checked_groups: int | None
 
 
-class NearDuplicates(TypedDict):
-    """Counts of test examples that are nearly equal to one in train."""
-
-    examples: int
-    checked_examples: int
-
-
 class Latency(TypedDict):
     """Times of single requests, from arrays in memory to outputs in memory."""
 
@@ -166,8 +159,6 @@ class Evaluation(TypedDict):
     """Baseline → metric → value."""
     dataset: Dataset
     leakage: Leakage
-    near_duplicates: NotRequired[NearDuplicates]
-    """Near duplicates, only if the recipe asks for them: reading all of train takes time."""
     latency: Latency | None
     artifact: Artifact
     scores: dict[str, Artifact]

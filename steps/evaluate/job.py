@@ -23,7 +23,6 @@ from steps.evaluate.int8_version import int8_version
 from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
-from steps.evaluate.near_duplicates import near_duplicates
 from steps.evaluate.outside_champion import (
     OutsideChampion,
     add_arguments,
@@ -75,7 +74,6 @@ def evaluate(options: argparse.Namespace) -> None:
             else {}
         ),
         "leakage": leakage(train.examples(workload), workload.examples(test)),
-        **_near(options, workload, train.split, test),
         "latency": latency(workload, placed(challenger.model), test),
         "artifact": challenger.artifact,
         "scores": tables(options.root / "processing/output/scores"),
@@ -88,16 +86,6 @@ def evaluate(options: argparse.Namespace) -> None:
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
     evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
-
-
-def _near(
-    options: argparse.Namespace, workload: Workload, train: Dataset, test: Dataset
-) -> dict[str, Any]:
-    """Return the near duplicates, if asked for: reading the whole train split takes time."""
-    if not options.near_duplicates:
-        return {}
-    found = near_duplicates(workload.sketches(train), workload.sketches(test))
-    return {"near_duplicates": found}
 
 
 def _check_trained_on(train: Dataset, challenger: Trained) -> None:
@@ -236,7 +224,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add_arguments(parser)
     parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
     parser.add_argument("--int8", action="store_true", help="score the int8 version, too")
-    parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return typed(parser, arguments, EvaluateSettings)
 

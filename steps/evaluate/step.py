@@ -66,7 +66,6 @@ def evaluate_step(
     shard: ProcessingStep,
     train: TrainingStep,
     summarised: bool = False,
-    near_duplicates: bool = False,
     int8: bool = False,
     base: str | None = None,
     outside: Outside | None = None,
@@ -78,13 +77,13 @@ def evaluate_step(
     pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
     ``summarised``: whether the shard step wrote a summary of the train split, which is read then
-    instead of it. ``near_duplicates``: whether the gate needs them. ``int8``: whether it judges the
+    instead of it. ``int8``: whether it judges the
     model's int8 version, which becomes the output ``int8``. ``base``: S3 URI of the
     model that the training began with, which is scored as baseline ``base_model``. ``outside``: a
     champion that another pipeline registered. Your own
     script is evaluated by ``steps.evaluate_script.step``.
     """
-    train_split = "summary" if summarised and not near_duplicates else "train"
+    train_split = "summary" if summarised else "train"
     return processing_step(
         context,
         "Evaluate",
@@ -93,14 +92,12 @@ def evaluate_step(
         arguments=[
             *words(config, EvaluateSettings),
             *("--champion", context.parameters["ChampionArn"]),
-            *(["--near_duplicates"] if near_duplicates else []),
             *(["--int8"] if int8 else []),
             *([f"--{BASE}", base] if base else []),
             *(outside.arguments if outside else []),
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            # Near-duplicates need all samples, and a summary does not hold all.
             input_folder(train_split, output_uri(shard, train_split)),
             input_folder("test", output_uri(shard, "test")),
             input_folder("champion", context.parameters["ChampionModelUri"]),

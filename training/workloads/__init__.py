@@ -277,12 +277,6 @@ class Workload(Protocol):
         Equal content has equal ``example``, also across splits; so leaked examples are found.
         """
 
-    def sketches(self, dataset: "Dataset") -> "Iterator[np.ndarray]":
-        """Yield MinHash sketches of the examples, uint32 (examples, places), in pieces; optional.
-
-        ``WorkloadSpec.sketched`` says that it exists: near-duplicates are found by it.
-        """
-
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:

@@ -100,9 +100,6 @@ class WorkloadSpec:
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Function from settings to the slices of the examples (``evaluate.slices``)."""
 
-    sketched: bool = False
-    """True if its examples have sketches, by which near-duplicates are found."""
-
     summarised: bool = False
     """True if its packing has ``examples``. The shard step then writes a summary of the train split
     (its examples' hashes and at most 2 GiB of its samples), and the evaluation finds leaks and fits

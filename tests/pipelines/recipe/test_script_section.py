@@ -31,7 +31,6 @@ def test_the_first_metric_is_the_primary_one():
         ("evaluate.channels={model: s3://somebodys/a}", "evaluate.channels: 'model' is the job's"),
         ("evaluate.request=null", "gate.max_latency_p95_ms: needs evaluate.request"),
         ("inference.script=null", "gate.max_latency_p95_ms: needs inference.script"),
-        ("gate.max_near_duplicates=0", "gate.max_near_duplicates: the examples"),
         ("gate.below_baseline=chance", "gate.below_baseline: 'chance' is not a baseline"),
         ("gate.min_acuracy=0.5", "gate.min_acuracy: unknown field; nearest valid name: min_accur"),
         ("transform={input: s3://somebodys/new}", "transform: scores by a workload's answers"),

@@ -337,7 +337,6 @@ SPEC = WorkloadSpec(
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
     packed_with=("tokenizer", "context_length", "records", "attend"),
-    sketched=True,
     refuse_split=refuse_split,
     refuse_layout=refuse_layout,
     ranges={"next_token_accuracy": 1.0},
