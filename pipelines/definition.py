@@ -19,7 +19,6 @@ from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, Step, TrainingStep
 
 from conditions.step import verdict_condition
-from pipelines.compile.champion_scoring import champion_of
 from pipelines.compile.compilation import CompiledPipeline, step_code
 from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies
 from pipelines.compile.job_images import (
@@ -137,7 +136,6 @@ class Compilation:
         self.session = CompileSession(account.region, account.bucket, self.prefix)
         self.parameters = pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
         self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
-        self.champion, self.champion_script = champion_of(recipe, home, self.session)
         self.image = training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
         self.found: Found | None = None
@@ -232,8 +230,8 @@ class Compilation:
             train=train,
             summarised=recipe.workload_spec.summarised,
             int8=recipe.gate.judges_int8,
-            base=recipe.train.base, outside=self.champion,
-        )  # fmt: skip
+            base=recipe.train.base,
+        )
 
     def gate(self, evaluate: ProcessingStep, models: Sequence[PipelineVariable]) -> ProcessingStep:
         """Create the step that gives the verdict."""
@@ -305,7 +303,6 @@ class Compilation:
             requirements=script.requirements,
             leaks=[what for what, most in bounds.items() if most is not None],
             request=[script.request, *types] if script.request else [],
-            outside=self.champion,
         )
 
     def _context(self) -> StepContext:
@@ -357,7 +354,6 @@ class Compilation:
             return None
         script = {
             "train": self.project,
-            "evaluate": self.champion_script,
             "evaluate_script": self.evaluation,
         }.get(step)
         lists = requirements_of(self._folder(step), script)

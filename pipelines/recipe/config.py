@@ -6,10 +6,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipelines.recipe import champion_section, script_section
+from pipelines.recipe import script_section
 from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.budget_section import Budget
-from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.data_section import Data
 from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
@@ -178,9 +177,6 @@ class Recipe(Section):
     gate: GateConfig
     """The gate step and its thresholds."""
 
-    champion: Champion | None = Field(default=None, exclude_if=lambda one: one is None)
-    """A champion that another pipeline registered."""
-
     register_: RegisterConfig = Field(alias="register")
     """The register step."""
 
@@ -251,13 +247,6 @@ class Recipe(Section):
         script_section.check(self.train, self.evaluate, self.inference.script, *given)
         if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
-        return self
-
-    @model_validator(mode="after")
-    def _champion_can_be_scored(self) -> Self:
-        if self.champion:
-            config = self.workload_config if self.train.loop else None
-            champion_section.check(self.champion, self.kind, self.workload_spec, config)
         return self
 
     @model_validator(mode="after")

@@ -60,8 +60,7 @@ def _gate(known: Known) -> str:
     if not gate:
         return ""
     pictures = {name: draw(gate, evaluation) for name, draw in GATE_PICTURES.items()}
-    champion = (evaluation or {}).get("champion", {})
-    return _filled("gate", gate=gate, pictures=pictures, scored_by=champion.get("scored_by"))
+    return _filled("gate", gate=gate, pictures=pictures)
 
 
 def _evaluation(known: Known) -> str:

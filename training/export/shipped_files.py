@@ -21,9 +21,8 @@ EVERY_STEP = (
 
 _EVALUATE_PARTS = (
     *("__init__", "evaluation_document", "leaked_examples", "score_table"),
-    *("latency", "model_folder", "champion_input"),
+    *("latency", "model_folder"),
 )
-_SERVED = ("__init__", "script_process", "served_script", "served_probabilities")
 ROOMS = {
     "shard": (
         *("steps/shard/", "training/__init__.py", "training/scores.py"),
@@ -32,7 +31,6 @@ ROOMS = {
     "train": ("training/", "steps/workload_settings.py"),
     "evaluate": (
         *("steps/evaluate/", "steps/shard/__init__.py", "steps/shard/readers/"),
-        *(f"steps/evaluate_script/{name}.py" for name in _SERVED),
         "training/",
         "conditions/__init__.py",
         "conditions/no_champion.py",

@@ -14,7 +14,7 @@ module; missing parts of ``SPEC`` and ``Packing`` are derived from its class.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -255,16 +255,6 @@ class Workload(Protocol):
         example of several samples belongs to the share that it begins in. The argument is optional:
         with it the evaluation scores on all GPUs at once.
         """
-
-    def scores_of(
-        self, probability: "Callable[[Samples], np.ndarray]", test: "Dataset", slices: Sequence[str]
-    ) -> "Iterator[Block]":
-        """Yield the rows of ``scores`` for another pipeline's model, from the probabilities of the
-        label 1, float64 (n,). Optional (``WorkloadSpec.takes_probabilities``).
-        """
-
-    def records(self, test: "Dataset") -> "Iterator[list[dict[str, Any]]]":
-        """Yield the records, in this order: column → raw value, or None. Optional, likewise."""
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Return the spec's metrics of the rows that ``scores`` gave, with standard errors over

@@ -69,10 +69,6 @@ class WorkloadSpec:
     (``Workload.baseline_scores``), so that the gate can say how far the model is from each of them,
     with its uncertainty."""
 
-    takes_probabilities: bool = False
-    """True if a champion that the recipe's section ``champion`` describes can be scored: its
-    packing has ``examples_of``, and the workload ``records`` and ``scores_of``."""
-
     packed_with: tuple[str, ...] | None = None
     """Settings that the samples depend on; changing another one does not shard again. They must
     form a valid configuration by themselves. None: all settings."""

@@ -88,12 +88,6 @@ def test_the_page_says_whether_the_model_beats_each_baseline():
     assert "boosted trees" in text and "0.0020 to ∞" in text and "yes" in text and "90 %" in text
 
 
-def test_the_page_says_what_scored_a_champion_of_another_pipeline():
-    evaluation = KNOWN["evaluation"] | {"champion": {"scored_by": {"name": "theirs.csv"}}}
-    text = References(page(gate=KNOWN["gate"] | {"champion": "arn"}, evaluation=evaluation)).text
-    assert "scored by theirs.csv" in text
-
-
 def test_the_same_run_gives_the_same_page():
     assert page() == page()
 
