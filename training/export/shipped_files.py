@@ -82,17 +82,6 @@ WITHOUT_EFFECT = frozenset(
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
 them. Everything else in training/ counts, so a new file counts until it is listed here."""
 
-ONCE_WITHOUT_EFFECT = frozenset(
-    f"training/{name}.py"
-    for name in (
-        *("formats", "host_reads", "metrics", "profiler", "traffic"),
-        *("clock", "devices", "metric_line", "metrics_page", "reports", "restart"),
-        *("stragglers", "trackers", "watchdog", "inference", "serving", "shipping"),
-        "workloads/language_model/traffic",
-    )
-) | {"training/health/", "training/trying/"}
-"""Names that such files had in older versions, whose packages must still verify."""
-
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 
 
