@@ -16,7 +16,7 @@ from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.parameters import Parameter
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
-from sagemaker.mlops.workflow.steps import ProcessingStep, Step, TrainingStep
+from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import verdict_condition
 from pipelines.compile.compilation import CompiledPipeline, step_code
@@ -51,7 +51,6 @@ from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, Set
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
-from steps.choose.step import choose_step, found_by
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step, model_uris
@@ -67,7 +66,7 @@ from steps.train.job_program import algorithm_program, loop_program, script_prog
 from steps.train.step import Found, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
-from steps.tune.step import tune_step
+from steps.tune.step import TuneStep, best_training, tune_step
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
 
@@ -147,12 +146,12 @@ class Compilation:
         )
 
     def definition(self) -> str:
-        """Return the definition JSON: Shard, if there are data → Tune → Choose, if it searches →
+        """Return the definition JSON: Shard, if there are data → Tune, if it searches →
         Train → Evaluate → Gate → Verdict → Register | Rejected.
         """
         shard = self.shard() if self.recipe.data else None
-        tune = self.tune(shard) if self.recipe.tune else []
-        self.found = found_by(tune, self.recipe.tune)
+        tune = [self.tune(shard)] if self.recipe.tune else []
+        self.found = best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         train = self.train(shard)
         evaluate = self.evaluate(shard, train)
         models = model_uris(train, evaluate, self.recipe.train.model_compression)
@@ -186,18 +185,14 @@ class Compilation:
             summarised=self.evaluation is None and recipe.samples_spec.summarised,
         )
 
-    def tune(self, shard: ProcessingStep | None) -> list[Step]:
-        """Create the step that searches hyperparameters, and the one that judges the best again."""
+    def tune(self, shard: ProcessingStep | None) -> TuneStep:
+        """Create the step that searches hyperparameters."""
         recipe, config = self.recipe, self.recipe.tune
         assert config is not None  # noqa: S101 (``definition`` has checked)
-        tune = tune_step(
+        return tune_step(
             self.context, config, self.train(shard),
             loop=recipe.train.loop, extended=self.session.extended,
         )  # fmt: skip
-        if config.judged == 1:
-            return [tune]
-        image = self._processing_image(recipe.gate)
-        return [tune, choose_step(self.context, config, recipe.gate, image=image, tune=tune)]
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
         """Create the step that trains: Trainyard's loop, the user's script, AWS's algorithm."""

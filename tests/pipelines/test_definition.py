@@ -371,7 +371,7 @@ def test_a_script_reads_mounted_shards_and_channels_and_is_never_answered_from_t
     system = "{file_system_id: fs-0a1b2c3d, type: EFS, directory_path: /own}"
     channels = f"train.file_systems={{own: {system}}}"
     other = "train.channels={other: s3://somebodys/other}"
-    search = "tune={ranges: {eta: [0.05, 0.1]}, trainings: 2, judged: 1, metric: train_log_loss}"
+    search = "tune={ranges: {eta: [0.05, 0.1]}, trainings: 2, metric: train_log_loss}"
     fsx = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /mnt/data}"
     given = (vpc, channels, other, *([search] if searched else []))
 

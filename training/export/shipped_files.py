@@ -43,7 +43,6 @@ ROOMS = {
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
-    "choose": ("steps/workload_settings.py",),
     "transform": (
         *("steps/transform/", "steps/shard/", "training/"),
         *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),
@@ -58,7 +57,7 @@ READER = (*EVERYWHERE, "training/__init__.py", "training/data/")
 STAYING = frozenset(
     {
         *(f"steps/{step}/step.py" for step in ROOMS),
-        *(f"steps/{step}/config.py" for step in ROOMS if step != "choose"),  # it has none
+        *(f"steps/{step}/config.py" for step in ROOMS),
         "conditions/step.py",
         "steps/shard/inspect.py",  # people look at shards with it
         *("training/try.py", "training/contract_tests/"),  # they start jobs
@@ -74,7 +73,7 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("forward_trace", "in_place_restart", "scores", "shapes", "trial", "try"),
+        *("forward_trace", "in_place_restart", "scores", "shapes", "try"),
         *("export/inference", "export/request_handler", "export/shipped_files"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
     )

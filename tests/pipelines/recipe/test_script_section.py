@@ -101,8 +101,8 @@ ALGORITHM = CHECKOUT / "examples/xgboost_algorithm/recipe.yaml"
         (["images.training=example.com/a:1"], "images.training: train.algorithm xgboost has an"),
         (["evaluate.script=null"], "evaluate.script: is missing"),
         (["gate.int8={log_loss: 0.1}"], "gate.int8: is for Trainyard's workloads"),
-        (["tune={ranges: {eta: [0.1, 0.3]}, judged: 1}"], "tune.metric: is missing; name one that"),
-        (["tune={ranges: {etta: [0.1]}, judged: 1}"], "is not in train.arguments; nearest"),
+        (["tune={ranges: {eta: [0.1, 0.3]}}"], "tune.metric: is missing; name one that"),
+        (["tune={ranges: {etta: [0.1]}}"], "is not in train.arguments; nearest"),
         (
             ["train.algorithm=lda", "train.spot=true", "train.max_wait_minutes=90"],
             "lda keeps no checkpoints",
