@@ -8,7 +8,14 @@ from trainyard.language.definition_document import Document
 from trainyard.language.expressions import is_expression
 from trainyard.language.steps import Step
 from trainyard.validate.expression_checks import ANY, typed
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import (
+    REFUSED,
+    Finding,
+    Place,
+    brief,
+    suggestion,
+    unknown_argument,
+)
 
 SOURCE = "SDK 3.27: conditions"
 NUMBERS = ("integer", "float")
@@ -118,6 +125,7 @@ def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
                 why=f"{REFUSED}: unknown property",
                 fix=suggestion(key, list(MEMBERS[kind])),
                 source="#2746",
+                answer=unknown_argument(key),
             )
 
 

@@ -15,7 +15,7 @@ from trainyard.language.step_types.shape_form import ANYTHING, structure
 from trainyard.language.step_types.step_type import Choice
 from trainyard.language.steps import Step
 from trainyard.validate.botocore_shapes import Shape, service_shape
-from trainyard.validate.location import Finding, Place, brief
+from trainyard.validate.location import Finding, Place, brief, unknown_argument
 from trainyard.validate.shape_fit import REFUSED_WHY, Fit
 
 PIPELINE = structure(
@@ -110,6 +110,7 @@ def _refused(step: Step, place: Place) -> Iterator[Finding]:
                 why="CreatePipeline rejects the definition: the pipeline service sets it itself",
                 fix=f"remove it; use {instead} for it" if instead != "nothing" else "remove it",
                 source=f"SDK 3.27: the {step.type} step removes it",
+                answer=unknown_argument(name),
             )
     experiment = step.arguments.get("ExperimentConfig")
     for name in (
@@ -122,6 +123,7 @@ def _refused(step: Step, place: Place) -> Iterator[Finding]:
                 why="the pipeline's own experiment and trial are used for every step",
                 fix="set PipelineExperimentConfig of the pipeline",
                 source="SDK 3.27: Step._trim_experiment_config",
+                answer=unknown_argument(name),
             )
 
 
