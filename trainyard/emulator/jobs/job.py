@@ -156,10 +156,11 @@ class Job(ABC):
         self.save()
         Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
 
-    def stop(self, grace: float | None = None) -> None:
-        """Send SIGTERM to every process of the job, SIGKILL to the rest after ``grace`` seconds.
+    def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
+        """Send SIGTERM to the job's first processes, SIGKILL to all after ``grace`` seconds.
 
-        A second call can only shorten the grace.
+        ``unheard``: seconds in its place if none of them handles SIGTERM. A second call can only
+        shorten the grace.
         """
         with self.lock:
             if self.status in JOB_ENDED:
@@ -168,7 +169,7 @@ class Job(ABC):
                 self._stop.set()
                 self.set_status("Stopping")
             if self._cluster:
-                self._cluster.stop(self.place.stop_grace if grace is None else grace)
+                self._cluster.stop(self.place.stop_grace if grace is None else grace, unheard)
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._done.wait(timeout)
@@ -256,7 +257,9 @@ class Job(ABC):
         with self.lock:
             self._check_stop()
             route = access.route if access else None
-            self._cluster = Cluster(self.directory, nodes, isolation, self._line, route)
+            self._cluster = Cluster(
+                self.directory, nodes, isolation, self._line, route, report=self.say
+            )
         self.enter(self.KIND)
         try:
             with self.sync(nodes):
