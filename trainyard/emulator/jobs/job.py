@@ -28,9 +28,9 @@ from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
 from trainyard.emulator.jobs.job_files import JobFolder
-from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
-from trainyard.emulator.jobs.transfers import ClientFault, check_destinations
+from trainyard.emulator.jobs.script_imports import import_warnings, scripts, version_notice
+from trainyard.emulator.jobs.transfers import ClientFault, check_destinations, split_uri
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
@@ -139,6 +139,14 @@ class Job(ABC):
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         """Return a context manager that uploads continuously while the nodes run."""
         return contextlib.nullcontext()
+
+    def image(self) -> str:
+        """Return the image that the interpreter replaces."""
+        return ""
+
+    def own_imports(self) -> set[str]:
+        """Return what a program of the image itself imports."""
+        return set()
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
         """Upload the results of a job that did not fail."""
@@ -252,7 +260,7 @@ class Job(ABC):
                 node.environment |= access.environment(isolation.loopback)
             self.stage(node, hosts)
             self.place.aws.staged(self.name, node.name, node.ml)
-            self._name_what_lacks(node)
+            self._name_what_differs(node, self.image())
             isolation.prepare(node, hosts)
         with self.lock:
             self._check_stop()
@@ -270,10 +278,16 @@ class Job(ABC):
             self.say(hosts[0], f"{fault}.")  # what ended the job is the reason of its failure
         self._conclude(nodes, self._outcome)
 
-    def _name_what_lacks(self, node: Node) -> None:
-        for line in import_warnings(node):
+    def _name_what_differs(self, node: Node, image: str) -> None:
+        """Log which packages the interpreter lacks, or has of other versions than the image."""
+        started = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
+        for line in import_warnings(node, started):
             self.say(node.name, line)
             log.warning("%s: %s", self.name, line)
+        imports = set().union(self.own_imports(), *(script.imports for script in started))
+        installs = "\n".join(script.installs for script in started)
+        if line := version_notice(node.python, image, imports, installs):
+            self.say(node.name, line)
 
     def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
         failed = outcome.failure

@@ -132,7 +132,10 @@ class ProcessingJob(Job):
             "PROCESSING_JOB_ARN": self.arn,
             **self.request.get("Environment", {}),
         }
-        node.environment |= container_images.own_packages(spec["ImageUri"], node.environment)
+        node.environment |= container_images.own_packages(self.image(), node.environment)
+
+    def image(self) -> str:
+        return self.request["AppSpecification"]["ImageUri"]
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         stack = contextlib.ExitStack()

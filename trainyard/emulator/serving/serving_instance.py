@@ -22,6 +22,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.container_access import Access
 from trainyard.emulator.jobs.failure_reason import excerpt
 from trainyard.emulator.jobs.job import TAIL, Place
+from trainyard.emulator.jobs.script_imports import read_imports, version_notice
 from trainyard.emulator.jobs.transfers import ClientFault, download, select, split_uri
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.runtime.cluster import Cluster
@@ -159,6 +160,8 @@ class Instance:
         if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
             node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
             self._unpack(code, node.inside("/opt/ml/code"))
+        if notice := version_notice(node.python, container.image, _imports(node, container)):
+            self._line(node.name, f"[emulator] {notice}")
         start = f'exec "$0" {str(container.server.path)!r} "${{TMPDIR:-/tmp}}/{SOCKET}"'
         node.command = ["/bin/sh", "-c", start, str(node.python)]
 
@@ -214,6 +217,16 @@ class Instance:
     def _hear(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self._line(host, line)
+
+
+def _imports(node: Node, container: Container) -> set[str]:
+    """Return what the container's server and the user's script beside the model import."""
+    name = container.environment.get("SAGEMAKER_PROGRAM") or "inference.py"
+    found = set(container.server.modules)
+    for folder in map(node.inside, ("/opt/ml/code", "/opt/ml/model/code")):
+        if (folder / name).is_file():
+            found |= read_imports(folder / name, folder)
+    return found
 
 
 class _Connection(http.client.HTTPConnection):
