@@ -40,6 +40,10 @@ class Finding:
 
 
 REFUSED = "CreatePipeline refuses the definition"
+KINDER = (
+    "CreatePipeline has refused it, and nobody has published that it no longer does; "
+    "the emulator runs it"
+)
 UNREADABLE = "Unable to parse pipeline definition."
 """Start of CreatePipeline's messages on a definition's form."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
