@@ -88,23 +88,21 @@ def _start(pipeline: Described, given: Mapping[str, str]) -> Mapping[str, Any]:
     """Start the pipeline; ``given`` has every parameter, and unchanged ones are left to
     ``pipelines.start``.
     """
-    region, again = pipeline["PipelineArn"].split(":")[3], pipeline.get("Again")
     known = declared(json.loads(pipeline["PipelineDefinition"]))
     usual = {
         name: as_given(entry["DefaultValue"])
         for name, entry in known.items()
         if "DefaultValue" in entry
     }
-    earlier = {**usual, **(again.parameters if again else {})}
-    chosen = {name: value for name, value in given.items() if earlier.get(name) != value}
-    arn = start(pipeline["PipelineName"], chosen, region=region, again=again)
+    chosen = {name: value for name, value in given.items() if usual.get(name) != value}
+    region = pipeline["PipelineArn"].split(":")[3]
+    arn = start(pipeline["PipelineName"], chosen, region=region)
     return {"PipelineExecutionArn": arn}
 
 
 OWNERS = (
     Owner(action="approve", owns=_is_our_package, says=_says_of_approval, do=_approve),
     Owner(action="start", owns=_is_our_pipeline, says=_says_of_start, do=_start),
-    Owner(action="again", owns=_is_our_pipeline, says=_says_of_start, do=_start),
 )
 """Actions that ``python -m pipelines.console`` adds to the console."""
 

@@ -112,11 +112,11 @@ def test_a_state_that_has_moved_is_refused_and_named(pipelines: Cloud, client):
     assert status(pipelines, arn) == "Rejected"
 
 
-def test_rolling_back_rejects_the_champion(pipelines: Cloud, client):
+def test_rejecting_the_champion_says_who_becomes_it(pipelines: Cloud, client):
     before, now = package(pipelines), package(pipelines)
     for arn in (before, now):
         pipelines.sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
-    form = Form(client, "roll-back", group="digits")
+    form = Form(client, "reject", package=now)
     assert f"version {before.rpartition('/')[2]} becomes it again" in form.text
     assert form.send(comment="").status_code == 422  # a reason is required
     assert form.send(comment="wrong on Sundays").status_code == 303
@@ -212,20 +212,6 @@ def test_two_clicks_on_one_form_start_one_run(pipelines: Cloud, client):
     second = form.send(**typed)
     assert first.status_code == second.status_code == 303
     assert first.headers["Location"] == second.headers["Location"]
-
-
-def test_again_from_a_step_reuses_what_it_needs(pipelines: Cloud, client):
-    done = pipelines.start("typed", {"Who": "me"})
-    assert pipelines.ended(done)["PipelineExecutionStatus"] == "Succeeded"
-    execution = done.rpartition("/")[2]
-    form = Form(client, "again", pipeline="typed", execution=execution, step="Second")
-    assert "be reused" in form.text and done in form.text
-    typed = {"p.Steps": "3", "p.Rate": "0.5", "p.Mode": "fast", "p.Who": "me"}
-    started = form.send(**typed)
-    assert started.status_code == 303
-    arn = f"{done.rpartition('/')[0]}/{started.headers['Location'].rpartition('/')[2]}"
-    pipelines.ended(arn)
-    assert "SelectiveExecutionResult" in pipelines.steps(arn)["First"]
 
 
 def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipelines: Cloud, client):

@@ -271,15 +271,10 @@ SEEN = 2
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
 
-def foreseen(
-    account: Account, there: Mapping[str, Any], given: Mapping[str, str], only: Sequence[str] = ()
-) -> list[Table]:
-    """Return a table of the steps with their sum.
+def foreseen(account: Account, there: Mapping[str, Any], given: Mapping[str, str]) -> list[Table]:
+    """Return a table of the steps of a run with the parameters ``given``, with their sum.
 
-    Args:
-        there: DescribePipeline's answer.
-        given: parameters of the run.
-        only: steps that run at all; empty for all.
+    ``there``: DescribePipeline's answer.
     """
     name = there["PipelineName"]
     document = started_with(json.loads(there["PipelineDefinition"]), given)
@@ -287,11 +282,7 @@ def foreseen(
         history = History(account.sagemaker, name, s3=account.s3)
         while len(history.runs) < SEEN and history.more():
             pass  # predict does not read runs for steps whose cache is off
-        outcomes = [
-            one
-            for one in predict(document, name, history, datetime.now(UTC))
-            if not only or one.step in only
-        ]
+        outcomes = predict(document, name, history, datetime.now(UTC))
         costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
     rows = [_row(outcome, cost) for outcome, cost in zip(outcomes, costs, strict=True)]
     whole = total(document, costs)

@@ -1,4 +1,4 @@
-"""Approve or reject a model package, or roll back a group to its previous champion."""
+"""Approve or reject a model package."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -70,33 +70,6 @@ def reject(account: Account, about: Mapping[str, str], typed: Mapping[str, str])
         fields=[comment],
         wrong=_wrong(comment),
         impossible="It is already Rejected." if rejected else "",
-    )
-
-
-@action("roll-back")
-def roll_back(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """Propose to reject the group's champion."""
-    group = about["group"]
-    now = champion(account, group)
-    if now.arn is None:
-        return Proposal(
-            title=f"Roll back {group}",
-            button="Roll back",
-            does=(),
-            state={"champion": "none"},
-            back=url_for("models.group", group=group),
-            impossible=f"No version of {group} is Approved, so there is nothing to roll back.",
-        )
-    found = reject(account, {"package": now.arn}, typed)
-    return Proposal(
-        title=f"Roll back {group}: reject {place_of(now.arn)[1]}, its champion",
-        button="Roll back",
-        does=found.does,
-        state=found.state,
-        calls=found.calls,
-        back=url_for("models.group", group=group),
-        fields=found.fields,
-        wrong=found.wrong,
     )
 
 

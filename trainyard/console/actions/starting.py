@@ -1,4 +1,4 @@
-"""Start a pipeline, with its parameters in a form; start again from a step, retry or stop a run."""
+"""Start a pipeline, with its parameters in a form; retry or stop a run."""
 
 import hashlib
 import json
@@ -9,14 +9,13 @@ from typing import Any
 from flask import url_for
 
 from trainyard.aws_clients import service_errors
-from trainyard.common.errors import RecipeError, TrainyardError
+from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, Table, action, foreseen
 from trainyard.console.app_hooks import owner
 from trainyard.console.template_filters import said_at
 from trainyard.language.parameters import UNTYPED, as_given, declared, parse
 from trainyard.language.statuses import ENDED
-from trainyard.runs.selective_rerun import plan
 
 PREFIX = "p."
 """Prefix of a parameter's name in the form, which also has other fields."""
@@ -210,69 +209,6 @@ def page_of(pipeline: str, answer: Mapping[str, Any]) -> str:
 
 RETRIED = ("Failed", "Stopped")
 EACH, HEAD = "What happens to each step", ("step", "it would", "why")
-
-
-@action("again")
-def again(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
-    """Propose StartPipelineExecution with SelectiveExecutionConfig."""
-    pipeline, execution, step = about["pipeline"], about["execution"], about["step"]
-    source = account.arn(pipeline, execution)
-    there, document = definition_of(account, pipeline)
-    title = f"Start {pipeline} again from {step}"
-    state = {**state_of(there), "status of the run": account.snapshot(pipeline, execution).status}
-    back = url_for("run.run", pipeline=pipeline, execution=execution)
-    try:
-        found = plan(step, source, pipeline, account.region)
-    except RecipeError as error:
-        return Proposal(
-            title=title, button="Start", does=(), state=state, impossible=str(error),
-            back=back,
-        )  # fmt: skip
-    fields = parameter_fields(document, typed, found.parameters)
-    wrong = wrong_values(document, fields)
-    given = {} if wrong else changed(document, fields)
-    held = [name for name, value in found.held.items() if given.get(name, value) != value]
-    does = [f"A new run of {pipeline} begins with {step}; it reuses results of {execution}."]
-    does += [f"{name}: steps that are reused had another value." for name in held]
-    own = None
-    if mine := owner("again", there):
-        own = lambda: mine.do({**there, "Again": found}, values_of(fields))  # noqa: E731
-        try:
-            does += mine.says(there)
-        except TrainyardError as error:
-            wrong["again"] = str(error)
-    rows = [(name, "be reused", why) for name, why in found.reused.items()]
-    rows += [
-        (name, "run", "from here" if name == step else why) for name, why in found.runs.items()
-    ]
-    rows += [(name, "be left out", "not needed") for name in found.left]
-    return Proposal(
-        title=title,
-        button="Start",
-        does=does,
-        state=state,
-        calls=[
-            Call(
-                operation="StartPipelineExecution",
-                arguments={
-                    "PipelineName": pipeline,
-                    **as_arguments(given),
-                    "SelectiveExecutionConfig": found.config,
-                    "ClientRequestToken": ONCE,
-                },
-                resources=(there["PipelineArn"],),
-            )
-        ],
-        back=back,
-        then=lambda answer: page_of(pipeline, answer),
-        fields=fields,
-        wrong=wrong,
-        tables=[
-            Table(title=EACH, head=HEAD, rows=rows),
-            *([] if wrong else foreseen(account, there, given, tuple(found.runs))),
-        ],
-        own=own,
-    )
 
 
 @action("retry")

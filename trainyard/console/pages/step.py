@@ -89,16 +89,8 @@ def _head(shown: Shown) -> Mapping[str, Any]:
     return {
         "source": arn_variables(step.source) if step and step.source else None,
         "about": declared.document.get("Description") if declared else None,
-        "offered": _offered(shown),
         "package": place_of(shown.made.arn) if shown.made and shown.made.kind == PACKAGE else None,
     }
-
-
-def _offered(shown: Shown) -> list[tuple[str, str, Mapping[str, str]]]:
-    """Return (label, action, variables) of the actions possible on the step now."""
-    step = shown.step
-    over = step is not None and shown.snapshot.is_ended
-    return [("Start again from here", "again", shown.address)] if over else []
 
 
 def _curves(shown: Shown) -> Mapping[str, Any]:
