@@ -5,17 +5,19 @@ request for it reads it for all.
 """
 
 import os
+import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from botocore import xform_name
-from flask import current_app
+from flask import current_app, g
 
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import ServiceError
@@ -24,96 +26,30 @@ from trainyard.runs.execution import Execution, Step, search
 
 Result = TypeVar("Result")
 
-READINGS = 1_024
-"""Most readings remembered; the least recently used is dropped first."""
-
-
-@dataclass(slots=True)
-class _Reading:
-    version: Hashable
-    future: Future[Any]
-    last: Any = None
-    """Result of the previous reading."""
-
-
-class Beside:
-    """Readings in the background, running and finished. Thread-safe.
-
-    ``patient``: wait for each reading, for a page in a file, which cannot be updated later.
-    ``most``: readings that may wait; beyond that one must be asked for again.
-    """
-
-    def __init__(self, threads: int, *, patient: bool = False, most: int = READINGS) -> None:
-        self.patient = patient
-        self._readings: OrderedDict[Hashable, _Reading] = OrderedDict()
-        self._threads = ThreadPoolExecutor(threads, "beside")
-        self._lock = threading.RLock()
-        self._begun, self._most = 0, most
-        self.finished = 0
-        """Number of readings that have ended."""
-
-    def get(
-        self, key: Hashable, version: Hashable, read: Callable[[], Result], until: Result
-    ) -> Result:
-        """Return the result of ``read`` for that version; until it is known, that of an earlier
-        version.
-
-        ``until``: the value before the first reading has ended.
-
-        Raises:
-            ServiceError: the errors of ``read``. It is still called once per version.
-        """
-        with self._lock:
-            known = self._readings.get(key)
-            if known is None or known.version != version:
-                last = _result(known, until)
-                if self._begun - self.finished >= self._most:
-                    return cast(Result, last)
-                self._begun += 1
-                known = _Reading(version, self._threads.submit(read), last)
-                known.future.add_done_callback(self._count)
-                self._readings[key] = known
-                while len(self._readings) > READINGS:
-                    self._readings.popitem(last=False)
-            self._readings.move_to_end(key)
-        if self.patient or known.future.done():
-            return cast(Result, known.future.result())
-        return cast(Result, known.last)
-
-    def close(self) -> None:
-        """Drop the readings that have not begun; further ones fail."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _count(self, future: Future[Any]) -> None:
-        with self._lock:
-            self.finished += 1
-
-    def stamp(self, *keys: Hashable) -> Hashable:
-        """Return a value that changes when one of these readings ends, or gets another version."""
-        with self._lock:
-            found = [self._readings.get(key) for key in keys]
-        return tuple((one.version, one.future.done()) if one else None for one in found)
-
-
-def _result(known: _Reading | None, until: Any) -> Any:
-    if known is None:
-        return until
-    if known.future.done() and known.future.exception() is None:
-        return known.future.result()
-    return known.last
-
-
 KEPT = 4_096
 """Most answers remembered; the least recently used is dropped first."""
 
 EMULATOR, AWS = 0.5, 5.0
 """Seconds for which an answer is reused: AWS throttles clients that ask more often for long."""
 
+THREADS = 8
+"""Readings at a time, in the background or for one page."""
+
 A_DAY = 86_400.0
 """Seconds for which an answer that never changes is reused."""
 
 SETTLED = 5.0
 """Seconds for which the answer about an ended execution is reused: it may be retried."""
+
+_UNNAMED = re.compile(r"execution-\d{13}")
+"""Display name that SageMaker gives where people give none."""
+
+
+def run_title(pipeline: str, name: str, started: datetime | None, execution: str) -> str:
+    """Return the name that people gave a run; else its pipeline and the time of its start."""
+    if name and name != execution and not _UNNAMED.fullmatch(name):
+        return name
+    return f"{pipeline} {started.astimezone():%d %b %H:%M}" if started else execution
 
 
 @dataclass(frozen=True)
@@ -134,10 +70,10 @@ class Snapshot:
         """True if no part of it runs any more."""
         return self.status in ENDED
 
-    @cached_property
-    def version(self) -> Hashable:
-        """Value that differs between moments when something has changed."""
-        return repr((self.described, self.steps))
+    def title(self, pipeline: str, execution: str) -> str:
+        """Return the name that people gave the run, or pipeline and time."""
+        name = self.described.get("PipelineExecutionDisplayName", "")
+        return run_title(pipeline, name, self.described.get("CreationTime"), execution)
 
 
 class _Answer:
@@ -160,13 +96,9 @@ class Account:
         self, region: str | None = None, *, may_write: bool = False, patient: bool = False
     ) -> None:
         self.region, self.may_write = region, may_write
-        self.beside = Beside(4, patient=patient)
-        self.outcomes = Beside(2, patient=patient, most=200)
-        """Outcomes of listed runs: so many that other readings must not wait for them."""
-        self.asked = 0.0
-        """Time of a browser's last request (``time.monotonic``)."""
-        self.ended = threading.Event()
-        """Set when the console ends: readings in the background stop."""
+        self._patient = patient
+        self._readings: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+        self._threads = ThreadPoolExecutor(THREADS, "reading")
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))
         self.seconds = EMULATOR if self.is_emulator else AWS
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
@@ -246,26 +178,28 @@ class Account:
                 answer.until = time.monotonic() + (self.seconds if good is None else good)
             return cast(Result, answer.value)
 
-    def shared(
-        self, key: Hashable, version: Hashable, make: Callable[[], Result], seconds: float
-    ) -> Result:
-        """Return the result of ``make`` for ``key`` and version, at most ``seconds`` old.
-
-        Pages of several addresses that show the same share the work. Only the last version is kept.
+    def later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
+        """Return the result of ``read``, which is called once, in the background; until it is
+        known ``instead``, and the browser asks for the page again.
 
         Raises:
-            ServiceError: the errors of ``make``, which are not cached.
+            ServiceError: the errors of ``read``.
         """
-
-        def versioned() -> tuple[Hashable, Result]:
-            return version, make()
-
-        was, found = self.lately(key, versioned, seconds)
-        if was == version:
-            return found
         with self._lock:
-            self._answers.pop(key, None)
-        return self.lately(key, versioned, seconds)[1]
+            if key not in self._readings:
+                self._readings[key] = self._threads.submit(read)
+            self._readings.move_to_end(key)
+            while len(self._readings) > KEPT:
+                self._readings.popitem(last=False)
+            found = self._readings[key]
+        if self._patient or found.done():
+            return cast(Result, found.result())
+        ask_again()
+        return instead
+
+    def close(self) -> None:
+        """Drop the readings in the background that have not begun; further ones fail."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
         """Drop all cached answers, because something was changed."""
@@ -295,6 +229,21 @@ class Account:
 
         return self.lately(("pipeline", name), read, 60)
 
+    def pipelines(self) -> list[dict[str, Any]]:
+        """Return PipelineSummaries of all pipelines.
+
+        Raises:
+            ServiceError: AWS refused, or cannot be reached.
+        """
+
+        def read() -> list[dict[str, Any]]:
+            with service_errors("listing the pipelines"):
+                pages = self.sagemaker.get_paginator("list_pipelines").paginate()
+                found = [one for page in pages for one in page.get("PipelineSummaries") or ()]
+            return [one for one in found if one.get("PipelineName")]
+
+        return self.lately("pipelines", read)
+
     def execution(self, pipeline: str, execution: str) -> Execution:
         """Return the execution with that id, for data beyond its snapshot."""
         return self.lately(
@@ -320,11 +269,11 @@ class Account:
             ServiceError: the execution does not exist.
         """
         one = self.execution(pipeline, execution)
-        key = ("snapshot", one.arn)
-        found = self.lately(key, lambda: Snapshot(one.describe(), tuple(one.steps())))
-        if found.is_ended:
-            self._keep(key, SETTLED)
-        return found
+        return self.lately(
+            ("snapshot", one.arn),
+            lambda: Snapshot(one.describe(), tuple(one.steps())),
+            lambda found: max(SETTLED, self.seconds) if found.is_ended else self.seconds,
+        )
 
     def step(self, pipeline: str, execution: str, name: str) -> Step:
         """Return the step of that name.
@@ -367,13 +316,12 @@ class Account:
         good = 2 * self.seconds if step.ended is None else A_DAY
         return self.lately(("search", name, step.ended), lambda: search(self.sagemaker, name), good)
 
-    def _keep(self, key: Hashable, seconds: float) -> None:
-        """Extend the time for which the answer is reused, counted from when it was read."""
-        with self._lock:
-            if (answer := self._answers.get(key)) is not None:
-                answer.until = max(answer.until, answer.until - self.seconds + seconds)
-
 
 def account() -> Account:
     """Return the account of the current request."""
     return cast(Account, current_app.extensions["trainyard-account"])
+
+
+def ask_again() -> None:
+    """Let the browser ask for the present page again: a part of it is still being read."""
+    g.unfinished = True

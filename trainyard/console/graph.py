@@ -140,9 +140,6 @@ TICKS = 6
 SHORT = 0.5
 """Waits shorter than this many seconds are not shown."""
 
-AHEAD = 6
-"""Doublings of the shown time for which a running chart has ticks: the script moves them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
@@ -168,8 +165,6 @@ class Tick:
     at: float
     relative: str
     absolute: str
-    rank: int
-    """Halvings of the ticks that it survives: the script hides the others as time goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,13 +227,7 @@ def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], flo
     """Return the ticks, and the seconds to show: up to the next tick while the run goes on."""
     every = _every(widest)
     span = math.ceil(widest * 1.02 / every) * every if runs else widest * 1.02
-    found: dict[float, Tick] = {}
-    for rank in range(AHEAD if runs else 1):
-        between = every * 2**rank
-        for number in range(int(span * 2**rank / between) + 1):
-            at = between * number
-            found[at] = _tick(origin, at, rank, widest)
-    return [found[at] for at in sorted(found)], span
+    return [_tick(origin, every * i, widest) for i in range(int(span / every) + 1)], span
 
 
 def _every(widest: float) -> float:
@@ -251,11 +240,11 @@ def _every(widest: float) -> float:
     return 86400 * days
 
 
-def _tick(origin: datetime, at: float, rank: int, widest: float) -> Tick:
+def _tick(origin: datetime, at: float, widest: float) -> Tick:
     when = (origin + timedelta(seconds=at)).astimezone()
     absolute = when.strftime("%H:%M:%S" if widest < 3600 else "%H:%M")
     if widest > 86400:
         absolute = when.strftime("%m-%d %H:%M")
     minutes, seconds = divmod(round(at), 60)
     relative = f"{minutes // 60}:{minutes % 60:02d} h" if at >= 3600 else f"{minutes}:{seconds:02d}"
-    return Tick(at=at, relative=relative, absolute=absolute, rank=rank)
+    return Tick(at=at, relative=relative, absolute=absolute)

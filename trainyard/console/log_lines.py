@@ -1,13 +1,10 @@
-"""Lines of a log stream: the last ones, followed, those before, after or around a line.
+"""Lines of a log stream: the last ones, those that follow, those before, after or around a line.
 
 A line's id is its time and a digest of its text. GetLogEvents finds a time without reading the
 lines before it.
 """
 
 import re
-import secrets
-import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +16,9 @@ from trainyard.console.account_cache import Account
 from trainyard.console.log_streams import Stream
 from trainyard.console.template_filters import plain
 from trainyard.runs.execution import event_id
+
+KEPT = 500
+"""Lines on a page of a log when it is opened."""
 
 CUT = 2_000
 """Most characters shown of a line; the rest is behind a link."""
@@ -86,6 +86,8 @@ class Page:
     lines: tuple[Line, ...]
     has_older: bool
     has_newer: bool
+    token: str = ""
+    """Of the log's end: where to go on (CloudWatch's nextForwardToken)."""
 
 
 def beginning(account: Account, stream: Stream, count: int) -> Page:
@@ -95,9 +97,22 @@ def beginning(account: Account, stream: Stream, count: int) -> Page:
 
 
 def end(account: Account, stream: Stream, count: int) -> Page:
-    """Return the last lines."""
-    found = list(islice(_backward(account, stream, None, count + 1), count + 1))
-    return Page(tuple(found[:count][::-1]), len(found) > count, False)
+    """Return the last lines, and the token of those that will follow."""
+    how = {"limit": _limit(count), "startFromHead": False}
+    last = fetch(account, stream, **how)
+    back = last.get("nextBackwardToken", "")
+    found = [Line.of(one) for one in reversed(last.get("events", []))]
+    if len(found) <= count and back:
+        earlier = _events(account, stream, **how, nextToken=back)
+        found += map(Line.of, islice(earlier, count + 1 - len(found)))
+    token = last.get("nextForwardToken", "")
+    return Page(tuple(found[:count][::-1]), len(found) > count, False, token)
+
+
+def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str]:
+    """Return the lines from a token on, at most 1 MB, and the token of those that will follow."""
+    page = fetch(account, stream, nextToken=token, startFromHead=True)
+    return [Line.of(one) for one in page.get("events", [])], page.get("nextForwardToken", token)
 
 
 def before(account: Account, stream: Stream, line: str, count: int) -> Page:
@@ -211,17 +226,16 @@ def _events(
     account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
 ) -> Iterator[dict[str, Any]]:
     """Iterate over events in the given direction; a repeated token means the end."""
-    token: str | None = None
     forth = how["startFromHead"]
     asked = 0
     while pages is None or asked < pages:
-        page = fetch(account, stream, **how, **({"nextToken": token} if token else {}))
+        page = fetch(account, stream, **how)
         found = page.get("events", [])
         yield from found if forth else reversed(found)
         following = page.get("nextForwardToken" if forth else "nextBackwardToken")
-        if not following or following == token:
+        if not following or following == how.get("nextToken"):
             return
-        token, asked = following, asked + 1
+        how["nextToken"], asked = following, asked + 1
 
 
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
@@ -242,98 +256,3 @@ def _time(line: str) -> int:
         said = f"line={line[:40]!r} is not a line's id"
         raise ServiceError(f"{said}: expected <milliseconds>-<8 hexadecimal digits>")
     return int(match[1])
-
-
-KEPT = 500
-"""Lines on a page when it is opened."""
-
-BEHIND = 5
-"""Pages (of at most 1 MB) read at once; if a log grows faster, the events between are left out."""
-
-HOUR = 3_600.0
-
-
-class Tail:
-    """The last lines of a stream, numbered in the log's order since the first request.
-
-    Numbers have a gap where lines were left out.
-    """
-
-    def __init__(self, account: Account, stream: Stream) -> None:
-        self.epoch = secrets.token_hex(4)
-        """Id that differs for another numbering of the same stream."""
-        self._account, self._stream = account, stream
-        self._lines: deque[tuple[int, Line]] = deque(maxlen=KEPT)
-        self._next, self._token = 1, ""
-        self._lock = threading.Lock()
-        self._is_whole = False
-        self._begin()
-
-    @property
-    def lines(self) -> list[tuple[int, Line]]:
-        """(number, line) of each line, the newest last."""
-        with self._lock:
-            return list(self._lines)
-
-    @property
-    def has_older(self) -> bool:
-        """True if there are lines before these."""
-        with self._lock:
-            return bool(self._lines) and (not self._is_whole or self._lines[0][0] > 1)
-
-    def poll(self) -> int:
-        """Read new events; return the number of the next line.
-
-        Raises:
-            ServiceError: CloudWatch refuses.
-        """
-        with self._lock:
-            if not self._token:  # the service has not given a token to continue
-                return self._next
-            for _ in range(BEHIND):
-                page = fetch(self._account, self._stream, nextToken=self._token, startFromHead=True)
-                self._add(page.get("events", []))
-                token = page.get("nextForwardToken", self._token)
-                if token == self._token:
-                    return self._next
-                self._token = token
-                if not page.get("events"):
-                    return self._next
-            self._next += 1
-            self._begin()
-            return self._next
-
-    def _begin(self) -> None:
-        """Read the last lines; a page with a few long lines is not enough for a browser."""
-        page = fetch(self._account, self._stream, limit=KEPT, startFromHead=False)
-        self._token = page.get("nextForwardToken", "")
-        events, back = page.get("events", []), page.get("nextBackwardToken")
-        for _ in range(BEHIND):
-            if len(events) >= KEPT or not back:
-                break
-            how = {"limit": KEPT - len(events), "nextToken": back, "startFromHead": False}
-            page = fetch(self._account, self._stream, **how)
-            events = page.get("events", []) + events
-            self._is_whole = page.get("nextBackwardToken") == back
-            if self._is_whole:
-                break
-            back = page.get("nextBackwardToken")
-        self._add(events)
-
-    def _add(self, events: list[dict]) -> None:
-        for event in events:
-            self._lines.append((self._next, Line.of(event)))
-            self._next += 1
-
-
-def tail(account: Account, stream: Stream) -> Tail:
-    """Return the stream's end as known; ``polled`` reads more."""
-    return account.lately(
-        ("tail", stream.group, stream.name), lambda: Tail(account, stream), 24 * HOUR
-    )
-
-
-def polled(account: Account, stream: Stream) -> int:
-    """Read new events, once for all readers; return the number of the next line."""
-    one = tail(account, stream)
-    return account.lately(("polled", stream.name, one.epoch), one.poll)

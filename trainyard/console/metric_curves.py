@@ -88,8 +88,6 @@ class Metrics:
     """Time up to which the log has been read (ms), while there is more; None at its end."""
     slow: list[str] = field(default_factory=list)
     """Messages about metrics whose expressions took too long."""
-    version: int = 0
-    """Number that changes when there are more values."""
 
     @property
     def begin(self) -> float:
@@ -106,7 +104,6 @@ class Metrics:
             ranks = self.by_rank[name]
             if rank in ranks or len(ranks) < RANKS:
                 ranks.setdefault(rank, Samples()).add(Sample(at, step, value))
-        self.version += 1
 
 
 class Reader:
@@ -150,9 +147,7 @@ class Reader:
             until = self._look(self._known, limit)
             if until is not None:
                 break
-        slow = given_up(self._known)
-        self.metrics.version += (until, slow) != (self.metrics.until, self.metrics.slow)
-        self.metrics.until, self.metrics.slow = until, slow
+        self.metrics.until, self.metrics.slow = until, given_up(self._known)
 
     def _look(self, known: Sequence[Definition], limit: float) -> float | None:
         """Process fetched events; return up to when (ms), if the time is up."""
@@ -194,8 +189,7 @@ class Reader:
         if not samples:
             source = "last values"
             samples = {name: [one] for name, one in last.items()}
-        was = self.metrics
-        metrics = Metrics(source=source, slow=was.slow, version=was.version + 1)
+        metrics = Metrics(source=source, slow=self.metrics.slow)
         for name, values in samples.items():
             for value in values:
                 metrics.samples[name].add(value)
@@ -225,6 +219,6 @@ def read(account: Account, job: str) -> Metrics:
     """
     reader = account.lately(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
     ended = described(account, job).get("TrainingJobStatus") in ENDED
-    is_done = ended and reader.metrics.until is None and reader.metrics.version
+    is_done = ended and reader.metrics.until is None and reader.metrics.samples
     seconds = 60.0 if is_done else account.seconds
     return account.lately(("metrics read of", job), reader.read, seconds)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from markupsafe import Markup
 
 from trainyard.console.account_cache import Snapshot
-from trainyard.console.execution_index import run_title
 from trainyard.console.graph import Graph, Timeline, graph, timeline
 from trainyard.console.model_groups import place_of
 from trainyard.console.outcomes import Cost, cost, costs
@@ -73,9 +72,7 @@ class Overview:
     @property
     def title(self) -> str:
         """Name that people gave it, or pipeline and time."""
-        described = self.snapshot.described
-        name = described.get("PipelineExecutionDisplayName", "")
-        return run_title(self.pipeline, name, described.get("CreationTime"), self.execution)
+        return self.snapshot.title(self.pipeline, self.execution)
 
     @property
     def by(self) -> str:

@@ -13,7 +13,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot
-from trainyard.console.execution_index import run_title
 from trainyard.language import steps as language
 from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, lookup
@@ -163,10 +162,7 @@ class Shown:
     @property
     def title(self) -> str:
         """Name that people gave the run, or pipeline and time."""
-        known = self.snapshot.described
-        name = known.get("PipelineExecutionDisplayName", "")
-        pipeline, execution = self.address["pipeline"], self.address["execution"]
-        return run_title(pipeline, name, known.get("CreationTime"), execution)
+        return self.snapshot.title(self.address["pipeline"], self.address["execution"])
 
     @cached_property
     def step(self) -> Step | None:
@@ -212,15 +208,6 @@ class Shown:
         is_late = one.ended is not None and datetime.now(UTC) - one.ended > LATE
         good = A_DAY if is_late else SETTLED
         return self.here.lately(key, lambda: cause_of(self.execution, one), good)
-
-    def version(self) -> str:
-        """Return a value that changes when something about the step changes."""
-        running = self.step is not None and self.step.ended is None
-        try:
-            job = self.description if running else {}
-        except ServiceError:  # its part of the page reports it
-            job = {}
-        return repr((self.snapshot.status, self.step, job))
 
     @property
     def _seconds(self) -> float | None:

@@ -1,6 +1,6 @@
 """Two runs side by side: their inputs, their course, and their results."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -11,7 +11,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.aws_clients import error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.execution_index import run_title
 from trainyard.console.shown_step import defined
 from trainyard.console.template_filters import figure
 from trainyard.language.steps import Step as Declared
@@ -92,9 +91,7 @@ class Side:
     def title(self) -> str:
         """Name that people gave the run, or pipeline and time."""
         pipeline, _, execution = self.name.partition("/")
-        known = self.snapshot.described if self.snapshot else {}
-        name = known.get("PipelineExecutionDisplayName", "")
-        return run_title(pipeline, name, known.get("CreationTime"), execution)
+        return self.snapshot.title(pipeline, execution) if self.snapshot else execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +124,12 @@ def rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
     return [row for row in found if everything or row.differs]
 
 
-def stamp(here: Account, names: Sequence[str]) -> Hashable:
-    """Return a value that changes when one of the runs changes."""
-    found = []
-    for name in names:
-        try:
-            found.append(here.snapshot(*name.split("/")).version)
-        except ServiceError as error:
-            found.append(str(error))
-    return tuple(found)
-
-
 def side(here: Account, name: str) -> Side:
     """Return the run of that name, or why the service refuses it."""
     pipeline, _, execution = name.partition("/")
     try:
         snapshot = here.snapshot(pipeline, execution)
-        version, good = hash(snapshot.version), LONG if snapshot.is_ended else here.seconds
+        version, good = repr(snapshot), LONG if snapshot.is_ended else here.seconds
         read = partial(_read, here, name, here.arn(pipeline, execution), snapshot)
         return here.lately(("compare: side", name, version), read, good)
     except ServiceError as error:

@@ -12,7 +12,6 @@ import logging
 import os
 import secrets
 import threading
-import time
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
@@ -26,14 +25,14 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from werkzeug.wrappers import Response
 
 from trainyard.common.errors import ServiceError, TrainyardError
-from trainyard.console import live_pages, pages, template_filters
+from trainyard.console import pages, template_filters
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
 
 HOSTS = ("127.0.0.1", "localhost")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; connect-src 'self'; worker-src 'self'; form-action 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # no-referrer would make forms send Origin: null
@@ -63,7 +62,6 @@ def guard(app: Flask, key: str) -> None:
 
     @app.before_request
     def admit() -> Response | None:
-        app.extensions["trainyard-account"].asked = time.monotonic()
         _refuse_foreign(request)
         cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies are not separated by port
         mine = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
@@ -118,7 +116,7 @@ def serving(
 ) -> Iterator[str]:
     """Serve until the block ends; yield the address with the key. Port 0 means any free port.
 
-    When the block ends, following of pages and readings in the background end, too.
+    When the block ends, readings in the background end, too.
 
     ``application``: the application's own parts of the pages.
 
@@ -137,9 +135,7 @@ def serving(
         server.shutdown()
         server.server_close()
         thread.join()
-        app.extensions["trainyard-hub"].close()
-        account.beside.close()
-        account.outcomes.close()
+        account.close()
 
 
 def _prepare(app: Flask, account: Account) -> None:
@@ -177,13 +173,11 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     }
     app.extensions["trainyard-account"] = account
     app.extensions["trainyard-application"] = application
-    app.extensions["trainyard-hub"] = live_pages.Hub(app, account.seconds, account.ended)
     app.jinja_env.filters |= template_filters.FILTERS
     names: Any = app.jinja_env.globals  # its declared type allows Jinja's own names alone
     names.update(account=account, lasting=template_filters.lasting)
     names.update(costing=template_filters.costing)
     guard(app, key)
-    app.register_blueprint(live_pages.events)
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)
     app.add_url_rule("/", "home", _home)

@@ -1,31 +1,23 @@
-"""Following a run: in every tab, over one connection, without reloading a page."""
+"""Pages that browsers ask for again: only what has changed is sent, and swapped."""
 
-import itertools
 import threading
-import time
-from collections import Counter
-from dataclasses import dataclass
-from functools import partial
 
 import pytest
-from flask import Blueprint, Flask
 
-from benchmarks.console.__main__ import WATCH
-from benchmarks.console.processes import Visitor
 from tests.trainyard.console.looking import faults
-from tests.trainyard.emulator.harness import Cloud, Gate, process_step, train_step, training
-from trainyard.console import live_pages
+from tests.trainyard.emulator.harness import (
+    Cloud,
+    Gate,
+    process_step,
+    train_step,
+    training,
+    until,
+)
+from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import serving
+from trainyard.console.web_server import create
 
-TABS = 8  # with one more they are more than the connections that a browser opens to a server
-
-COME = """(names) => new Promise((done) => {
-  const look = () => names.every((one) => one in seen) ? done() : setTimeout(look, 50);
-  look();
-})"""
-"""Script that waits until the page has shown all texts: its Content-Security-Policy prevents
-playwright's own ``wait_for_function``."""
+pytestmark = pytest.mark.long
 
 HIDE = """(is) => {
   Object.defineProperty(document, "hidden", { get: () => is, configurable: true });
@@ -33,136 +25,76 @@ HIDE = """(is) => {
 }"""
 
 
-@dataclass
-class Run:
-    """A run whose training waits for a file between two values of its metric."""
-
-    arn: str
-    gate: Gate
-
-    @property
-    def path(self) -> str:
-        return f"/runs/watched/{self.arn.rpartition('/')[2]}"
-
-
-@pytest.fixture(scope="module")
-def run(cloud: Cloud) -> Run:
-    """A run whose last step continues until it is stopped."""
-    gate = Gate(cloud)
+def test_every_tab_follows_a_run_until_it_ends(page, console: str, cloud: Cloud):
+    gate, end = Gate(cloud), Gate(cloud)
     script = f"echo loss=2; {gate.wait}; echo loss=1"
     arguments = training(script)
     metric = {"Name": "loss", "Regex": r"loss=(\d)"}
     arguments["AlgorithmSpecification"]["MetricDefinitions"] = [metric]
     steps = [
         train_step("Train", script, arguments=arguments),
-        process_step("Slow", "sleep 600", depends_on=("Train",)),
+        process_step("Slow", end.wait, depends_on=("Train",)),
     ]
     cloud.create("watched", steps)
-    return Run(cloud.start("watched"), gate)
+    run = cloud.start("watched")
+    address = f"{console.partition('/?')[0]}/runs/watched/{run.rpartition('/')[2]}"
+    trained, hidden = page.context.new_page(), page.context.new_page()
+    for tab, path in ((page, address), (trained, f"{address}/Train"), (hidden, address)):
+        tab.goto(path)
+    hidden.evaluate(HIDE, True)
+    page.locator("#steps td.Executing").wait_for()
+    page.evaluate("document.body.mark = 'the same page'")
+    trained.get_by_text("last 2").first.wait_for()
+    gate.open()
+    trained.get_by_text("last 1").first.wait_for()
+    page.locator("#steps tr", has_text="Train").locator("td.Succeeded").wait_for()
+    assert hidden.locator("#steps td.Succeeded").count() == 0, "nobody looks at it"
+    hidden.evaluate(HIDE, False)
+    hidden.locator("#steps td.Succeeded").wait_for()
+    end.open()
+    page.locator("#head strong.Succeeded").wait_for()
+    assert page.evaluate("document.body.mark") == "the same page"
+    until(lambda: page.evaluate("document.body.dataset.poll") == "")  # nothing more will come
+    assert faults(page) == faults(trained) == []
 
 
-@pytest.mark.sweep
-def test_every_tab_follows_a_run(page, console: str, cloud: Cloud, run: Run):
-    root = console.partition("/?")[0]
-    tabs = [page, *(page.context.new_page() for _ in range(TABS - 1))]
-    for tab in tabs:
-        tab.goto(f"{root}{run.path}")
-        tab.wait_for_selector("td.Executing")
-        tab.evaluate(WATCH)
-    training = page.context.new_page()
-    training.goto(f"{root}{run.path}/Train")
-    training.evaluate(WATCH)
-    training.evaluate(COME, ["loss 1"])
-    training.evaluate(HIDE, True)
-    training.evaluate(HIDE, False)  # it is seen again, and follows as before
-    run.gate.open()
-    training.evaluate(COME, ["loss 2"])
-    for tab in tabs:
-        tab.evaluate(COME, ["Train Succeeded", "Slow Executing"])
-    cloud.sm.stop_pipeline_execution(PipelineExecutionArn=run.arn, ClientRequestToken="t" * 32)
-    for tab in tabs:
-        tab.wait_for_selector("td.Stopped")
-        assert _order(tab)[:2] == ["Train Executing", "Train Succeeded"]  # of one and the same page
-    assert _order(training)[-2:] == ["loss 1", "loss 2"]
-    assert faults(page) == faults(training) == []
+def test_a_page_that_has_not_changed_is_not_sent_again(client, cloud: Cloud):
+    gate = Gate(cloud)
+    cloud.create("going", [process_step("Slow", gate.wait)])
+    arn = cloud.start("going")
+    step = f"/runs/going/{arn.rpartition('/')[2]}/Slow"
+    until(lambda: "still runs" in client.get(step).text)
+    known = {"If-None-Match": client.get(step).headers["ETag"]}
+    until(lambda: client.get(step, headers=known).status_code == 304)  # although time passes
+    gate.open()
+    cloud.ended(arn)
+    until(lambda: client.get(step, headers=known).status_code == 200)
+    until(lambda: "data-poll" not in client.get(step).text)
 
 
-def _order(tab) -> list[str]:
-    """Return texts in the order in which the page itself recorded them."""
-    return tab.evaluate("Object.keys(seen).sort((a, b) => seen[a] - seen[b])")
+def test_what_is_read_in_the_background_is_asked_for_again():
+    account, go, calls = Account("us-east-1"), threading.Event(), []
+
+    def read() -> str:
+        calls.append(go.wait(60))
+        return "read"
+
+    with create(account, "key").test_request_context("/"):
+        from flask import g
+
+        assert account.later("key", read, "not yet") == "not yet" and g.unfinished
+        go.set()
+        until(lambda: account.later("key", read, "not yet") == "read")
+    assert calls == [True]
+    assert Account("us-east-1", patient=True).later("key", read, "not yet") == "read"
 
 
-def test_a_page_that_nobody_sees_is_looked_at_rarely(monkeypatch):
-    looks: Counter[str] = Counter()
-    blueprint = Blueprint("counted", __name__)
+def test_what_could_not_be_read_is_read_again():
+    account = Account("us-east-1")
 
-    def stamp(name: str) -> int:
-        looks[name] += 1
-        return looks[name]
+    def refused() -> str:
+        raise ServiceError("not now")
 
-    @live_pages.page(blueprint, "/counted/<name>", template="", stamp=stamp)
-    def fragments(name: str) -> live_pages.Fragments:
-        return {"count": str(looks[name])}
-
-    app = Flask(__name__)
-    app.register_blueprint(blueprint)
-    monkeypatch.setattr(live_pages, "UNSEEN", 3_600.0)
-    hub = live_pages.Hub(app, 0.01)
-    stream = hub.stream("browser")
-    next(stream)
-    hub.follow("browser", {"/counted/seen": True, "/counted/hidden": "hidden"})
-    _until(lambda: looks["seen"] >= 5)
-    assert looks["hidden"] == 1
-    hub.follow("browser", {"/counted/hidden": True, "/counted/seen": "hidden"})
-    _until(lambda: looks["hidden"] >= 5)
-    stream.close()
-
-
-def test_what_a_page_has_of_what_grows_is_not_made_again():
-    made: Counter[int] = Counter()
-    stamps = itertools.count(1)
-    blueprint = Blueprint("grown", __name__)
-
-    def make(number: int) -> str:
-        made[number] += 1
-        return str(number)
-
-    @live_pages.page(blueprint, "/grown", template="", stamp=lambda: next(stamps))
-    def fragments() -> live_pages.Fragments:
-        items = [(number, partial(make, number)) for number in range(1, len(made) + 2)]
-        return {"lines": live_pages.Growing("epoch", items)}
-
-    app = Flask(__name__)
-    app.register_blueprint(blueprint)
-    hub = live_pages.Hub(app, 0.01)
-    stream = hub.stream("browser")
-    next(stream)
-    hub.follow("browser", {"/grown": True})
-    _until(lambda: len(made) >= 5)
-    hub.close()
-    assert set(made.values()) == {1}
-    stream.close()
-
-
-def test_a_console_that_ends_follows_nothing_any_more(cloud: Cloud):
-    """A browser still has a page open, and listens."""
-    others = {*threading.enumerate()}
-    with serving(Account(), "key") as address:
-        visitor = Visitor(address)
-        stream = visitor.stream("/events/browser")
-        next(stream)
-        visitor.post("/events/browser", b'{"/runs": true}')
-        _until(lambda: next(stream).startswith(b"data:"))
-        assert _following(others)
-    _until(lambda: not _following(others))
-    list(stream)  # it has an end
-
-
-def _following(others: set[threading.Thread]) -> list[threading.Thread]:
-    """Return threads that follow pages, except for ``others``."""
-    return [one for one in threading.enumerate() if one not in others and one.name == "following"]
-
-
-def _until(is_so) -> None:
-    while not is_so():  # pytest's own time limit ends it
-        time.sleep(0.01)
+    with pytest.raises(ServiceError):
+        account.lately("page", refused, 60)
+    assert account.lately("page", lambda: "made", 60) == "made"

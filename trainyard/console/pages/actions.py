@@ -13,7 +13,6 @@ from flask import Blueprint, redirect, render_template, request
 from werkzeug.exceptions import BadRequest, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
-from trainyard.aws_clients import service_errors
 from trainyard.common.errors import TrainyardError
 from trainyard.console import actions
 from trainyard.console.account_cache import account
@@ -58,10 +57,7 @@ done = _Done()
 def choose() -> str:
     """Show all pipelines, to start one."""
     _refuse_read_only()
-    with service_errors("listing the pipelines"):
-        pages = account().sagemaker.get_paginator("list_pipelines").paginate()
-        found = [one for each in pages for one in each.get("PipelineSummaries") or ()]
-    return render_template("choose.html.j2", pipelines=found)
+    return render_template("choose.html.j2", pipelines=account().pipelines())
 
 
 @page.get("/do/<action>")

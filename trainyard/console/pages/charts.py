@@ -14,7 +14,7 @@ from flask import Blueprint, Response, jsonify, render_template, request, send_f
 from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
-from trainyard.console.account_cache import Account, account
+from trainyard.console.account_cache import Account, account, ask_again
 from trainyard.console.metric_curves import Metrics, Samples, read
 from trainyard.console.template_filters import figure as number
 from trainyard.runs.metric_lines import STEPS
@@ -108,6 +108,8 @@ def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
 
 def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
     """Return a figure of training metrics, whose points the browser asks for."""
+    if any(one.metrics.until is not None for one in curves):
+        ask_again()
     asked = {
         "job": [one.job for one in curves],
         "name": [one.name for one in curves],

@@ -1,11 +1,11 @@
 """Two runs side by side, with their differences."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import urlencode
 
-from flask import Blueprint, render_template, request, url_for
+from flask import Blueprint, Response, render_template, request, url_for
 from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
@@ -15,7 +15,7 @@ from trainyard.console.account_cache import Account, account
 from trainyard.console.metric_curves import Metrics, read
 from trainyard.console.outcomes import by_importance, importance
 from trainyard.console.pages.charts import Curve, curve_chart
-from trainyard.console.two_runs import Side, content, rows, side, stamp
+from trainyard.console.two_runs import Side, content, rows, side
 from trainyard.runs.run_differences import diff
 
 page = Blueprint("compare", __name__)
@@ -43,18 +43,13 @@ def _chosen() -> tuple[str, ...]:
     return runs
 
 
-def _stamp() -> Hashable:
-    here, runs = account(), _chosen()
-    return stamp(here, runs), tuple(one.version for one in _metrics(here, _sides(here, runs)))
-
-
 def _sides(here: Account, runs: Sequence[str]) -> list[Side]:
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(partial(side, here), runs))
 
 
-@live_pages.page(page, "/compare", template="compare.html.j2", stamp=_stamp)
-def compare() -> live_pages.Fragments:
+@page.get("/compare")
+def compare() -> Response:
     """Show the runs in the address, each as ``run=<pipeline>/<execution>``."""
     here, runs = account(), _chosen()
     sides = _sides(here, runs)
@@ -65,12 +60,14 @@ def compare() -> live_pages.Fragments:
         tables = {name: rows(sides, name, everything=everything) for name in TABLES}
         tables["Metrics"].sort(key=lambda row: importance(row.name))
     wanted = request.args.get("file", "")
-    return {
+    parts = {
         "runs": render_template("compare/runs.html.j2", **common),
         "changes": _changes(here, sides, wanted) if wanted and len(sides) == 2 else "",
         "curves": render_template("compare/curves.html.j2", plots=_curves(here, sides)),
         "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
+    goes_on = any(one.snapshot and not one.snapshot.is_ended for one in sides)
+    return live_pages.answer("compare.html.j2", parts, goes_on=goes_on)
 
 
 def _address(**changed: str | None) -> str:
@@ -121,7 +118,3 @@ def _of_side(here: Account, one: Side) -> dict[str, tuple[str, Metrics]]:
             continue
         found |= {f"{step}.{name}": (job[1], metrics) for name in list(metrics.samples)}
     return found
-
-
-def _metrics(here: Account, sides: Sequence[Side]) -> list[Metrics]:
-    return [metrics for one in sides for _, metrics in _of_side(here, one).values()]

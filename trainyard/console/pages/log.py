@@ -1,26 +1,23 @@
 """The log of a step: the page, and its lines as HTML."""
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
 from typing import Any
 
-from flask import Blueprint, Response, abort, render_template, request, url_for
+from flask import Blueprint, Response, abort, jsonify, render_template, request, url_for
 from markupsafe import Markup
 
 from trainyard.console import live_pages, log_lines
 from trainyard.console.account_cache import Account, account
-from trainyard.console.log_lines import KEPT, Line, polled, tail
+from trainyard.console.live_pages import Fragments
+from trainyard.console.log_lines import KEPT, Line
 from trainyard.console.log_streams import Stream, chosen, labels, streams, tuning_of
 from trainyard.runs.execution import Step
 
 FEW = 12
 """Number of lines on the page of a step."""
-
-SHARED = 2_048
-"""Lines whose HTML is cached, for pages that follow one log at the same time."""
 
 _LINE = Markup(
     '<div class="l{kind}"{id}><a href="{page}line={line}#{line}"><time datetime="{iso}">'
@@ -35,50 +32,39 @@ _MORE = Markup(
 class Rows:
     """Renders lines of one stream's page. ``where``: pipeline, execution, step."""
 
-    def __init__(self, where: Mapping[str, str], stream: Stream, wrap: str = "") -> None:
+    def __init__(self, where: Mapping[str, str], stream: Stream) -> None:
         by: dict[str, Any] = {**where, "job": stream.job, "host": stream.own}
-        by |= {"wrap": wrap} if wrap else {}
         self.page = url_for("log.log", **by) + "&"
         """Address of the stream's page, to which ``line=…`` and the like are added."""
         self.whole = url_for("log.whole", **by) + "&"
+        self.more = url_for("log.more", **by) + "&token="
         self._known: set[str] = set()
 
-    def __call__(self, line: Line, marked: str = "") -> Markup:
-        """Return one line as HTML; ``marked``: id of the line to highlight."""
-        return self.later(line, marked)()
+    def html(self, lines: Iterable[Line], marked: str = "") -> Markup:
+        """Return lines as HTML; ``marked``: id of the line to highlight."""
+        return Markup("").join(self._row(line, marked) for line in lines)
 
-    def later(self, line: Line, marked: str = "") -> Callable[[], Markup]:
-        """Return a function that renders the line. Of equal lines in one millisecond, only the
-        first gets the id.
-        """
+    def _row(self, line: Line, marked: str) -> Markup:
+        """Return a line. Of equal lines in one millisecond, only the first gets the id."""
         is_first = line.id not in self._known
         self._known.add(line.id)
-        return partial(_made, self.page, self.whole, line, line.id == marked, is_first)
-
-
-@lru_cache(SHARED)
-def _made(page: str, whole: str, line: Line, is_marked: bool, is_first: bool) -> Markup:
-    level = line.level
-    kind = (f" {level}" if level else "") + (" marked" if is_marked else "")
-    when = datetime.fromtimestamp(line.at / 1000).astimezone()
-    abbr = Markup('<abbr title="{}">{}</abbr>').format(level, level[:1].upper())
-    return _LINE.format(
-        kind=kind,
-        id=Markup(' id="{}"').format(line.id) if is_first else "",
-        page=page,
-        line=line.id,
-        iso=when.isoformat(timespec="milliseconds"),
-        day=when.strftime("%Y-%m-%d"),
-        time=when.strftime("%H:%M:%S.") + f"{line.at % 1000:03d}",
-        mark=abbr if level else "",
-        text=line.text,
-        more="" if line.is_whole else _more(whole, line),
-    )
-
-
-def _more(whole: str, line: Line) -> Markup:
-    again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
-    return _MORE.format(whole=whole, line=line.id, length=line.length, again=again)
+        kind = f" {line.level}" * bool(line.level) + " marked" * (line.id == marked)
+        when = datetime.fromtimestamp(line.at / 1000).astimezone()
+        abbr = Markup('<abbr title="{}">{}</abbr>').format(line.level, line.level[:1].upper())
+        again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
+        more = _MORE.format(whole=self.whole, line=line.id, length=line.length, again=again)
+        return _LINE.format(
+            kind=kind,
+            id=Markup(' id="{}"').format(line.id) if is_first else "",
+            page=self.page,
+            line=line.id,
+            iso=when.isoformat(timespec="milliseconds"),
+            day=when.strftime("%Y-%m-%d"),
+            time=when.strftime("%H:%M:%S.") + f"{line.at % 1000:03d}",
+            mark=abbr if line.level else "",
+            text=line.text,
+            more="" if line.is_whole else more,
+        )
 
 
 def last_lines(account: Account, where: Mapping[str, str], step: Step) -> Markup:
@@ -90,10 +76,10 @@ def last_lines(account: Account, where: Mapping[str, str], step: Step) -> Markup
     stream = chosen(streams(account, step), "", "")
     if stream is None:
         return Markup()
-    polled(account, stream)
-    row = Rows(where, stream)
-    found = [row(line) for _, line in tail(account, stream).lines[-FEW:]]
-    return Markup('<div class="log few">{}</div>').format(Markup("").join(found))
+    key = ("last lines", stream.group, stream.name)
+    found = account.lately(key, lambda: log_lines.end(account, stream, FEW))
+    lines = Rows(where, stream).html(found.lines)
+    return Markup('<div class="log few">{}</div>').format(lines)
 
 
 page = Blueprint("log", __name__)
@@ -128,47 +114,51 @@ def _asked(pipeline: str, execution: str, step: str) -> _Asked:
     return _Asked(here, where, found, every, one)
 
 
-def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
-    if any(request.args.get(name) for name in PARTS):
-        return None
-    asked = _asked(pipeline, execution, step)
-    ended = asked.step.ended
-    if ended is not None and datetime.now(UTC) - ended > LATE:
-        return None
-    return polled(asked.account, asked.stream) if asked.stream else "no log yet"
+def _goes_on(step: Step) -> bool:
+    return step.ended is None or datetime.now(UTC) - step.ended < LATE
 
 
-@live_pages.page(
-    page, "/runs/<pipeline>/<execution>/<step>/log", template="log.html.j2", stamp=_stamp
-)
-def log(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
+@page.get("/runs/<pipeline>/<execution>/<step>/log")
+def log(pipeline: str, execution: str, step: str) -> Response:
     """Show the requested part of the log, and links to other parts."""
     asked, args = _asked(pipeline, execution, step), request.args
-    row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
-    values = {
-        "asked": asked,
-        "labels": labels(asked.streams, tuning_of(asked.step)),
-        "row": row,
-        "words": args.get("q", ""),
-    }
-    head = render_template("log/head.html.j2", **values, wrap=args.get("wrap", ""))
-    if asked.stream is None or row is None:
-        return {"head": head, "about": "", "lines": live_pages.Growing("", ())}
-    if args.get("q", "").strip():
-        return {"head": head, **_searched(asked.account, asked.stream, row)}
-    if any(args.get(name) for name in PARTS):
-        return {"head": head, **_part(asked.account, asked.stream, row)}
-    polled(asked.account, asked.stream)  # the reading while it was followed may be incomplete
-    end = tail(asked.account, asked.stream)
-    shown = end.lines
-    first = shown[0][1].id if shown and end.has_older else ""
-    above = render_template("log/about.html.j2", page=row.page, older=first, newer="", is_end=True)
-    numbered = [(n, row.later(line)) for n, line in shown]
-    return {"head": head, "about": "", "lines": live_pages.Growing(end.epoch, numbered, above)}
+    is_end = not any(args.get(name) for name in PARTS)
+    row = Rows(asked.where, asked.stream) if asked.stream else None
+    head = render_template(
+        "log/head.html.j2",
+        asked=asked,
+        labels=labels(asked.streams, tuning_of(asked.step)),
+        row=row,
+        words=args.get("q", ""),
+    )
+    found: Fragments = {"about": "", "lines": ""}
+    if asked.stream and row and args.get("q", "").strip():
+        found = _searched(asked.account, asked.stream, row)
+    elif asked.stream and row:
+        found = _part(asked.account, asked.stream, row, is_end)
+    return live_pages.answer(
+        "log.html.j2",
+        {"head": head, **found},
+        goes_on=is_end and _goes_on(asked.step),
+        is_end=is_end,
+        step=step,
+    )
 
 
-def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
-    """Show the lines before, after or around another line, or the log's first lines."""
+@page.get("/runs/<pipeline>/<execution>/<step>/log/more")
+def more(pipeline: str, execution: str, step: str) -> Response:
+    """Return the lines from ``token`` on, where they end, and the step's status."""
+    asked = _asked(pipeline, execution, step)
+    if asked.stream is None:
+        abort(404, f"step {step} has no log")
+    found, token = log_lines.newer(asked.account, asked.stream, request.args.get("token", ""))
+    html = Rows(asked.where, asked.stream).html(found)
+    status, goes_on = asked.step.status, _goes_on(asked.step)
+    return jsonify({"html": html, "token": token, "status": status, "goes_on": goes_on})
+
+
+def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragments:
+    """Show the log's end or beginning, or the lines before, after or around another line."""
     args = request.args
     marked = args.get("line", "")
     if marked:
@@ -178,25 +168,26 @@ def _part(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
     elif args.get("after"):
         found = log_lines.after(account, stream, args["after"], KEPT)
     else:
-        found = log_lines.beginning(account, stream, KEPT)
-    older = found.lines[0].id if found.has_older and found.lines else ""
-    newer = found.lines[-1].id if found.has_newer and found.lines else ""
-    return {
-        "about": render_template(
-            "log/about.html.j2", page=row.page, older=older, newer=newer, is_end=False
-        ),
-        "lines": Markup("").join(row(line, marked) for line in found.lines),
-    }
+        found = (log_lines.end if is_end else log_lines.beginning)(account, stream, KEPT)
+    about = render_template(
+        "log/about.html.j2",
+        page=row.page,
+        older=found.lines[0].id if found.has_older and found.lines else "",
+        newer=found.lines[-1].id if found.has_newer and found.lines else "",
+        is_end=is_end,
+    )
+    lines = row.html(found.lines, marked)
+    if not is_end:
+        return {"about": about, "lines": lines}
+    growing = Markup('{}<div data-more="{}" data-token="{}">{}</div>')
+    return {"about": "", "lines": growing.format(Markup(about), row.more, found.token, lines)}
 
 
-def _searched(account: Account, stream: Stream, row: Rows) -> live_pages.Fragments:
+def _searched(account: Account, stream: Stream, row: Rows) -> Fragments:
     words = request.args["q"].strip()
     found, token = log_lines.search(account, stream, words, FOUND, request.args.get("from", ""))
     values = {"page": row.page, "count": len(found), "words": words, "token": token}
-    return {
-        "about": render_template("log/found.html.j2", **values),
-        "lines": Markup("").join(row(line) for line in found),
-    }
+    return {"about": render_template("log/found.html.j2", **values), "lines": row.html(found)}
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")

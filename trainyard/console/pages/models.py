@@ -1,10 +1,9 @@
 """The registry: groups of model packages, their versions, and the runs that created them."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from flask import Blueprint, render_template, request
+from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
@@ -13,7 +12,6 @@ from trainyard.console.app_hooks import application, of_packages, read_panels
 from trainyard.console.model_groups import (
     AT_ONCE,
     THREADS,
-    UNGROUPED,
     all_described,
     all_metrics,
     arn_of,
@@ -37,20 +35,14 @@ COLUMNS = 6
 """Metrics in the table of versions; the others are on the versions' pages."""
 
 
-def _models_stamp() -> Hashable:
-    here = account()
-    found = [versions(here, one) for one in _shown_groups(here)]
-    return repr((groups(here), found))
-
-
-@live_pages.page(page, "/models", template="models.html.j2", stamp=_models_stamp)
-def models() -> live_pages.Fragments:
+@page.get("/models")
+def models() -> Response:
     """Show all groups of model packages, and the packages without a group."""
     here = account()
     shown = _shown_groups(here)
     with ThreadPoolExecutor(THREADS) as pool:
         found = dict(zip(shown, pool.map(lambda one: versions(here, one), shown), strict=True))
-    return {
+    parts = {
         "groups": render_template(
             "models/groups.html.j2",
             groups=groups(here)[_first() : _first() + AT_ONCE],
@@ -60,14 +52,11 @@ def models() -> live_pages.Fragments:
         ),
         "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(here, None)),
     }
+    return live_pages.answer("models.html.j2", parts, goes_on=False)
 
 
-def _group_stamp(group: str) -> Hashable:
-    return repr(versions(account(), group))
-
-
-@live_pages.page(page, "/models/<group>", template="models/group.html.j2", stamp=_group_stamp)
-def group(group: str) -> live_pages.Fragments:
+@page.get("/models/<group>")
+def group(group: str) -> Response:
     """Show the versions of a group."""
     here = account()
     everyone = versions(here, group)
@@ -86,7 +75,7 @@ def group(group: str) -> live_pages.Fragments:
         "champion": now,
         "pages": _pages(len(everyone)),
     }
-    return {
+    parts = {
         "head": render_template("models/group-head.html.j2", **values, count=len(everyone)),
         "chart": _chart(metric, dict(zip(numbers, measured, strict=True)), best),
         "versions": render_template(
@@ -97,6 +86,7 @@ def group(group: str) -> live_pages.Fragments:
             decided=decided,
         ),
     }
+    return live_pages.answer("models/group.html.j2", parts, goes_on=False, group=group)
 
 
 def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) -> str:
@@ -111,15 +101,8 @@ def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) 
     return chart("versions-chart", f"{metric} by version", lines, x="version")
 
 
-def _version_stamp(group: str, version: str) -> Hashable:
-    here = account()
-    return repr((described(here, arn_of(here, group, version)), _group_of(here, group)))
-
-
-@live_pages.page(
-    page, "/models/<group>/<version>", template="models/version.html.j2", stamp=_version_stamp
-)
-def version(group: str, version: str) -> live_pages.Fragments:
+@page.get("/models/<group>/<version>")
+def version(group: str, version: str) -> Response:
     """Show a version of a group, or a package without a group."""
     here = account()
     package = described(here, arn_of(here, group, version))
@@ -132,7 +115,7 @@ def version(group: str, version: str) -> live_pages.Fragments:
         "decided": decided(package),
         "execution": execution,
     }
-    return {
+    parts = {
         "head": render_template("models/version-head.html.j2", **values),
         "panels": _panels(here, execution),
         "metrics": render_template(
@@ -145,6 +128,8 @@ def version(group: str, version: str) -> live_pages.Fragments:
         ),
         "metadata": render_template("models/metadata.html.j2", package=package),
     }
+    where = {"group": group, "version": version}
+    return live_pages.answer("models/version.html.j2", parts, goes_on=False, **where)
 
 
 def _panels(here: Account, execution: tuple[str, str] | None) -> str:
@@ -166,10 +151,6 @@ def _panels(here: Account, execution: tuple[str, str] | None) -> str:
 def _shown_groups(here: Account) -> list[str]:
     found = groups(here)[_first() : _first() + AT_ONCE]
     return [one["ModelPackageGroupName"] for one in found]
-
-
-def _group_of(here: Account, group: str) -> Any:
-    return () if group == UNGROUPED else versions(here, group)
 
 
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:

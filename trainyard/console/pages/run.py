@@ -1,40 +1,27 @@
 """The page of one execution, and the reading of its data, each once while it stays the same."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from flask import Blueprint, render_template
+from flask import Blueprint, Response, render_template
 from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import A_DAY, Account, Snapshot, account
 from trainyard.console.app_hooks import Panels, application, of_run, read_panels
-from trainyard.console.metric_curves import read as read_metrics
 from trainyard.console.pages.charts import training_charts
 from trainyard.console.run_overview import Known, Overview, overview
 from trainyard.plan.prices import Prices, load
 from trainyard.runs.execution import Step
-from trainyard.runs.job_cost import had_machines
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 
 EXPLAINED = 5
 """Number of failed steps whose cause is searched; the others have theirs on their own pages."""
-
-
-def stamp(account: Account, pipeline: str, execution: str) -> Hashable:
-    """Return a value that changes when the page of the run changes."""
-    snapshot = account.snapshot(pipeline, execution)
-    arn = account.execution(pipeline, execution).arn
-    running = [step for step in snapshot.steps if step.job and step.ended is None]
-    there = tuple(had_machines(account.job(step)) for step in running)
-    failed = [("cause", arn, step.name) for step in _failed(snapshot)]
-    beside = account.beside.stamp(("panels", arn), *failed)
-    return snapshot.version, there, beside
 
 
 def read_run(account: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
@@ -90,11 +77,8 @@ class _Reading:
         return self._account.lately((what, self._one.arn), read, A_DAY)
 
     def _cause(self, step: Step) -> Cause | None:
-        def find() -> Cause | None:
-            return cause_of(self._one, step)
-
-        key = ("cause", self._one.arn, step.name)
-        return self._account.beside.get(key, (step.started, step.attempts), find, None)
+        key = ("cause", self._one.arn, step.name, step.started, step.attempts)
+        return self._account.later(key, lambda: cause_of(self._one, step), None)
 
     @property
     def _prices(self) -> Prices:
@@ -108,7 +92,7 @@ class _Reading:
             return read_panels(panels, self._one, steps)
 
         version = tuple((step.name, step.status, step.attempts) for step in self._snapshot.steps)
-        return self._account.beside.get(("panels", self._one.arn), version, find, ())
+        return self._account.later(("panels", self._one.arn, version), find, ())
 
 
 def _failed(snapshot: Snapshot) -> list[Step]:
@@ -131,44 +115,26 @@ TRAININGS = 4
 """Most trainings whose first plot, the loss, is drawn."""
 
 
-def _stamp(pipeline: str, execution: str) -> Hashable:
-    here = account()
-    try:
-        grown = [
-            read_metrics(here, job).version for _, job in _trainings(here, pipeline, execution)
-        ]
-    except ServiceError:  # the other parts stand without curves
-        grown = []
-    return stamp(here, pipeline, execution), tuple(grown)
-
-
-def _trainings(here: Account, pipeline: str, execution: str) -> list[tuple[str, str]]:
+def _trainings(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return (title, job) of the first steps that train."""
-    steps = here.snapshot(pipeline, execution).steps
-    jobs = [(step.title, *step.job) for step in steps if step.job]
+    jobs = [(step.title, *step.job) for step in snapshot.steps if step.job]
     return [(title, job) for title, kind, job in jobs if kind == "TrainingJob"][:TRAININGS]
 
 
-@live_pages.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
-def run(pipeline: str, execution: str) -> live_pages.Fragments:
+@page.get("/runs/<pipeline>/<execution>")
+def run(pipeline: str, execution: str) -> Response:
     """Show the execution: why it failed, curves, panels, graph, timeline, steps."""
     here, panels = account(), of_run(application().panels, in_file=False)
-
-    def make() -> live_pages.Fragments:
-        found = fragments(read_run(here, pipeline, execution, panels))
-        return {**found, "curves": _curves(here, pipeline, execution)}
-
-    key = ("run's page", pipeline, execution)
-    return here.shared(key, _stamp(pipeline, execution), make, here.seconds)
+    found = read_run(here, pipeline, execution, panels)
+    parts = {**fragments(found), "curves": _curves(here, found.snapshot)}
+    where = {"pipeline": pipeline, "execution": execution}
+    return live_pages.answer("run.html.j2", parts, goes_on=not found.snapshot.is_ended, **where)
 
 
-def _curves(here: Account, pipeline: str, execution: str) -> str:
+def _curves(here: Account, snapshot: Snapshot) -> str:
     """Draw the losses of the run's trainings."""
     try:
-        drawn = [
-            (title, training_charts(here, job, 1)[0])
-            for title, job in _trainings(here, pipeline, execution)
-        ]
+        drawn = [(title, training_charts(here, job, 1)[0]) for title, job in _trainings(snapshot)]
     except ServiceError as error:
         return render_template("step/refused.html.j2", part="curves", said=str(error))
     return render_template("run/curves.html.j2", drawn=[one for one in drawn if one[1]])

@@ -1,10 +1,10 @@
 """The page of one step of an execution: its result, the reason of a failure, and its arguments."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Blueprint, render_template
+from flask import Blueprint, Response, render_template
 from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
@@ -12,8 +12,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
 from trainyard.console.app_hooks import application, of_step, read_panels
-from trainyard.console.log_lines import polled
-from trainyard.console.log_streams import chosen, streams
+from trainyard.console.log_streams import streams
 from trainyard.console.metric_curves import read
 from trainyard.console.model_groups import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
@@ -37,43 +36,16 @@ MOST = 24
 RANKED = 4
 """Most plots with a curve per rank."""
 
-GOOD = 10.0
-"""Seconds for which a fragment is reused if the step has not changed; objects in S3 may change."""
 
-
-def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
-    shown = Shown(account(), pipeline, execution, step)
-    return shown.version(), _grown(shown), shown.here.beside.stamp(_panels_key(shown))
-
-
-def _grown(shown: Shown) -> Hashable:
-    """Return a value that changes when the job's log or its metrics grow."""
-    here, step = shown.here, shown.step
-    if step is None:
-        return None
-    try:
-        stream = chosen(streams(here, step), "", "") if step.ended is None else None
-        return stamp(here, step), polled(here, stream) if stream else 0
-    except ServiceError:  # their parts of the page say so
-        return None
-
-
-@live_pages.page(page, "/runs/<pipeline>/<execution>/<step>", template="step.html.j2", stamp=_stamp)
-def step(pipeline: str, execution: str, step: str) -> live_pages.Fragments:
+@page.get("/runs/<pipeline>/<execution>/<step>")
+def step(pipeline: str, execution: str, step: str) -> Response:
     """Show the step's parts; each part reports by itself what AWS does not let it read."""
     shown = Shown(account(), pipeline, execution, step)
     if shown.step is None and shown.declared is None:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
-    version = shown.version()
-    parts = {name: _part(shown, name, version) for name in PARTS}
-    growing = {name: _made(shown, name, read) for name, read in GROWING.items()}
-    return parts | growing
-
-
-def _part(shown: Shown, name: str, version: str) -> str:
-    """Return a fragment that changes with the step but not with its constantly growing log."""
-    key = ("step's part", name, shown.arn, shown.name, version)
-    return shown.here.lately(key, lambda: _made(shown, name, PARTS[name]), GOOD)
+    parts = {name: _made(shown, name, read) for name, read in PARTS.items()}
+    goes_on = not (shown.snapshot.is_ended or (shown.step and shown.step.ended))
+    return live_pages.answer("step.html.j2", parts, goes_on=goes_on, **shown.address)
 
 
 def _made(shown: Shown, name: str, read: Callable[[Shown], Mapping[str, Any]]) -> str:
@@ -109,14 +81,8 @@ def _panels(shown: Shown) -> Mapping[str, Any]:
     def read() -> tuple[Markup, ...]:
         return read_panels(mine, shown.execution, steps)
 
-    key = _panels_key(shown)
-    return {
-        "panels": shown.here.beside.get(key, shown.version(), read, nothing) if mine else nothing
-    }
-
-
-def _panels_key(shown: Shown) -> Hashable:
-    return "step's panels", shown.arn, shown.name
+    key = ("step's panels", shown.arn, shown.name, repr(shown.step))
+    return {"panels": shown.here.later(key, read, nothing) if mine else nothing}
 
 
 def _log(shown: Shown) -> Mapping[str, Any]:
@@ -220,25 +186,11 @@ PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "trials": _trials,
     "places": _places,
     "arguments": _arguments,
-}
-"""Fragment → function that returns its template's values."""
-
-GROWING: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "panels": _panels,
     "curves": _curves,
     "log": _log,
 }
-"""Fragments that also change with the job's log."""
-
-
-def stamp(account: Account, step: Step) -> Hashable:
-    """Return a value that changes with the step's curves.
-
-    Raises:
-        ServiceError: AWS refuses.
-    """
-    job = _job(step)
-    return read(account, job).version if job else None
+"""Fragment → function that returns its template's values."""
 
 
 def curves(account: Account, step: Step) -> Markup:
@@ -247,9 +199,9 @@ def curves(account: Account, step: Step) -> Markup:
     Raises:
         ServiceError: AWS refuses.
     """
-    job = _job(step)
-    if not job:
+    if step.job is None or step.job[0] != "TrainingJob":
         return Markup()
+    job = step.job[1]
     found = read(account, job)
     if not found.samples and not found.slow:
         return Markup()
@@ -262,8 +214,3 @@ def curves(account: Account, step: Step) -> Markup:
         **{"until": until, "more": more},
     )
     return Markup(html)  # made by a template, which has escaped it
-
-
-def _job(step: Step) -> str:
-    """Return the name of the step's training job; empty if it has none."""
-    return step.job[1] if step.job and step.job[0] == "TrainingJob" else ""

@@ -129,9 +129,8 @@ def test_the_library_is_its_authors_release_byte_for_byte(client, name: str):
 def drawn(cloud: Cloud, chromium, monkeypatch):
     """A tab with the page of a step that trains, of whose metrics we decide."""
     metrics = Metrics(counter="step")
-    for module in ("pages.charts", "pages.step", "pages.run"):
-        name = "read_metrics" if module == "pages.run" else "read"
-        monkeypatch.setattr(f"trainyard.console.{module}.{name}", lambda here, job: metrics)
+    for module in ("charts", "step"):
+        monkeypatch.setattr(f"trainyard.console.pages.{module}.read", lambda here, job: metrics)
     cloud.create("curved", [train_step("Train", "true")])
     ended, _ = cloud.run("curved")
     place = f"/runs/curved/{ended['PipelineExecutionArn'].rpartition('/')[2]}/Train"
@@ -180,13 +179,14 @@ def test_values_are_read_zoomed_smoothed_and_on_a_logarithmic_axis_by_keyboard(d
 
 def test_a_curve_grows_while_it_is_read_and_the_zoom_stays(drawn):
     page, metrics, place = drawn
+    metrics.until = 1.0  # there is more
     for i in range(10):
         metrics.samples["loss"].add(Sample(1_000 * i, i, 1.0 * i))
     page.goto(place)
     expect(page.locator(".plot")).to_have_attribute("data-drawn", "10")
     for i in range(10, 30):
         metrics.samples["loss"].add(Sample(1_000 * i, i, 1.0 * i))
-    metrics.version += 1
+    metrics.until = None
     expect(page.locator(".plot")).to_have_attribute("data-drawn", "30")
     expect(page.locator(".words")).to_contain_text("last 29, lowest 0 at step 0")
 
