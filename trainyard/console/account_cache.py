@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -212,37 +212,48 @@ class Account:
         Raises:
             ServiceError: the pipeline does not exist.
         """
-        if not (arn := self.pipeline(pipeline).get("PipelineArn")):
+        found = self.ask("describe_pipeline", PipelineName=pipeline)
+        if not (arn := found.get("PipelineArn")):
             raise ServiceError(f"the service does not return the ARN of pipeline {pipeline}")
         return f"{arn}/execution/{execution}"
 
-    def pipeline(self, name: str) -> dict[str, Any]:
-        """Return DescribePipeline's answer.
+    def ask(
+        self,
+        operation: str,
+        seconds: float | Callable[[Any], float] | None = None,
+        **request: Any,
+    ) -> dict[str, Any]:
+        """Return SageMaker's answer to a Describe or List operation, a recent one if there is.
 
         Raises:
-            ServiceError: the pipeline does not exist.
+            ServiceError: what is described does not exist, AWS refused, or cannot be reached.
         """
 
         def read() -> dict[str, Any]:
-            with service_errors(f"reading pipeline {name}"):
-                return cast(dict[str, Any], self.sagemaker.describe_pipeline(PipelineName=name))
+            with service_errors(_words(operation, request)):
+                answer: dict[str, Any] = getattr(self.sagemaker, operation)(**request)
+            return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
-        return self.lately(("pipeline", name), read, 60)
+        return self.lately((operation, *request.items()), read, seconds)
 
-    def pipelines(self) -> list[dict[str, Any]]:
-        """Return PipelineSummaries of all pipelines.
+    def all_of(self, operation: str, member: str, **request: Any) -> list[dict[str, Any]]:
+        """Return the items of all pages of a List operation, which are its answer's ``member``.
 
         Raises:
             ServiceError: AWS refused, or cannot be reached.
         """
 
         def read() -> list[dict[str, Any]]:
-            with service_errors("listing the pipelines"):
-                pages = self.sagemaker.get_paginator("list_pipelines").paginate()
-                found = [one for page in pages for one in page.get("PipelineSummaries") or ()]
-            return [one for one in found if one.get("PipelineName")]
+            with service_errors(_words(operation, request)):
+                pages = self.sagemaker.get_paginator(operation).paginate(**request)
+                return [one for page in pages for one in page.get(member) or ()]
 
-        return self.lately("pipelines", read)
+        return self.lately((operation, *request.items()), read)
+
+    def pipelines(self) -> list[dict[str, Any]]:
+        """Return PipelineSummaries of all pipelines."""
+        found = self.all_of("list_pipelines", "PipelineSummaries")
+        return [one for one in found if one.get("PipelineName")]
 
     def execution(self, pipeline: str, execution: str) -> Execution:
         """Return the execution with that id, for data beyond its snapshot."""
@@ -255,12 +266,6 @@ class Account:
     def execution_of(self, arn: str) -> Execution:
         """Return the execution with that ARN; it uses this account's clients."""
         return Execution(arn, self.region, lambda service, region: getattr(self, service))
-
-    def known_execution(self, arn: str, pipeline: str, execution: str) -> Execution:
-        """Return the execution with that ARN; its pipeline need not exist any more."""
-        return self.lately(
-            ("execution", pipeline, execution), lambda: Execution(arn, self.region), A_DAY
-        )
 
     def snapshot(self, pipeline: str, execution: str) -> Snapshot:
         """Return the execution's state, at most ``seconds`` old.
@@ -295,14 +300,9 @@ class Account:
         if step.job is None:
             return {}
         kind, name = step.job
-
-        def read() -> dict[str, Any]:
-            with service_errors(f"reading {kind} {name}"):
-                ask = getattr(self.sagemaker, f"describe_{xform_name(kind)}")
-                return cast(dict[str, Any], ask(**{f"{kind}Name": name}))
-
-        good = 2 * self.seconds if step.ended is None else A_DAY
-        return self.lately(("job", kind, name, step.ended), read, good)
+        is_over = step.ended is not None  # a retry starts another job
+        good = A_DAY if is_over else 2 * self.seconds
+        return self.ask(f"describe_{xform_name(kind)}", good, **{f"{kind}Name": name})
 
     def charged(self, step: Step) -> dict[str, Any]:
         """Return the description of what the step is charged for: of its job, or of its tuning job
@@ -320,6 +320,11 @@ class Account:
 def account() -> Account:
     """Return the account of the current request."""
     return cast(Account, current_app.extensions["trainyard-account"])
+
+
+def _words(operation: str, request: Mapping[str, Any]) -> str:
+    """Return what was asked, for a message: ``describe pipeline churn``."""
+    return " ".join([*operation.split("_"), *map(str, request.values())])
 
 
 def ask_again() -> None:

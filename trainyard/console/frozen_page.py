@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
-from trainyard.console.account_cache import Account
+from trainyard.console.account_cache import A_DAY, Account
 from trainyard.console.app_hooks import METRICS, Panels, of_run
 from trainyard.console.pages.run import fragments, read_run
 from trainyard.console.run_overview import Overview, place
@@ -46,7 +46,7 @@ def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> st
     if where is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
-    one = account.known_execution(arn, **where)
+    one = account.lately(("execution", *where.values()), lambda: account.execution_of(arn), A_DAY)
     run = read_run(account, **where, panels=of_run(panels, in_file=True))
     logs = {
         step.title: {h: last_words(lines) for h, lines in one.last_lines(step, LOG_TAIL).items()}

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
 from trainyard.console.log_lines import fetch
 from trainyard.console.log_streams import Stream, of_job
@@ -202,13 +201,7 @@ def described(account: Account, job: str) -> dict[str, Any]:
     Raises:
         ServiceError: the job does not exist.
     """
-
-    def read() -> dict[str, Any]:
-        with service_errors(f"reading training job {job}"):
-            answer: dict[str, Any] = account.sagemaker.describe_training_job(TrainingJobName=job)
-            return answer
-
-    return account.lately(("training job", job), read, max(2.0, account.seconds))
+    return account.ask("describe_training_job", max(2.0, account.seconds), TrainingJobName=job)
 
 
 def read(account: Account, job: str) -> Metrics:

@@ -5,15 +5,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from botocore.exceptions import ClientError, ParamValidationError
-
-from trainyard.aws_clients import service_errors
-from trainyard.console.account_cache import Account
+from trainyard.console.account_cache import THREADS, Account
 from trainyard.runs.evaluation_numbers import in_report, of_package
 
-_EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
+EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
 UNGROUPED = "-"
 """Placeholder for the group in addresses of packages without a group."""
@@ -21,7 +17,8 @@ UNGROUPED = "-"
 AT_ONCE = 50
 """Versions of a group on one page; the others are on the next pages."""
 
-THREADS = 8
+NEWEST = {"SortBy": "CreationTime", "SortOrder": "Descending"}
+
 MOST = 60
 """Most metrics listed for one package."""
 
@@ -43,15 +40,7 @@ def place_of(arn: str) -> tuple[str, str]:
 
 def groups(account: Account) -> list[dict[str, Any]]:
     """Return ModelPackageGroupSummaryList, the newest first."""
-
-    def read() -> list[dict[str, Any]]:
-        with service_errors("listing the model package groups"):
-            pages = account.sagemaker.get_paginator("list_model_package_groups").paginate(
-                SortBy="CreationTime", SortOrder="Descending"
-            )
-            return [one for page in pages for one in page.get("ModelPackageGroupSummaryList", ())]
-
-    return account.lately("groups", read)
+    return account.all_of("list_model_package_groups", "ModelPackageGroupSummaryList", **NEWEST)
 
 
 def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
@@ -60,16 +49,8 @@ def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
     Raises:
         ServiceError: the group does not exist, or AWS refused.
     """
-
-    def read() -> list[dict[str, Any]]:
-        which = {"ModelPackageGroupName": group} if group else {"ModelPackageType": "Unversioned"}
-        with service_errors(f"listing the model packages of {group or 'no group'}"):
-            pages = account.sagemaker.get_paginator("list_model_packages").paginate(
-                SortBy="CreationTime", SortOrder="Descending", **which
-            )
-            return [one for page in pages for one in page.get("ModelPackageSummaryList", ())]
-
-    return account.lately(("versions", group), read)
+    which = {"ModelPackageGroupName": group} if group else {"ModelPackageType": "Unversioned"}
+    return account.all_of("list_model_packages", "ModelPackageSummaryList", **NEWEST, **which)
 
 
 def champion(account: Account, group: str) -> Champion:
@@ -90,15 +71,7 @@ def described(account: Account, package: str) -> dict[str, Any]:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-
-    def read() -> dict[str, Any]:
-        with service_errors(f"reading model package {package}"):
-            answer: dict[str, Any] = account.sagemaker.describe_model_package(
-                ModelPackageName=package
-            )
-        return answer
-
-    return account.lately(("package", package), read)
+    return account.ask("describe_model_package", ModelPackageName=package)
 
 
 def arn_of(account: Account, group: str, version: str) -> str:
@@ -109,12 +82,7 @@ def arn_of(account: Account, group: str, version: str) -> str:
     """
     if group == UNGROUPED:
         return version
-    with service_errors(f"reading model package group {group}"):
-        found = account.lately(
-            ("group", group),
-            lambda: account.sagemaker.describe_model_package_group(ModelPackageGroupName=group),
-            60,
-        )
+    found = account.ask("describe_model_package_group", 60, ModelPackageGroupName=group)
     of_group: str = found["ModelPackageGroupArn"]
     return f"{of_group.replace(':model-package-group/', ':model-package/', 1)}/{version}"
 
@@ -147,39 +115,6 @@ def all_metrics(account: Account, packages: Sequence[Mapping[str, Any]]) -> list
         return list(pool.map(lambda one: metrics(account, one), packages))
 
 
-def models_of(package: Mapping[str, Any]) -> list[str]:
-    """Return the S3 URIs of the package's models, one per container."""
-    containers = (package.get("InferenceSpecification") or {}).get("Containers") or ()
-    return [uri for one in containers if (uri := model_uri(one))]
-
-
-def model_uri(container: Mapping[str, Any]) -> str | None:
-    """Return the S3 URI of a container's model: an archive, or a prefix."""
-    source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
-    uri: str | None = container.get("ModelDataUrl") or source.get("S3Uri")
-    return uri
-
-
-def bytes_of(account: Account, uri: str) -> int | None:
-    """Return the bytes of an object, or of the first thousand below a prefix; None if not
-    readable.
-    """
-
-    def read() -> int | None:
-        place = urlsplit(uri)
-        where = {"Bucket": place.netloc}
-        try:
-            if not uri.endswith("/"):
-                key = place.path.lstrip("/")
-                return int(account.s3.head_object(**where, Key=key).get("ContentLength", 0)) or None
-            listed = account.s3.list_objects_v2(**where, Prefix=place.path.lstrip("/"))
-        except (ClientError, ParamValidationError):
-            return None
-        return sum(one["Size"] for one in listed.get("Contents", ())) or None
-
-    return account.lately(("models bytes", uri), read, 60)
-
-
 def decided(package: Mapping[str, Any]) -> tuple[str, Any]:
     """Return (user, time) of the package's last change; empty if AWS does not report it."""
     user = package.get("LastModifiedBy") or {}
@@ -193,5 +128,5 @@ def named(package: Mapping[str, Any]) -> tuple[str, str] | None:
         (package.get("MetadataProperties") or {}).get("GeneratedBy"),
         *(package.get("CustomerMetadataProperties") or {}).values(),
     ]
-    found = (_EXECUTION.fullmatch(arn) for arn in arns if isinstance(arn, str))
+    found = (EXECUTION.fullmatch(arn) for arn in arns if isinstance(arn, str))
     return next(((run["pipeline"], run["execution"]) for run in found if run), None)

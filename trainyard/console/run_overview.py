@@ -1,31 +1,27 @@
 """Everything on the page of a run, computed from what was read about it."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar
 
 from markupsafe import Markup
 
 from trainyard.console.account_cache import Snapshot
 from trainyard.console.graph import Graph, Timeline, graph, timeline
-from trainyard.console.model_groups import place_of
+from trainyard.console.model_groups import EXECUTION, place_of
 from trainyard.console.outcomes import Cost, cost, costs
 from trainyard.console.step_flow import WORDS, Flow, Node, flow, links
 from trainyard.plan.prices import Prices
 from trainyard.runs.execution import CHECKS, Step
 from trainyard.runs.job_cost import Spent, had_machines
 from trainyard.runs.run_summary import model_package
-from trainyard.runs.step_table import duration
 from trainyard.runs.why.diagnosis import Cause
-
-_EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
 
 def place(arn: str) -> dict[str, str] | None:
     """Return the variables of an execution's page; None if ``arn`` is not an execution's."""
-    found = _EXECUTION.fullmatch(arn)
+    found = EXECUTION.fullmatch(arn)
     return found.groupdict() if found else None
 
 
@@ -80,13 +76,6 @@ class Overview:
         who = self.snapshot.described.get("CreatedBy", {})
         identity = who.get("IamIdentity", {})
         return str(who.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
-
-    @property
-    def paid_since(self) -> datetime:
-        """Time from which the present rate would have cost the sum so far: a browser counts on from
-        there.
-        """
-        return self.at - timedelta(seconds=self.cost.so_far / self.cost.a_second)
 
     @property
     def offered(self) -> list[tuple[str, str, dict[str, str]]]:
@@ -145,17 +134,6 @@ class Overview:
             if bar.node.name == name and bar.machines is not None:
                 return bar.machines - bar.start
         return None
-
-    @staticmethod
-    def time_of(node: Node) -> Markup:
-        """Return a step's duration; that of a running step counts on."""
-        step = node.step
-        if step is None or step.started is None:
-            return Markup()
-        said = duration(step.seconds)
-        if step.ended is not None:
-            return Markup("<span>{}</span>").format(said)
-        return Markup('<span data-since="{}">{}</span>').format(step.started.isoformat(), said)
 
     @staticmethod
     def place(arn: str) -> dict[str, str] | None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot
 from trainyard.language import steps as language
@@ -55,16 +55,9 @@ def defined(here: Account, arn: str) -> Defined:
 
 
 def _read(here: Account, arn: str) -> Defined:
-    with service_errors(f"reading the definition of {arn}"):
-        answer = here.sagemaker.describe_pipeline_definition_for_execution(PipelineExecutionArn=arn)
-        pages = here.sagemaker.get_paginator("list_pipeline_parameters_for_execution")
-        given = {
-            each.get("Name", ""): each.get("Value", "")
-            for page in pages.paginate(PipelineExecutionArn=arn)
-            for each in page.get("PipelineParameters", [])
-        }
-    document = json.loads(answer.get("PipelineDefinition") or "{}")
-    return Defined(document, values(document, given))
+    one = here.execution_of(arn)
+    document = one.definition()
+    return Defined(document, values(document, one.parameters()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +109,12 @@ def describe(here: Account, made: Made, seconds: float | None = None) -> dict[st
         ServiceError: it no longer exists, or AWS refused.
     """
 
-    def read() -> dict[str, Any]:
-        model = here.sagemaker.meta.service_model.operation_model(made.operation)
-        required = model.input_shape.required_members
-        if len(required) != 1:
-            return {}
-        named = made.arn if required[0] == "ModelPackageName" else made.name
-        with service_errors(f"describing {made.kind} {made.name}"):
-            answer = _method(here.sagemaker, made.operation)(**{required[0]: named})
-        return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
-
-    return here.lately(("step: made", made.operation, made.arn or made.name), read, seconds)
-
-
-def _method(client: Any, operation: str) -> Any:
-    names = client.meta.method_to_api_mapping
-    return getattr(client, next(name for name, its in names.items() if its == operation))
+    model = here.sagemaker.meta.service_model.operation_model(made.operation)
+    required = model.input_shape.required_members
+    if len(required) != 1:
+        return {}
+    named = made.arn if required[0] == "ModelPackageName" else made.name
+    return here.ask(xform_name(made.operation), seconds, **{required[0]: named})
 
 
 SETTLED = 60.0

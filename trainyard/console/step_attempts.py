@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account, Snapshot
 from trainyard.console.shown_step import Made, describe, made_by
 from trainyard.language.statuses import JOB_ENDED
@@ -84,24 +84,19 @@ def _names(here: Account, made: Made, others: set[str]) -> list[str]:
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
     if clash:  # these are the last jobs; the owners of earlier ones are not known
         return [made.name]
-    listed = here.lately(
-        ("step: jobs", made.kind, prefix), lambda: _listed(here, made.kind, prefix)
-    )
-    mine = [name for name in listed if (found := _NAME.fullmatch(name)) and found[1] == prefix]
+    mine = [
+        name
+        for name in _listed(here, made.kind, prefix)
+        if (found := _NAME.fullmatch(name)) and found[1] == prefix
+    ]
     return [*(name for name in mine if name != made.name), made.name]
 
 
 def _listed(here: Account, kind: str, prefix: str) -> list[str]:
     """Return names of jobs that contain the prefix, the oldest first."""
-    listing = {
-        "TrainingJob": here.sagemaker.list_training_jobs,
-        "ProcessingJob": here.sagemaker.list_processing_jobs,
-        "TransformJob": here.sagemaker.list_transform_jobs,
-    }[kind]
-    with service_errors(f"listing the jobs {prefix}…"):
-        answer = listing(
-            NameContains=prefix, SortBy="CreationTime", SortOrder="Descending", MaxResults=100
-        )
+    operation = f"list_{xform_name(kind)}s"
+    order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
+    answer = here.ask(operation, NameContains=prefix, **order)
     names = [one.get(f"{kind}Name", "") for one in answer.get(f"{kind}Summaries", [])]
     return names[::-1]
 
@@ -242,14 +237,11 @@ def trials(here: Account, tuning_job: str) -> Trials:
     Raises:
         ServiceError: AWS refused.
     """
-    return here.lately(("step: trials", tuning_job), lambda: _read(here, tuning_job))
-
-
-def _read(here: Account, tuning_job: str) -> Trials:
-    with service_errors(f"listing the training jobs of {tuning_job}"):
-        answer = here.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
-            HyperParameterTuningJobName=tuning_job, MaxResults=TRAININGS
-        )
+    answer = here.ask(
+        "list_training_jobs_for_hyper_parameter_tuning_job",
+        HyperParameterTuningJobName=tuning_job,
+        MaxResults=TRAININGS,
+    )
     jobs = sorted(answer.get("TrainingJobSummaries", []), key=_rank)
     names = dict.fromkeys(name for job in jobs for name in job.get("TunedHyperParameters", {}))
     return Trials(jobs=jobs, names=sorted(names), more="NextToken" in answer)

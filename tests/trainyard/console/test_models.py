@@ -80,11 +80,6 @@ def test_a_group_draws_its_most_important_metric_with_the_champion_marked(cloud:
     assert text.count('class="n metric"') == 2  # same is loss again
 
 
-def test_a_version_shows_where_its_model_lies(registry: Cloud, client):
-    raw = client.get("/models/digits/3").get_data(as_text=True)
-    assert "1.23 kB" in raw
-
-
 def test_a_package_of_no_group_has_its_page(registry: Cloud, client):
     text = shown(client, "/models/-/alone")
     assert FOREIGN in text and "the metadata do not name an execution" in text

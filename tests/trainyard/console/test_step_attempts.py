@@ -14,8 +14,8 @@ class Listed(Account):
         super().__init__()
         self.names = list(names)
 
-    def lately(self, key: Any, read: Any, seconds: float | None = None) -> Any:
-        return self.names
+    def ask(self, operation: str, seconds: Any = None, **request: Any) -> dict[str, Any]:
+        return {"TrainingJobSummaries": [{"TrainingJobName": name} for name in self.names[::-1]]}
 
 
 def made(name: str) -> Made:

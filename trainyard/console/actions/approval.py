@@ -12,9 +12,6 @@ from trainyard.console.app_hooks import owner
 from trainyard.console.model_groups import Champion, champion, described, place_of
 from trainyard.console.template_filters import said_at
 
-LONGEST = 1024
-"""Most characters of an ApprovalDescription (botocore's model)."""
-
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata with the command that must approve it, after its own
 checks.
@@ -133,8 +130,6 @@ def _comment(typed: Mapping[str, str], hint: str, required: bool = False) -> Fie
 def _wrong(comment: Field) -> dict[str, str]:
     if comment.required and not comment.value.strip():
         return {"comment": "Give a reason."}
-    if len(comment.value) > LONGEST:
-        return {"comment": f"It has {len(comment.value)} characters; AWS allows {LONGEST}."}
     return {}
 
 

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import url_for
 
-from trainyard.aws_clients import service_errors
 from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, Table, action, foreseen
@@ -20,20 +18,15 @@ from trainyard.language.statuses import ENDED
 PREFIX = "p."
 """Prefix of a parameter's name in the form, which also has other fields."""
 
-LONGEST = 3072
-"""Most characters of a PipelineExecutionDescription (botocore's model)."""
-
-NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,81}")
-"""Pattern of a PipelineExecutionDisplayName (botocore's model)."""
-
 
 @action("start")
 def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
     """Propose StartPipelineExecution with the parameters that differ from their defaults."""
     pipeline = about["pipeline"]
-    there, document = definition_of(account, pipeline)
+    there = account.ask("describe_pipeline", PipelineName=pipeline)
+    document = json.loads(there.get("PipelineDefinition") or "{}")
     like = about.get("like")
-    earlier = parameters_of(account, pipeline, like) if like else {}
+    earlier = account.execution(pipeline, like).parameters() if like else {}
     fields = parameter_fields(document, typed, earlier)
     wrong = wrong_values(document, fields)
     given = {} if wrong else changed(document, fields)
@@ -43,7 +36,6 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         Field(name="description", label="Description", kind="text",
               value=typed.get("description", ""), shown=True, hint="Optional."),
     ]  # fmt: skip
-    wrong |= wrong_words(named)
     does = [f"A new run of {pipeline} begins."]
     if wrong and not typed:
         needed = ", ".join(one.label for one in fields if one.name in wrong)
@@ -80,33 +72,6 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         impossible=refused,
         own=own,
     )
-
-
-def definition_of(account: Account, pipeline: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (DescribePipeline's answer, its definition), as they are now.
-
-    Raises:
-        ServiceError: the pipeline does not exist, or its definition is not JSON.
-    """
-
-    def read() -> dict[str, Any]:
-        with service_errors(f"reading pipeline {pipeline}"):
-            answer: dict[str, Any] = account.sagemaker.describe_pipeline(PipelineName=pipeline)
-        return answer
-
-    there = account.lately(("pipeline now", pipeline), read)
-    return there, json.loads(there.get("PipelineDefinition") or "{}")
-
-
-def parameters_of(account: Account, pipeline: str, execution: str) -> dict[str, str]:
-    """Return the parameters that the run was started with, name → value."""
-    arn = account.arn(pipeline, execution)
-    with service_errors(f"reading the parameters of {arn}"):
-        pages = account.sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
-            PipelineExecutionArn=arn
-        )
-        listed = [one for page in pages for one in page.get("PipelineParameters") or ()]
-    return {one["Name"]: one.get("Value", "") for one in listed}
 
 
 def parameter_fields(
@@ -170,17 +135,6 @@ def as_arguments(given: Mapping[str, str]) -> dict[str, Any]:
     """Return PipelineParameters, if there are any."""
     listed = [{"Name": name, "Value": value} for name, value in given.items()]
     return {"PipelineParameters": listed} if listed else {}
-
-
-def wrong_words(fields: Sequence[Field]) -> dict[str, str]:
-    """Return the errors in name and description that AWS would refuse."""
-    name, description = (one.value.strip() for one in fields)
-    found = {}
-    if name and not NAME.fullmatch(name):
-        found["name"] = "AWS allows letters, digits and hyphens between them, at most 82."
-    if len(description) > LONGEST:
-        found["description"] = f"It has {len(description)} characters; AWS allows {LONGEST}."
-    return found
 
 
 def _words(fields: Sequence[Field]) -> dict[str, str]:

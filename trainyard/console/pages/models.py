@@ -7,21 +7,18 @@ from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import Account, account
+from trainyard.console.account_cache import THREADS, Account, account
 from trainyard.console.app_hooks import application, of_packages, read_panels
 from trainyard.console.model_groups import (
     AT_ONCE,
-    THREADS,
     all_described,
     all_metrics,
     arn_of,
-    bytes_of,
     champion,
     decided,
     described,
     groups,
     metrics,
-    models_of,
     named,
     place_of,
     versions,
@@ -121,11 +118,7 @@ def version(group: str, version: str) -> Response:
         "metrics": render_template(
             "models/metrics.html.j2", metrics=metrics(here, package), package=package
         ),
-        "inference": render_template(
-            "models/inference.html.j2",
-            package=package,
-            sizes={uri: bytes_of(here, uri) for uri in models_of(package)},
-        ),
+        "inference": render_template("models/inference.html.j2", package=package),
         "metadata": render_template("models/metadata.html.j2", package=package),
     }
     where = {"group": group, "version": version}

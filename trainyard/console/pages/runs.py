@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, Response, render_template, request, url_for
 
-from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import A_DAY, THREADS, Account, account, run_title
@@ -147,25 +146,22 @@ def _began(one: tuple[str, Mapping[str, Any]]) -> datetime:
 def _listed(here: Account, pipeline: str, before: datetime | None) -> list[dict[str, Any]]:
     """Return summaries of a pipeline's newest executions, more than a page's if there are."""
     # In a request a time has whole seconds: ask for a second more, and leave that out.
-    until = {"CreatedBefore": before + timedelta(seconds=1)} if before else {}
+    until: dict[str, Any] = {"CreatedBefore": before + timedelta(seconds=1)} if before else {}
 
-    def read() -> list[dict[str, Any]]:
-        with service_errors(f"listing the runs of {pipeline}"):
-            found = here.sagemaker.list_pipeline_executions(
-                PipelineName=pipeline,
-                SortBy="CreationTime",
-                SortOrder="Descending",
-                MaxResults=MOST_LISTED,
-                **until,
-            ).get("PipelineExecutionSummaries", [])
-        return [
-            one
-            for one in found
-            if one.get("PipelineExecutionArn")
-            and (before is None or one.get("StartTime", NEVER) < before)
-        ]
-
-    return here.lately(("runs of", pipeline, before), read)
+    found = here.ask(
+        "list_pipeline_executions",
+        PipelineName=pipeline,
+        SortBy="CreationTime",
+        SortOrder="Descending",
+        MaxResults=MOST_LISTED,
+        **until,
+    ).get("PipelineExecutionSummaries", [])
+    return [
+        one
+        for one in found
+        if one.get("PipelineExecutionArn")
+        and (before is None or one.get("StartTime", NEVER) < before)
+    ]
 
 
 def described(here: Account, pipeline: str, listed: Mapping[str, Any]) -> Run:
