@@ -1,1 +1,5 @@
-"""The console: pipelines, runs, steps and models in a browser, from AWS or from the emulator."""
+"""A console in the browser, over AWS's API.
+
+What reads AWS raises ServiceError where AWS refuses, cannot be reached, or lacks what is asked for;
+docstrings here do not repeat that.
+"""

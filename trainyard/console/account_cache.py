@@ -9,11 +9,10 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from botocore import xform_name
@@ -24,23 +23,18 @@ from trainyard.common.errors import ServiceError
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution, Step, search
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-KEPT = 4_096
-"""Most answers remembered; the least recently used is dropped first."""
+KEPT = 4_096  # most answers remembered; the least recently used is dropped first
 
 EMULATOR, AWS = 0.5, 5.0
 """Seconds for which an answer is reused: AWS throttles clients that ask more often for long."""
 
-THREADS = 8
-"""Readings at a time, in the background or for one page."""
-
-A_DAY = 86_400.0
-"""Seconds for which an answer that never changes is reused."""
-
-SETTLED = 5.0
-"""Seconds for which the answer about an ended execution is reused: it may be retried."""
-
+SERVICES = ("sagemaker", "logs", "s3", "cloudwatch", "sts")
+THREADS = 8  # readings at a time, in the background or for one page
+A_DAY = 86_400.0  # seconds for which an answer that never changes is reused
+SETTLED = 5.0  # seconds for which the answer about an ended execution is reused: it may be retried
 _UNNAMED = re.compile(r"execution-\d{13}")
 """Display name that SageMaker gives where people give none."""
 
@@ -56,8 +50,7 @@ def run_title(pipeline: str, name: str, started: datetime | None, execution: str
 class Snapshot:
     """An execution's state at one moment."""
 
-    described: dict[str, Any]
-    """DescribePipelineExecution's answer."""
+    described: dict[str, Any]  # DescribePipelineExecution's answer
     steps: tuple[Step, ...]
 
     @property
@@ -104,47 +97,22 @@ class Account:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._lock = threading.Lock()
 
-    @cached_property
-    def sagemaker(self) -> Any:
-        """The client of SageMaker."""
-        return client("sagemaker", self.region)
-
-    @cached_property
-    def logs(self) -> Any:
-        """The client of CloudWatch Logs."""
-        return client("logs", self.region)
-
-    @cached_property
-    def s3(self) -> Any:
-        """The client of S3."""
-        return client("s3", self.region)
-
-    @cached_property
-    def cloudwatch(self) -> Any:
-        """The client of CloudWatch's metrics."""
-        return client("cloudwatch", self.region)
-
-    @cached_property
-    def sts(self) -> Any:
-        """The client of STS."""
-        return client("sts", self.region)
+    def __getattr__(self, service: str) -> Any:
+        """Return the client of one of ``SERVICES``, which is created once."""
+        if service not in SERVICES:
+            raise AttributeError(service)
+        with self._lock:
+            made = self.__dict__.setdefault(service, client(service, self.region))
+        return made
 
     def connect(self) -> None:
-        """Create all clients, for the present environment; later changes of it have no effect.
-
-        Raises:
-            ServiceError: the region is missing.
-        """
-        for name in ("sagemaker", "logs", "s3", "cloudwatch", "sts"):
-            getattr(self, name)
+        """Create all clients, for the present environment; later changes of it have no effect."""
+        for service in SERVICES:
+            getattr(self, service)
 
     @property
     def caller(self) -> str:
-        """ARN of the user or role whose credentials the console uses.
-
-        Raises:
-            ServiceError: no credentials, or AWS cannot be reached.
-        """
+        """ARN of the user or role whose credentials the console uses."""
 
         def read() -> str:
             with service_errors("asking who the caller is"):
@@ -162,9 +130,6 @@ class Account:
 
         ``seconds``: time for which an answer is reused, or a function that returns it for an
         answer.
-
-        Raises:
-            ServiceError: the errors of ``read``, which are not cached.
         """
         with self._lock:
             answer = self._answers.setdefault(key, _Answer())
@@ -181,9 +146,6 @@ class Account:
     def later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
         """Return the result of ``read``, which is called once, in the background; until it is
         known ``instead``, and the browser asks for the page again.
-
-        Raises:
-            ServiceError: the errors of ``read``.
         """
         with self._lock:
             if key not in self._readings:
@@ -207,11 +169,7 @@ class Account:
             self._answers.clear()
 
     def arn(self, pipeline: str, execution: str) -> str:
-        """Return the ARN of the execution with that id.
-
-        Raises:
-            ServiceError: the pipeline does not exist.
-        """
+        """Return the ARN of the execution with that id."""
         found = self.ask("describe_pipeline", PipelineName=pipeline)
         if not (arn := found.get("PipelineArn")):
             raise ServiceError(f"the service does not return the ARN of pipeline {pipeline}")
@@ -223,11 +181,7 @@ class Account:
         seconds: float | Callable[[Any], float] | None = None,
         **request: Any,
     ) -> dict[str, Any]:
-        """Return SageMaker's answer to a Describe or List operation, a recent one if there is.
-
-        Raises:
-            ServiceError: what is described does not exist, AWS refused, or cannot be reached.
-        """
+        """Return SageMaker's answer to a Describe or List operation, a recent one if there is."""
 
         def read() -> dict[str, Any]:
             with service_errors(_words(operation, request)):
@@ -237,11 +191,7 @@ class Account:
         return self.lately((operation, *request.items()), read, seconds)
 
     def all_of(self, operation: str, member: str, **request: Any) -> list[dict[str, Any]]:
-        """Return the items of all pages of a List operation, which are its answer's ``member``.
-
-        Raises:
-            ServiceError: AWS refused, or cannot be reached.
-        """
+        """Return the items of all pages of a List operation, which are its answer's ``member``."""
 
         def read() -> list[dict[str, Any]]:
             with service_errors(_words(operation, request)):
@@ -268,11 +218,7 @@ class Account:
         return Execution(arn, self.region, lambda service, region: getattr(self, service))
 
     def snapshot(self, pipeline: str, execution: str) -> Snapshot:
-        """Return the execution's state, at most ``seconds`` old.
-
-        Raises:
-            ServiceError: the execution does not exist.
-        """
+        """Return the execution's state, at most ``seconds`` old."""
         one = self.execution(pipeline, execution)
         return self.lately(
             ("snapshot", one.arn),
@@ -281,22 +227,14 @@ class Account:
         )
 
     def step(self, pipeline: str, execution: str, name: str) -> Step:
-        """Return the step of that name.
-
-        Raises:
-            ServiceError: it has not begun, or does not exist.
-        """
+        """Return the step of that name."""
         for step in self.snapshot(pipeline, execution).steps:
             if step.name == name:
                 return step
         raise ServiceError(f"step {name} of {pipeline}/{execution} has not begun, or is missing")
 
     def job(self, step: Step) -> dict[str, Any]:
-        """Return Describe…Job's answer for the step's job; empty if it has no job.
-
-        Raises:
-            ServiceError: the job no longer exists, or AWS refused.
-        """
+        """Return Describe…Job's answer for the step's job; empty if it has no job."""
         if step.job is None:
             return {}
         kind, name = step.job
@@ -307,9 +245,6 @@ class Account:
     def charged(self, step: Step) -> dict[str, Any]:
         """Return the description of what the step is charged for: of its job, or of its tuning job
         with all training jobs; empty without one.
-
-        Raises:
-            ServiceError: the job no longer exists, or AWS refused.
         """
         if (name := step.tuning_job) is None:
             return self.job(step)
@@ -325,6 +260,12 @@ def account() -> Account:
 def _words(operation: str, request: Mapping[str, Any]) -> str:
     """Return what was asked, for a message: ``describe pipeline churn``."""
     return " ".join([*operation.split("_"), *map(str, request.values())])
+
+
+def each(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return what ``read`` returns for each item, in order; several are read at a time."""
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(read, items))
 
 
 def ask_again() -> None:

@@ -34,9 +34,7 @@ class Panel:
     """Data by name → HTML of the panel, empty if there is nothing to show. It must be escaped, and
     have no script and no ``style``, which the console forbids."""
 
-    steps: tuple[str, ...] = ()
-    """Names of the steps whose pages also have the panel."""
-
+    steps: tuple[str, ...] = ()  # names of the steps whose pages also have the panel
     in_file: bool = False
     """True if only the report has the panel, since pages have curves that the browser draws."""
 
@@ -47,29 +45,10 @@ class Panel:
 Panels = Sequence[Panel]
 
 
-def of_run(panels: Panels, *, in_file: bool) -> list[Panel]:
-    """Return the panels on a run's page, or in the report."""
-    return [panel for panel in panels if in_file or not panel.in_file]
-
-
-def of_step(panels: Panels, step: str) -> list[Panel]:
-    """Return the panels on that step's page."""
-    return [panel for panel in panels if step in panel.steps]
-
-
-def of_packages(panels: Panels) -> list[Panel]:
-    """Return the panels on the page of a package that a run registered."""
-    return [panel for panel in panels if panel.packages]
-
-
 def read_panels(
     panels: Iterable[Panel], execution: Execution, steps: Mapping[str, Step]
 ) -> tuple[Markup, ...]:
-    """Return the HTML of each panel of a run.
-
-    Raises:
-        ServiceError: AWS refused or cannot be reached.
-    """
+    """Return the HTML of each panel of a run."""
     panels = tuple(panels)
     readers = {name: read for panel in panels for name, read in panel.reads.items()}
     known = {name: read(execution, steps) for name, read in readers.items()}
@@ -134,10 +113,8 @@ class Application:
     """Everything that an application adds to the console."""
 
     owners: Sequence[Owner] = ()
-    panels: Panels = (METRICS,)
-    """Panels about its runs on the pages."""
-    judge: Judge = no_judge
-    """Returns the outcome of its own runs, for the list."""
+    panels: Panels = (METRICS,)  # panels about its runs on the pages
+    judge: Judge = no_judge  # returns the outcome of its own runs, for the list
 
 
 NONE = Application()

@@ -11,9 +11,8 @@ from markupsafe import Markup
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account
-from trainyard.console.app_hooks import METRICS, Panels, of_run
-from trainyard.console.pages.run import fragments, read_run
-from trainyard.console.run_overview import Overview, place
+from trainyard.console.app_hooks import METRICS, Panels
+from trainyard.console.pages.run import Overview, fragments, place, read_run
 from trainyard.console.web_server import create
 from trainyard.runs.run_summary import LOG_TAIL, last_words
 
@@ -28,26 +27,18 @@ Logs = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None) -> None:
-    """Write the page of an execution to ``out``, atomically.
-
-    Raises:
-        ServiceError: the execution does not exist, or AWS cannot be reached.
-    """
+    """Write the page of an execution to ``out``, atomically."""
     atomic_file.write(out, page(arn, panels, region))
 
 
 def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
-    """Return the page of an execution as it is now.
-
-    Raises:
-        ServiceError: the execution does not exist, or AWS cannot be reached.
-    """
+    """Return the page of an execution as it is now."""
     where = place(arn)
     if where is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
     one = account.lately(("execution", *where.values()), lambda: account.execution_of(arn), A_DAY)
-    run = read_run(account, **where, panels=of_run(panels, in_file=True))
+    run = read_run(account, **where, panels=panels)
     logs = {
         step.title: {h: last_words(lines) for h, lines in one.last_lines(step, LOG_TAIL).items()}
         for step in run.snapshot.steps

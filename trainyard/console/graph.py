@@ -1,18 +1,192 @@
-"""The graph of an execution's steps, and their timeline, as drawn: boxes and lines, in pixels."""
+"""The steps of an execution with their dependencies, from its definition; their graph and their
+timeline, as drawn.
+"""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any, Literal
 from unicodedata import east_asian_width
 
 import graphlay
 
-from trainyard.console.step_flow import Edge, Flow, Node, ends_last
+from trainyard.language.statuses import ENDED
+from trainyard.language.steps import Step as Declared
+from trainyard.language.steps import steps_of
+from trainyard.runs.execution import Step
 
-HEIGHT = 44
-"""Height of a box."""
+Kind = Literal["data", "order", "branch", "loop"]
+WORDS: Mapping[str, str] = {
+    "NotStarted": "not started",
+    "NotTaken": "not taken",
+    "NotRun": "not run",
+    "Waiting": "waits for an answer",
+}
+"""Status that the service does not have → its words on the pages."""
+
+
+ORDER = """
+Failed Waiting Executing Starting Stopping Stopped Succeeded NotStarted NotTaken NotRun
+""".split()
+"""Statuses in the order in which pages count them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A step of the flow."""
+
+    name: str
+    title: str
+    type: str  # type in the definition; empty if that is not known
+    status: str  # status of the service, or one of ``WORDS``
+    step: Step | None = None  # the execution's step; None before it has begun
+
+    @property
+    def said(self) -> str:
+        """Status in words, with the source of a reused result."""
+        word = WORDS.get(self.status, self.status)
+        if self.step is None:
+            return word
+        return f"{word}, cached" if self.step.cached else word + ", reused" * self.step.reused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """``target`` waits for ``source``."""
+
+    source: str
+    target: str
+    kind: Kind
+    label: str = ""
+    """``if`` or ``else`` if ``target`` is in that branch of the condition ``source``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The steps, each after those that precede it in the definition."""
+
+    nodes: Mapping[str, Node]
+    edges: tuple[Edge, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Status → number of steps: first those that need attention, last those that never ran."""
+        found = Counter(node.status for node in self.nodes.values())
+        order = {status: place for place, status in enumerate(ORDER)}
+        return dict(sorted(found.items(), key=lambda each: order.get(each[0], 0)))
+
+    def before(self, name: str) -> Iterator[str]:
+        """Iterate over the steps that it waits for."""
+        return (edge.source for edge in self.edges if edge.target == name)
+
+
+def flow(document: Mapping[str, Any], status: str, begun: Sequence[Step]) -> Flow:
+    """Return the steps of the definition ``document`` in an execution of that status.
+
+    ``begun``: steps that have begun. A step that is not in the definition (an iteration of a loop,
+    or any step without a known definition) takes the place of its loop's body step, or is alone.
+    """
+    known = {step.name: step for step in begun}
+    declared = {step.name: step for step in steps_of(document.get("Steps"))}
+    bodies = {
+        name: [
+            step.name
+            for step in begun
+            if step.loop == one.loop and step.name.rpartition("-")[0] == name
+        ]
+        for name, one in declared.items()
+        if one.loop is not None
+    }
+    nodes = {}
+    for name, one in declared.items():
+        for made in bodies.get(name) or [name]:
+            nodes[made] = _node(made, one, known.get(made), _unbegun(one, declared, known, status))
+    for step in begun:
+        if step.name not in nodes:
+            nodes[step.name] = _node(step.name, None, step, status)
+    edges = [edge for one in declared.values() for edge in _edges(one)]
+    return Flow(nodes, tuple(_instances(edges, bodies, nodes)))
+
+
+def _node(name: str, declared: Declared | None, step: Step | None, unbegun: str) -> Node:
+    document = declared.document if declared else {}
+    status = step.status if step else unbegun
+    if step and status == "Executing" and step.metadata.get("Callback", {}).get("CallbackToken"):
+        status = "Waiting"
+    return Node(
+        name=name,
+        title=step.title if step else str(document.get("DisplayName") or name),
+        type=declared.type if declared else "",
+        status=status,
+        step=step,
+    )
+
+
+def _unbegun(
+    one: Declared, declared: Mapping[str, Declared], known: Mapping[str, Step], status: str
+) -> str:
+    """Return the status of a step that has not begun."""
+    seen = set()
+    holder: Declared | None = one
+    while holder and holder.branch and holder.name not in seen:
+        seen.add(holder.name)
+        condition, wanted = holder.branch
+        outcome = known[condition].metadata.get("Condition", {}) if condition in known else {}
+        if outcome.get("Outcome", str(wanted)).lower() != str(wanted).lower():
+            return "NotTaken"
+        holder = declared.get(condition)
+    return "NotRun" if status in ENDED else "NotStarted"
+
+
+def _edges(one: Declared) -> Iterator[Edge]:
+    data = dict.fromkeys(one.reads)
+    for source in data:
+        yield Edge(source=source, target=one.name, kind="data")
+    for source in dict.fromkeys(one.depends_on):
+        if source not in data:
+            yield Edge(source=source, target=one.name, kind="order")
+    if one.branch:
+        label = "if" if one.branch[1] else "else"
+        yield Edge(source=one.branch[0], target=one.name, kind="branch", label=label)
+    if one.loop:
+        yield Edge(source=one.loop, target=one.name, kind="loop", label="each")
+
+
+def _instances(
+    edges: Sequence[Edge], bodies: Mapping[str, Sequence[str]], nodes: Mapping[str, Node]
+) -> Iterator[Edge]:
+    """Iterate over the edges of loops' bodies, once per iteration, without edges to missing
+    steps.
+    """
+    for edge in edges:
+        targets = bodies.get(edge.target) or [edge.target]
+        sources = bodies.get(edge.source) or [edge.source]
+        within = len(sources) > 1 and len(targets) > 1
+        for target in targets:
+            for source in sources:
+                alike = source.rpartition("-")[2] == target.rpartition("-")[2]
+                known = source in nodes and target in nodes and source != target
+                if known and (alike or not within):
+                    yield Edge(source=source, target=target, kind=edge.kind, label=edge.label)
+
+
+def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
+    """Return the critical path: from the step that ended last back to the first, each time by the
+    predecessor that ended last. ``ends``: step → end, for steps that have begun.
+    """
+    path = []
+    name = max(ends, key=lambda each: ends[each], default=None)
+    while name is not None and name not in path:
+        path.append(name)
+        waited = [each for each in flow.before(name) if each in ends]
+        name = max(waited, key=lambda each: ends[each], default=None)
+    return path[::-1]
+
+
+HEIGHT = 44  # height of a box
 
 NARROWEST, WIDEST = 150, 320
 """Widths of boxes; the style sheet ends a longer title with an ellipsis."""
@@ -20,9 +194,7 @@ NARROWEST, WIDEST = 150, 320
 LETTER, SMALL, BESIDE = 7.6, 6.2, 44
 """Width of a letter of a title, of one of the line below it, and of everything beside them."""
 
-TIME, BELOW = 14, 9
-"""Letters of that line for the time, and for ``cached`` or ``reused``."""
-
+TIME, BELOW = 14, 9  # letters of that line for the time, and for ``cached`` or ``reused``
 MARGIN = 8
 OPTIONS = {
     "direction": "topbottom",
@@ -54,8 +226,7 @@ class Line:
     x: float
     y: float
     critical: bool
-    taken: bool
-    """True if its branch of a condition is taken, or may still be."""
+    taken: bool  # true if its branch of a condition is taken, or may still be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +305,8 @@ def placed(
 NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two ticks; above a day, doublings of whole days."""
 
-TICKS = 6
-"""Most ticks of a chart."""
-
-SHORT = 0.5
-"""Waits shorter than this many seconds are not shown."""
+TICKS = 6  # most ticks of a chart
+SHORT = 0.5  # waits shorter than this many seconds are not shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +315,12 @@ class Bar:
 
     node: Node
     start: float
-    end: float | None
-    """End; None while it runs."""
-
+    end: float | None  # end; None while it runs
     machines: float | None
     """Time when its machines were ready; None if not known, or if nothing waited."""
 
     critical: bool
-    waits: bool
-    """True if it still waits for machines."""
+    waits: bool  # true if it still waits for machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +337,11 @@ class Timeline:
     """The bars in the order in which the steps began."""
 
     origin: datetime
-    span: float
-    """Seconds that the chart spans."""
-
+    span: float  # seconds that the chart spans
     runs: bool
     bars: Sequence[Bar]
     ticks: Sequence[Tick]
-    critical: Sequence[str]
-    """Steps of the critical path."""
+    critical: Sequence[str]  # steps of the critical path
 
 
 def timeline(

@@ -14,12 +14,8 @@ from markupsafe import Markup
 
 from trainyard.console.account_cache import account
 
-Fragments = Mapping[str, str]
-"""Id of an element → HTML inside it."""
-
-EVERY = 2.0
-"""Least seconds between two requests of a browser for one page."""
-
+Fragments = Mapping[str, str]  # id of an element → HTML inside it
+EVERY = 2.0  # least seconds between two requests of a browser for one page
 _COUNTED = re.compile(r"<span data-(?:paid-)?since=[^>]*>[^<]*")
 """Text that the browser counts on: it differs at each reading although nothing has changed."""
 

@@ -1,56 +1,169 @@
-"""Lines of a log stream: the last ones, those that follow, those before, after or around a line.
+"""The log streams of a step's job, one per instance and attempt, and the lines of a stream.
 
 A line's id is its time and a digest of its text. GetLogEvents finds a time without reading the
 lines before it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from trainyard.aws_clients import service_errors
+from botocore.exceptions import ClientError
+
+from trainyard.aws_clients import error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.log_streams import Stream
 from trainyard.console.template_filters import plain
-from trainyard.runs.execution import event_id
+from trainyard.runs.execution import LOG_GROUPS, Step, event_id
 
-KEPT = 500
-"""Lines on a page of a log when it is opened."""
+MOST = 1_000  # most streams of a step that are offered
+_OWN_NAME = re.compile(r"(pipelines-[^/]*-)[A-Za-z0-9]{8,}$")
+_HOST = re.compile(r"(.*?\d+)(?:-(\d{9,}))?$")
 
-CUT = 2_000
-"""Most characters shown of a line; the rest is behind a link."""
 
-PAGES = 40
-"""Most requests for one page of the console: CloudWatch may answer with empty pages."""
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The log of one instance in one attempt."""
 
-LONGEST = 200
-"""Most characters of a search; a pattern of CloudWatch's has at most 1,024."""
+    group: str
+    name: str  # name of the stream, ``job/algo-1-1700000000``
+    created: int  # time of creation, in milliseconds since the epoch
 
+    @property
+    def job(self) -> str:
+        """Name of the job."""
+        return self.name.partition("/")[0]
+
+    @property
+    def own(self) -> str:
+        """Part of the name after the job's: ``algo-1-1700000000``."""
+        return self.name.partition("/")[2]
+
+    @property
+    def host(self) -> str:
+        """Host, ``algo-1``."""
+        match = _HOST.match(self.own)
+        return match[1] if match else self.own
+
+
+def streams(account: Account, step: Step) -> list[Stream]:
+    """Return all streams of the step, the newest attempt first, then by the host's number."""
+    seconds = 2.0 if step.ended is None else 60.0
+    if step.job is None:
+        tuning = tuning_of(step)
+        key = ("streams of a tuning", tuning)
+        return (
+            account.lately(key, lambda: _of_trainings(account, tuning), seconds) if tuning else []
+        )
+    kind, job = step.job
+    return account.lately(
+        ("streams", job), lambda: _streams(account, LOG_GROUPS[kind], job), seconds
+    )
+
+
+def tuning_of(step: Step) -> str:
+    """Return the name of the step's tuning job, whose logs are those of its trainings; else
+    empty.
+    """
+    return str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
+
+
+def of_job(account: Account, group: str, job: str) -> list[Stream]:
+    """Return the streams of one job, by the host's number, then the newest first."""
+
+    def read() -> list[Stream]:
+        found = [_stream(group, one) for one in _described(account, group, f"{job}/")]
+        return sorted(found, key=lambda one: (_number(one), -one.created))
+
+    return account.lately(("streams of", group, job), read, max(2.0, account.seconds))
+
+
+def chosen(found: Sequence[Stream], host: str, job: str) -> Stream | None:
+    """Return the stream of that job (empty: the newest attempt) and host: ``algo-1``, or its own
+    name.
+    """
+    for one in found:
+        if host == one.name:
+            return one
+    of_job = [one for one in found if one.job == (job or found[0].job)]
+    for one in of_job:
+        if host in ("", one.host, one.own):
+            return one
+    if not found:
+        return None
+    known = ", ".join(dict.fromkeys(one.host for one in found[:20]))
+    which = f"host {host!r} of job {job or found[0].job!r}"
+    raise ServiceError(f"there is no log of {which}: expected one of {known}")
+
+
+def labels(found: Sequence[Stream]) -> list[tuple[Stream, str]]:
+    """Return each stream with its label: the host, and the job if there are several."""
+    several = len({one.job for one in found}) > 1
+    return [(one, f"{one.own}, {one.job}" if several else one.own) for one in found]
+
+
+def _streams(account: Account, group: str, job: str) -> list[Stream]:
+    """Return the streams of all attempts, which are jobs whose names differ in the random part."""
+    match = _OWN_NAME.match(job)
+    prefix = match[1] if match else f"{job}/"
+    of_step = re.compile(re.escape(match[1]) + r"[A-Za-z0-9]+/") if match else re.compile("")
+    found = [
+        _stream(group, one)
+        for one in _described(account, group, prefix)
+        if of_step.match(one.get("logStreamName", ""))
+    ]
+    begun = {one.job: min(o.created for o in found if o.job == one.job) for one in found}
+    return sorted(found, key=lambda one: (-begun[one.job], one.job, _number(one), -one.created))
+
+
+def _of_trainings(account: Account, tuning: str) -> list[Stream]:
+    """Return the streams of a tuning job's trainings, whose names start with its own, in order."""
+    group = LOG_GROUPS["TrainingJob"]
+    found = [_stream(group, one) for one in _described(account, group, f"{tuning}-")]
+    return sorted(found, key=lambda one: (one.job, _number(one), -one.created))
+
+
+def _stream(group: str, one: dict[str, Any]) -> Stream:
+    return Stream(group, one.get("logStreamName", ""), one.get("creationTime", 0))
+
+
+def _described(account: Account, group: str, prefix: str) -> list[dict[str, Any]]:
+    with service_errors(f"looking for the log streams of {prefix}"):
+        pages = account.logs.get_paginator("describe_log_streams").paginate(
+            logGroupName=group, logStreamNamePrefix=prefix, PaginationConfig={"MaxItems": MOST}
+        )
+        try:
+            found = [one for page in pages for one in page.get("logStreams", ())]
+            return [one for one in found if one.get("logStreamName")]
+        except ClientError as error:
+            if error_code(error) == "ResourceNotFoundException":
+                return []
+            raise
+
+
+def _number(one: Stream) -> tuple[int, str]:
+    digits = re.search(r"(\d+)$", one.host)
+    return int(digits[1]) if digits else 0, one.host
+
+
+KEPT = 500  # lines on a page of a log when it is opened
+CUT = 2_000  # most characters shown of a line; the rest is behind a link
+PAGES = 40  # most requests for one page of the console: CloudWatch may answer with empty pages
+LONGEST = 200  # most characters of a search; a pattern of CloudWatch's has at most 1,024
 _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
-_ERROR = re.compile(
-    r"(?<![\w-])(?:error|critical|fatal)(?![\w-]|\s*[=:]\s*[-+.\d])|\b\w+(?-i:Error|Exception)\b"
-    r"|\btraceback \(most|\bcore dumped\b|\bout of memory\b",
-    re.IGNORECASE,
-)
-_WARNING = re.compile(r"\b\w*warn(?:ing)?\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """An event of the log."""
 
-    at: int
-    """Time in milliseconds since the epoch."""
+    at: int  # time in milliseconds since the epoch
     id: str
-    text: str
-    """Text as a terminal would show it, at most ``CUT`` characters."""
-    length: int
-    """Number of characters of the whole message."""
-    overwritten: int
-    """Number of carriage returns that overwrote it, as progress bars do."""
+    text: str  # text as a terminal would show it, at most ``CUT`` characters
+    length: int  # number of characters of the whole message
+    overwritten: int  # number of carriage returns that overwrote it, as progress bars do
 
     @classmethod
     def of(cls, event: dict[str, Any]) -> "Line":
@@ -66,18 +179,6 @@ class Line:
         """True if the text is the whole message."""
         return self.length <= CUT and not self.overwritten
 
-    @property
-    def level(self) -> str:
-        """Level by its words: ``error``, ``warning`` or empty."""
-        return level(self.text)
-
-
-def level(text: str) -> str:
-    """Return ``error``, ``warning`` or empty, by the words of a line."""
-    if _ERROR.search(text):
-        return "error"
-    return "warning" if _WARNING.search(text) else ""
-
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -86,14 +187,13 @@ class Page:
     lines: tuple[Line, ...]
     has_older: bool
     has_newer: bool
-    token: str = ""
-    """Of the log's end: where to go on (CloudWatch's nextForwardToken)."""
+    token: str = ""  # of the log's end: where to go on (CloudWatch's nextForwardToken)
 
 
 def beginning(account: Account, stream: Stream, count: int) -> Page:
     """Return the first lines."""
-    found = list(islice(_forward(account, stream, 0, count + 1), count + 1))
-    return Page(tuple(found[:count]), False, len(found) > count)
+    lines, is_more = _read(account, stream, count, forth=True)
+    return Page(lines, False, is_more)
 
 
 def end(account: Account, stream: Stream, count: int) -> Page:
@@ -117,22 +217,18 @@ def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str
 
 def before(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return the lines before that one."""
-    found = list(islice(_before(account, stream, line, count + 1), count + 1))
-    return Page(tuple(found[:count][::-1]), len(found) > count, True)
+    lines, is_more = _read(account, stream, count, forth=False, line=line)
+    return Page(lines, is_more, True)
 
 
 def after(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return the lines after that one."""
-    found = list(islice(_after(account, stream, line, count + 1), count + 1))
-    return Page(tuple(found[:count]), True, len(found) > count)
+    lines, is_more = _read(account, stream, count, forth=True, line=line)
+    return Page(lines, True, is_more)
 
 
 def around(account: Account, stream: Stream, line: str, count: int) -> Page:
-    """Return that line with the lines around it.
-
-    Raises:
-        ServiceError: the log has no such line (any more).
-    """
+    """Return that line with the lines around it."""
     marked = Line.of(event(account, stream, line))
     older = before(account, stream, line, count // 2)
     newer = after(account, stream, line, count - count // 2)
@@ -140,11 +236,7 @@ def around(account: Account, stream: Stream, line: str, count: int) -> Page:
 
 
 def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
-    """Return the whole event of a line.
-
-    Raises:
-        ServiceError: the log has no such line (any more).
-    """
+    """Return the whole event of a line."""
     at = _time(line)
     for one in _events(account, stream, startTime=at, endTime=at + 1, startFromHead=True):
         if Line.of(one).id == line:
@@ -157,9 +249,6 @@ def search(
 ) -> tuple[tuple[Line, ...], str]:
     """Return the first lines that contain the words literally, and the token to continue with;
     empty at the end.
-
-    Raises:
-        ServiceError: CloudWatch refuses.
     """
     kept = "".join(c for c in words[:LONGEST] if c.isprintable())
     pattern = '"' + kept.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -185,15 +274,18 @@ def events(account: Account, stream: Stream) -> Iterator[dict[str, Any]]:
     return _events(account, stream, pages=None, startFromHead=True)
 
 
-def _before(account: Account, stream: Stream, line: str, count: int) -> Iterator[Line]:
-    """Iterate over the lines before that one, latest first."""
-    at = _time(line)
-    return _past(_backward(account, stream, at + 1, count), line, at)
-
-
-def _after(account: Account, stream: Stream, line: str, count: int) -> Iterator[Line]:
-    at = _time(line)
-    return _past(_forward(account, stream, at, count), line, at)
+def _read(
+    account: Account, stream: Stream, count: int, *, forth: bool, line: str = ""
+) -> tuple[tuple[Line, ...], bool]:
+    """Return lines from the beginning or the end on, or from that line on, in the log's order; and
+    whether there are more.
+    """
+    at = _time(line) if line else 0
+    how: dict[str, Any] = {"startFromHead": forth, "limit": _limit(count)}
+    how |= {} if not line else {"startTime": at} if forth else {"endTime": at + 1}
+    found = map(Line.of, _events(account, stream, **how))
+    some = list(islice(_past(found, line, at) if line else found, count + 1))
+    return tuple(some[:count][:: 1 if forth else -1]), len(some) > count
 
 
 def _past(lines: Iterable[Line], line: str, at: int) -> Iterator[Line]:
@@ -204,18 +296,6 @@ def _past(lines: Iterable[Line], line: str, at: int) -> Iterator[Line]:
             is_past = True
             yield one
         is_past = is_past or one.id == line
-
-
-def _forward(account: Account, stream: Stream, since: int, count: int) -> Iterator[Line]:
-    how = {"startTime": since} if since else {}
-    found = _events(account, stream, startFromHead=True, limit=_limit(count), **how)
-    return (Line.of(one) for one in found)
-
-
-def _backward(account: Account, stream: Stream, until: int | None, count: int) -> Iterator[Line]:
-    how = {"endTime": until} if until is not None else {}
-    found = _events(account, stream, startFromHead=False, limit=_limit(count), **how)
-    return (Line.of(one) for one in found)
 
 
 def _limit(count: int) -> int:
@@ -239,11 +319,7 @@ def _events(
 
 
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
-    """Return GetLogEvents' answer.
-
-    Raises:
-        ServiceError: CloudWatch refuses.
-    """
+    """Return GetLogEvents' answer."""
     with service_errors(f"reading log stream {stream.name}"):
         found: dict[str, Any] = account.logs.get_log_events(
             logGroupName=stream.group, logStreamName=stream.name, **how

@@ -16,21 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.log_lines import fetch
-from trainyard.console.log_streams import Stream, of_job
+from trainyard.console.log_lines import Stream, fetch, of_job
 from trainyard.runs.execution import LOG_GROUPS
 from trainyard.runs.metric_lines import Definition, Found, definitions, given_up, metrics_in
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
 
-MOST = 64 << 20
-"""Most characters of a log that are read."""
-
-SECONDS = 0.25
-"""Approximate seconds of reading per call."""
-
-RANKS = 64
-"""Most ranks with a curve of their own."""
-
+MOST = 64 << 20  # most characters of a log that are read
+SECONDS = 0.25  # approximate seconds of reading per call
+RANKS = 64  # most ranks with a curve of their own
 ENDED = ("Completed", "Failed", "Stopped")
 
 
@@ -42,16 +35,13 @@ def _doubles() -> "array[float]":
 class Samples:
     """The values of one metric, in the order of the log: 24 bytes each."""
 
-    at: "array[float]" = field(default_factory=_doubles)
-    """Time of each value (ms since 1970)."""
+    at: "array[float]" = field(default_factory=_doubles)  # time of each value (ms since 1970)
     steps: "array[float]" = field(default_factory=_doubles)
     """Counter of each value; NaN if its line has none."""
     values: "array[float]" = field(default_factory=_doubles)
-    lowest: int | None = None
-    """Place of the lowest finite value, the first of equals."""
+    lowest: int | None = None  # place of the lowest finite value, the first of equals
     highest: int | None = None
-    is_counted: bool = True
-    """True if every value has a counter."""
+    is_counted: bool = True  # true if every value has a counter
 
     @property
     def count(self) -> int:
@@ -79,10 +69,8 @@ class Metrics:
     """Name → values."""
     by_rank: dict[str, dict[int, Samples]] = field(default_factory=lambda: defaultdict(dict))
     """Name → rank → values."""
-    counter: str = ""
-    """Name of the counter in the samples' ``step``; empty if lines have none."""
-    source: str = "log"
-    """Source of the values: ``log``, ``CloudWatch`` or ``last values``."""
+    counter: str = ""  # name of the counter in the samples' ``step``; empty if lines have none
+    source: str = "log"  # source of the values: ``log``, ``CloudWatch`` or ``last values``
     until: float | None = None
     """Time up to which the log has been read (ms), while there is more; None at its end."""
     slow: list[str] = field(default_factory=list)
@@ -119,11 +107,7 @@ class Reader:
         self._size = 0
 
     def read(self) -> Metrics:
-        """Return the known metrics after reading for about ``SECONDS``.
-
-        Raises:
-            ServiceError: AWS refuses.
-        """
+        """Return the known metrics after reading for about ``SECONDS``."""
         with self._lock:
             job = described(self._account, self._job)
             is_ended = job.get("TrainingJobStatus") in ENDED
@@ -196,20 +180,12 @@ class Reader:
 
 
 def described(account: Account, job: str) -> dict[str, Any]:
-    """Return DescribeTrainingJob's answer.
-
-    Raises:
-        ServiceError: the job does not exist.
-    """
+    """Return DescribeTrainingJob's answer."""
     return account.ask("describe_training_job", max(2.0, account.seconds), TrainingJobName=job)
 
 
 def read(account: Account, job: str) -> Metrics:
-    """Return the recent metrics of a training job; one reader serves all callers.
-
-    Raises:
-        ServiceError: the job does not exist, or AWS refuses.
-    """
+    """Return the recent metrics of a training job; one reader serves all callers."""
     reader = account.lately(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
     ended = described(account, job).get("TrainingJobStatus") in ENDED
     is_done = ended and reader.metrics.until is None and reader.metrics.samples

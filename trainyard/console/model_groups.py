@@ -1,26 +1,20 @@
 """The model registry by AWS's API: groups, versions, champions, metrics."""
 
 import re
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.console.account_cache import THREADS, Account
+from trainyard.console.account_cache import Account
 from trainyard.runs.evaluation_numbers import in_report, of_package
 
 EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
-UNGROUPED = "-"
-"""Placeholder for the group in addresses of packages without a group."""
-
-AT_ONCE = 50
-"""Versions of a group on one page; the others are on the next pages."""
-
+UNGROUPED = "-"  # placeholder for the group in addresses of packages without a group
+AT_ONCE = 50  # groups on the page of all, and versions on a group's: the newest
 NEWEST = {"SortBy": "CreationTime", "SortOrder": "Descending"}
 
-MOST = 60
-"""Most metrics listed for one package."""
+MOST = 60  # most metrics listed for one package
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,53 +38,35 @@ def groups(account: Account) -> list[dict[str, Any]]:
 
 
 def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
-    """Return ModelPackageSummaryList of a group, or of packages without a group, the newest first.
-
-    Raises:
-        ServiceError: the group does not exist, or AWS refused.
-    """
+    """Return summaries of a group's packages, or of those without a group, the newest first."""
     which = {"ModelPackageGroupName": group} if group else {"ModelPackageType": "Unversioned"}
     return account.all_of("list_model_packages", "ModelPackageSummaryList", **NEWEST, **which)
 
 
 def champion(account: Account, group: str) -> Champion:
     """Return the group's present champion."""
-    found = [v["ModelPackageArn"] for v in versions(account, group) if is_approved(v)]
-    return Champion(*(found + [None, None])[:2])
-
-
-def is_approved(package: Mapping[str, Any]) -> bool:
-    """Return whether a summary or description is of an Approved package."""
-    return package.get("ModelApprovalStatus") == "Approved"
+    approved = [
+        one["ModelPackageArn"]
+        for one in versions(account, group)
+        if one.get("ModelApprovalStatus") == "Approved"
+    ]
+    return Champion(*(approved + [None, None])[:2])
 
 
 def described(account: Account, package: str) -> dict[str, Any]:
     """Return DescribeModelPackage's answer; ``package``: an ARN, or the name of a package without a
     group.
-
-    Raises:
-        ServiceError: the package does not exist, or AWS refused.
     """
     return account.ask("describe_model_package", ModelPackageName=package)
 
 
 def arn_of(account: Account, group: str, version: str) -> str:
-    """Return a package's ARN for the group and version in an address; its name if it has no group.
-
-    Raises:
-        ServiceError: the group has no such version.
-    """
+    """Return a package's ARN by its group and version; its name if it has no group."""
     if group == UNGROUPED:
         return version
     found = account.ask("describe_model_package_group", 60, ModelPackageGroupName=group)
     of_group: str = found["ModelPackageGroupArn"]
     return f"{of_group.replace(':model-package-group/', ':model-package/', 1)}/{version}"
-
-
-def all_described(account: Account, found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the descriptions of these summaries, in order."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda one: described(account, one["ModelPackageArn"]), found))
 
 
 def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
@@ -107,12 +83,6 @@ def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
 
     found = of_package(package, report)
     return dict(list(found.items())[:MOST])
-
-
-def all_metrics(account: Account, packages: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return the metrics of each package."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda one: metrics(account, one), packages))
 
 
 def decided(package: Mapping[str, Any]) -> tuple[str, Any]:

@@ -23,15 +23,9 @@ Jobs = dict[str, Mapping[str, Any]]
 class Cost:
     """Cost of an execution in USD, as far as known."""
 
-    so_far: float = 0.0
-    """Sum of the known costs."""
-
-    a_second: float = 0.0
-    """USD per second by which it grows while nothing changes."""
-
-    unknown: tuple[str, ...] = ()
-    """Steps with unknown costs."""
-
+    so_far: float = 0.0  # sum of the known costs
+    a_second: float = 0.0  # USD per second by which it grows while nothing changes
+    unknown: tuple[str, ...] = ()  # steps with unknown costs
     estimated: bool = False
 
 
@@ -97,13 +91,10 @@ def by_importance(names: Iterable[str]) -> list[str]:
 class Outcome:
     """What a run achieved, as far as it is known."""
 
-    metric: str = ""
-    """Name of the metric that it is about."""
+    metric: str = ""  # name of the metric that it is about
     value: float | None = None
-    champion: float | None = None
-    """The champion's value of that metric, at that time."""
-    verdict: str = ""
-    """``pass`` or ``reject`` of a gate, or ``registered``."""
+    champion: float | None = None  # the champion's value of that metric, at that time
+    verdict: str = ""  # ``pass`` or ``reject`` of a gate, or ``registered``
     cost: Cost | None = None
 
     @property

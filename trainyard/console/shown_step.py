@@ -1,33 +1,42 @@
-"""The step that a page shows: its definition, resource, failure and exact arguments."""
+"""The step that a page shows: definition, resource, failure, exact arguments, attempts, files.
+
+The service names only the last job of a step. The others are found by their names, which differ
+only in the last ten characters: ``pipelines-<execution>-<step, cut>-<10 letters and digits>``, or
+the prefix that the pipeline's author chose. They are available as long as SageMaker lists them.
+"""
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.common.errors import ServiceError
-from trainyard.console.account_cache import A_DAY, Account, Snapshot
+from trainyard.console.account_cache import A_DAY, Account, Snapshot, each
 from trainyard.language import steps as language
 from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, lookup
 from trainyard.language.parameters import values
-from trainyard.language.step_types import STEP_TYPES, StepType
+from trainyard.language.statuses import JOB_ENDED
+from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import named
+from trainyard.plan.definition_diff import label
+from trainyard.plan.s3_listing import listed
+from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
-from trainyard.secrets import find, hidden
+from trainyard.secrets import find
 
-UNCHANGING = 3_600.0
-"""Seconds for which unchanging data are kept."""
+UNCHANGING = 3_600.0  # seconds for which unchanging data are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +44,7 @@ class Defined:
     """The definition and parameters of an execution."""
 
     document: Mapping[str, Any]
-    parameters: Mapping[str, Any]
-    """Name → value, in its type."""
+    parameters: Mapping[str, Any]  # name → value, in its type
 
     def step(self, name: str) -> Declared | None:
         """Return the step of that name, or the step in a loop's body of which ``<body>-<index>`` is
@@ -46,31 +54,24 @@ class Defined:
 
 
 def defined(here: Account, arn: str) -> Defined:
-    """Return the definition and the parameters of the execution with that ARN.
+    """Return the definition and the parameters of the execution with that ARN."""
 
-    Raises:
-        ServiceError: the execution does not exist, or AWS refused.
-    """
-    return here.lately(("step: defined", arn), lambda: _read(here, arn), UNCHANGING)
+    def read() -> Defined:
+        one = here.execution_of(arn)
+        document = one.definition()
+        return Defined(document, values(document, one.parameters()))
 
-
-def _read(here: Account, arn: str) -> Defined:
-    one = here.execution_of(arn)
-    document = one.definition()
-    return Defined(document, values(document, one.parameters()))
+    return here.lately(("step: defined", arn), read, UNCHANGING)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
     """A resource that a step created, or a job that it started."""
 
-    kind: str
-    """Key in the step's Metadata: ``TrainingJob``, ``Model``, ``RegisterModel``."""
-
+    kind: str  # key in the step's Metadata: ``TrainingJob``, ``Model``, ``RegisterModel``
     name: str
     arn: str
-    operation: str
-    """Operation that describes it: ``DescribeTrainingJob``."""
+    operation: str  # operation that describes it: ``DescribeTrainingJob``
 
 
 def made_by(step: Step) -> Made | None:
@@ -82,9 +83,10 @@ def made_by(step: Step) -> Made | None:
         kind, name = step.job
         return Made(kind, name, _arn(step.metadata), f"Describe{kind}")
     for step_type in STEP_TYPES.values():
-        key, operation = step_type.metadata_key, _operation(step_type)
+        key, described = step_type.metadata_key, step_type.describe
         arn = (step.metadata.get(key) or {}).get("Arn")
-        if arn and operation:
+        if arn and described and step_type.service == "sagemaker":
+            operation = described.removesuffix("Response").removesuffix("Output")
             return Made(key, arn.rpartition("/")[2], arn, operation)
     return None
 
@@ -94,19 +96,9 @@ def _arn(metadata: Mapping[str, Any]) -> str:
     return next((arn for body in of_all if (arn := body.get("Arn") or body.get("CheckJobArn"))), "")
 
 
-def _operation(kind: StepType) -> str:
-    """Return the operation whose answer has the step's properties; empty if SageMaker has none."""
-    if kind.service != "sagemaker" or kind.describe is None:
-        return ""
-    return kind.describe.removesuffix("Response").removesuffix("Output")
-
-
 def describe(here: Account, made: Made, seconds: float | None = None) -> dict[str, Any]:
     """Return the Describe operation's answer, without the metadata of every answer; empty if
     describing it needs more than a name.
-
-    Raises:
-        ServiceError: it no longer exists, or AWS refused.
     """
 
     model = here.sagemaker.meta.service_model.operation_model(made.operation)
@@ -117,19 +109,12 @@ def describe(here: Account, made: Made, seconds: float | None = None) -> dict[st
     return here.ask(xform_name(made.operation), seconds, **{required[0]: named})
 
 
-SETTLED = 60.0
-"""Seconds for which data of an ended step are reused: it may be retried."""
-
-LATE = timedelta(minutes=5)
-"""Time after which a log is complete, and results from it are final."""
+SETTLED = 60.0  # seconds for which data of an ended step are reused: it may be retried
+LATE = timedelta(minutes=5)  # time after which a log is complete, and results from it are final
 
 
 class Shown:
-    """A step of one execution, as it is now.
-
-    Raises:
-        ServiceError: the execution does not exist, or AWS refused.
-    """
+    """A step of one execution, as it is now."""
 
     def __init__(self, here: Account, pipeline: str, execution: str, name: str) -> None:
         self.here, self.name = here, name
@@ -173,7 +158,8 @@ class Shown:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The service's description of that resource; empty if there is none."""
-        return describe(self.here, self.made, self._seconds) if self.made else {}
+        seconds = SETTLED if self.step and self.step.ended else None
+        return describe(self.here, self.made, seconds) if self.made else {}
 
     @property
     def type(self) -> str:
@@ -191,16 +177,6 @@ class Shown:
         is_late = one.ended is not None and datetime.now(UTC) - one.ended > LATE
         good = A_DAY if is_late else SETTLED
         return self.here.lately(key, lambda: cause_of(self.execution, one), good)
-
-    @property
-    def _seconds(self) -> float | None:
-        return SETTLED if self.step and self.step.ended else None
-
-
-HIDDEN = "(hidden)"
-
-TABLES = ("HyperParameters", "StaticHyperParameters", "Environment")
-"""Members, at any depth, that are tables of names and values."""
 
 
 class RunValues(Start):
@@ -258,16 +234,6 @@ class RunValues(Start):
         return read_json(found[1], path, uri)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table of hyperparameters, or of environment variables."""
-
-    name: str
-    """Path of the table: ``HyperParameters``, ``PrimaryContainer.Environment``."""
-
-    rows: tuple[tuple[str, str], ...]
-
-
 def resolved(step: language.Step, values: RunValues) -> dict[str, Any]:
     """Return the step's whole entry in the definition, expressions replaced, without nested steps.
 
@@ -298,23 +264,201 @@ def _without_unknowns(value: Any) -> Any:
     return value
 
 
-def tables(arguments: Any, at: str = "") -> Iterator[Table]:
-    """Iterate over all tables of names and values in arguments that may be shown."""
-    if isinstance(arguments, list):
-        for number, item in enumerate(arguments):
-            yield from tables(item, f"{at}[{number}]")
-    if not isinstance(arguments, dict):
-        return
-    for key, value in arguments.items():
-        where = f"{at}.{key}".lstrip(".")
-        if key in TABLES and isinstance(value, dict) and value:
-            rows = tuple((name, _cell(name, item)) for name, item in sorted(value.items()))
-            yield Table(name=where, rows=rows)
-        else:
-            yield from tables(value, where)
+MOST = 25  # most attempts examined, the newest ones: a retry policy makes at most 20
+_NAME = re.compile(r"(?P<prefix>.+-)[A-Za-z0-9]{10}")
 
 
-def _cell(name: str, value: Any) -> str:
-    if hidden(name, value):
-        return HIDDEN
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt that started a job."""
+
+    job: str
+    status: str
+    started: datetime | None
+    ended: datetime | None
+    reason: str
+    description: Mapping[str, Any]  # describe operation's answer about the job
+    is_earlier: bool  # true if it is from before the execution was retried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """The attempts of a step, the first one first."""
+
+    found: tuple[Attempt, ...]
+    note: str = ""  # message about attempts that cannot be found
+
+
+def attempts(here: Account, snapshot: Snapshot, step: Step) -> Attempts:
+    """Return the step's attempts; none for a step that started no job."""
+    made = made_by(step)
+    if step.job is None or made is None or step.source:
+        return Attempts(found=())
+    others = {one.job[1] for one in snapshot.steps if one.job and one.name != step.name}
+    names = _names(here, made, others)
+    found = tuple(_attempt(here, step, replace(made, name=name)) for name in names[-MOST:])
+    return Attempts(found=found, note=_note(step, found))
+
+
+def _names(here: Account, made: Made, others: set[str]) -> list[str]:
+    """Return the names of the step's jobs, in the order of creation; only its own if the names of
+    other steps' jobs are not distinguishable.
+    """
+    matched = _NAME.fullmatch(made.name)
+    if matched is None:
+        return [made.name]
+    prefix = matched["prefix"]
+    clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
+    if clash:  # these are the last jobs; the owners of earlier ones are not known
+        return [made.name]
+    mine = [
+        name
+        for name in _listed(here, made.kind, prefix)
+        if (found := _NAME.fullmatch(name)) and found[1] == prefix
+    ]
+    return [*(name for name in mine if name != made.name), made.name]
+
+
+def _listed(here: Account, kind: str, prefix: str) -> list[str]:
+    """Return names of jobs that contain the prefix, the oldest first."""
+    operation = f"list_{xform_name(kind)}s"
+    order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
+    answer = here.ask(operation, NameContains=prefix, **order)
+    names = [one.get(f"{kind}Name", "") for one in answer.get(f"{kind}Summaries", [])]
+    return names[::-1]
+
+
+def _attempt(here: Account, step: Step, made: Made) -> Attempt:
+    job = describe(here, replace(made, arn=f"{made.arn.rpartition('/')[0]}/{made.name}"))
+    status = job.get(f"{made.kind}Status", "Unknown")
+    created = job.get("CreationTime")
+    return Attempt(
+        job=made.name,
+        status=status,
+        started=created,
+        ended=ended(job, made.kind) if status in JOB_ENDED else None,
+        reason=job.get("FailureReason") or job.get("ExitMessage") or "",
+        description=job,
+        is_earlier=bool(created and step.started and created < step.started),
+    )
+
+
+def ended(job: Mapping[str, Any], kind: str) -> datetime | None:
+    """Return when a job that no longer runs ended, by its description."""
+    own: datetime | None = job.get(f"{kind.removesuffix('Job')}EndTime")
+    return own or job.get("LastModifiedTime")
+
+
+def _note(step: Step, found: tuple[Attempt, ...]) -> str:
+    missing = step.attempts - sum(not one.is_earlier for one in found)
+    if missing > 0:
+        return (
+            f"The service counts {step.attempts} attempts. {missing} of them have no listed job: "
+            "the service was refused before it had one, or no longer lists it, or its name "
+            "cannot be distinguished from that of another step's job."
+        )
+    return ""
+
+
+PLACES = 40  # most places listed; the others are in the arguments
+KEYS = 1_000  # most objects counted
+SECONDS = 10.0  # seconds for which a listing is reused, since jobs write continuously
+
+Use = Literal["input", "output", "named"]
+
+_SAYS = re.compile(
+    r"(?P<input>Input|ModelData|Supplied)|Output|Artifacts|Checkpoint|Calculated|Viol"
+)
+_NAMED = re.compile(r"^(?:Environment|HyperParameters|Container(?:Arguments|Entrypoint)|Tags)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An S3 URI of a step."""
+
+    name: str  # path in the arguments: ``InputDataConfig[train].S3Uri``
+    use: Use
+    uri: str
+    sizes: Sequence[int] | None = None
+    """Bytes of each of the first ``KEYS`` objects; None if they could not be listed."""
+
+    error: str = ""  # why it could not be listed
+
+
+def places(here: Account, description: Mapping[str, Any], job: str = "") -> list[Place]:
+    """Return every S3 URI in a step's description, inputs first, each with its objects' sizes.
+
+    Args:
+        description: the job's own description, or the step's arguments.
+        job: its name: a training job writes into a folder of that name.
+    """
+    found = list(_uris(description, job))[:PLACES]
+    order = {"input": 0, "output": 1, "named": 2}
+    return sorted(each(lambda one: _place(here, *one), found), key=lambda place: order[place.use])
+
+
+def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
+    """Iterate over (name, use, URI), each URI once for each use."""
+    seen = set()
+    texts = json.loads(json.dumps(description, default=str))  # times have no URI
+    for path, field in flat(texts).items():
+        uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
+        if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
+            continue
+        if path.endswith("OutputDataConfig.S3OutputPath") and job:
+            uri = f"{uri.rstrip('/')}/{job}/"
+        use = _use(path)
+        if (use, uri) not in seen:
+            seen.add((use, uri))
+            yield label(path), use, uri
+
+
+def _use(path: str) -> Use:
+    says = None if _NAMED.search(path) else _SAYS.search(path)
+    if says is None:
+        return "named"
+    return "input" if says["input"] else "output"
+
+
+def _place(here: Account, name: str, use: Use, uri: str) -> Place:
+    def read() -> list[int]:
+        return [one.get("Size", 0) for one in listed(here.s3, uri, KEYS)]
+
+    try:
+        sizes = here.lately(("step: listing", uri), read, SECONDS)
+    except (ClientError, BotoCoreError) as error:
+        return Place(name=name, use=use, uri=uri, error=str(error))
+    return Place(name=name, use=use, uri=uri, sizes=sizes)
+
+
+TRAININGS = 100  # training jobs shown: as many as AWS lists at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """Listed trainings of a tuning job."""
+
+    jobs: Sequence[Mapping[str, Any]]  # HyperParameterTrainingJobSummary of each job
+    names: Sequence[str]  # names of the tuned hyperparameters
+    more: bool
+
+
+def trials(here: Account, tuning_job: str) -> Trials:
+    """Return the training jobs that a tuning job has started."""
+    answer = here.ask(
+        "list_training_jobs_for_hyper_parameter_tuning_job",
+        HyperParameterTuningJobName=tuning_job,
+        MaxResults=TRAININGS,
+    )
+    jobs = sorted(answer.get("TrainingJobSummaries", []), key=_rank)
+    names = dict.fromkeys(name for job in jobs for name in job.get("TunedHyperParameters", {}))
+    return Trials(jobs=jobs, names=sorted(names), more="NextToken" in answer)
+
+
+def _rank(job: Mapping[str, Any]) -> tuple[bool, float]:
+    """Return the sort key: the best objective first, jobs without one last."""
+    found = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
+    value = found.get("Value")
+    if value is None or job.get("ObjectiveStatus") == "Failed":
+        return (True, 0.0)
+    return (False, -value if found.get("Type") == "Maximize" else value)

@@ -82,7 +82,10 @@ _INVISIBLE = re.compile(
 
 def exact_json(value: Any) -> str:
     """Return indented JSON with invisible characters escaped."""
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", as_json(value))
+    return _INVISIBLE.sub(
+        lambda found: f"\\u{ord(found[0]):04x}",
+        json.dumps(value, indent=2, default=str, ensure_ascii=False),
+    )
 
 
 def figure(value: Any) -> str:
@@ -99,11 +102,6 @@ def plain(text: Any) -> str:
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", str(text)))
 
 
-def as_json(value: Any) -> str:
-    """Return an answer of AWS as indented JSON."""
-    return json.dumps(value, indent=2, default=str, ensure_ascii=False)
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
     "moment": moment,
     "duration": duration,
@@ -111,7 +109,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "usd": usd,
     "figure": figure,
     "plain": plain,
-    "as_json": as_json,
     "exact_json": exact_json,
 }
 """Name in the templates → function."""

@@ -96,8 +96,6 @@ def _without_key(asked: Request) -> str:
 
 
 LOOPBACK = "127.0.0.1"
-FIRST = ("page.html", "runs.html", "runs/", "icons.html")
-"""Prefixes of the templates of the page that opens first."""
 
 
 class Handler(WSGIRequestHandler):
@@ -119,13 +117,10 @@ def serving(
     When the block ends, readings in the background end, too.
 
     ``application``: the application's own parts of the pages.
-
-    Raises:
-        ServiceError: the port is in use, or the region is missing.
     """
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     app = create(account, key, application)
-    _prepare(app, account)
+    account.connect()
     server = _listening(app, port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -138,13 +133,6 @@ def serving(
         account.close()
 
 
-def _prepare(app: Flask, account: Account) -> None:
-    """Prepare slow parts that the first page needs."""
-    account.connect()
-    for name in app.jinja_env.list_templates(filter_func=lambda name: name.startswith(FIRST)):
-        app.jinja_env.get_template(name)  # compiled
-
-
 def _listening(app: Flask, port: int) -> BaseWSGIServer:
     try:
         server = make_server(LOOPBACK, port, app, threaded=True, request_handler=Handler)
@@ -154,8 +142,7 @@ def _listening(app: Flask, port: int) -> BaseWSGIServer:
     return server
 
 
-LONGEST_FORM = 1 << 20
-"""Most bytes of a form that a browser may send."""
+LONGEST_FORM = 1 << 20  # most bytes of a form that a browser may send
 
 
 def create(account: Account, key: str, application: Application = NONE) -> Flask:
@@ -180,15 +167,11 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     guard(app, key)
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)
-    app.add_url_rule("/", "home", _home)
+    app.add_url_rule("/", "home", lambda: redirect(url_for("runs.runs")))
     app.register_error_handler(TrainyardError, _refused)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(InternalServerError, _defect)
     return app
-
-
-def _home() -> Response:
-    return redirect(url_for("runs.runs"))
 
 
 def _refused(error: Exception) -> tuple[str, int]:

@@ -221,7 +221,6 @@ def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipeline
     arn = pipelines.start("typed", {"Who": "me"}, SelectiveExecutionConfig=chosen)
     assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
     run = f"/runs/typed/{arn.rpartition('/')[2]}"
-    assert client.get(run).text.count("not among the selected steps") == 1
     assert ">not run<" in client.get(f"{run}/Second").text
 
 
@@ -267,7 +266,7 @@ def test_what_is_not_there_is_said(client):
 
 
 @pytest.mark.parametrize(
-    ("said", "action", "resource", "explicit"),
+    ("said", "action", "resource"),
     [
         (
             "AccessDeniedException: User: arn:aws:iam::1:user/x is not authorized to perform: "
@@ -275,25 +274,14 @@ def test_what_is_not_there_is_said(client):
             "because no identity-based policy allows the sagemaker:UpdateModelPackage action",
             "sagemaker:UpdateModelPackage",
             "arn:aws:sagemaker:eu-x-1:1:model-package/g",
-            "",
         ),
-        (
-            "AccessDeniedException: User: arn:aws:iam::1:user/x is not authorized to perform: "
-            "sagemaker:UpdateModelPackage on resource: arn:aws:sagemaker:eu-x-1:1:model-package/g "
-            "with an explicit deny in a service control policy",
-            "sagemaker:UpdateModelPackage",
-            "arn:aws:sagemaker:eu-x-1:1:model-package/g",
-            "service control policy",
-        ),
-        ("AccessDeniedException: None", "sagemaker:UpdateModelPackage", "arn:p", ""),
+        ("AccessDeniedException: None", "sagemaker:UpdateModelPackage", "arn:p"),
     ],
 )
-def test_the_missing_permission_is_a_statement(
-    said: str, action: str, resource: str, explicit: str
-):
+def test_the_missing_permission_is_a_statement(said: str, action: str, resource: str):
     call = Call(operation="UpdateModelPackage", arguments={}, resources=("arn:p",))
     found = missing(said, [call])
-    assert found is not None and found.explicit == explicit
-    (statement,) = found.policy["Statement"]
+    assert found is not None
+    (statement,) = found["Statement"]
     assert (statement["Action"], statement["Resource"]) == ([action], [resource])
     assert missing("ValidationException: no such package", [call]) is None

@@ -13,7 +13,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import frozen_page
 from trainyard.console.account_cache import Account, Snapshot
 from trainyard.console.app_hooks import METRICS, Panel, read_panels
-from trainyard.console.run_overview import Known, overview
+from trainyard.console.pages.run import Known, overview
 from trainyard.runs.execution import Step
 from trainyard.runs.run_display import metrics_table
 from trainyard.terminal import console

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.console.graph import HEIGHT, NARROWEST, WIDEST, graph, placed
-from trainyard.console.step_flow import flow
+from trainyard.console.graph import HEIGHT, NARROWEST, WIDEST, flow, graph, placed
 
 DEFINITIONS = Path(__file__).parents[1] / "validate/definitions"
 

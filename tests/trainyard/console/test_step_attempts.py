@@ -3,8 +3,7 @@
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.shown_step import Made
-from trainyard.console.step_attempts import _names
+from trainyard.console.shown_step import Made, _names
 
 
 class Listed(Account):

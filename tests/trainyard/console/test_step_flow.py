@@ -11,8 +11,7 @@ from tests.trainyard.emulator.harness import (
     process_step,
     train_step,
 )
-from trainyard.console.graph import timeline
-from trainyard.console.step_flow import Flow, ends_last, flow
+from trainyard.console.graph import Flow, ends_last, flow, timeline
 from trainyard.runs.execution import Step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,7 +43,7 @@ def test_every_step_of_the_definition_is_there_with_what_it_waits_for():
     found = flow(DOCUMENT, "Executing", [step("Prepare", 0, None)])
     assert found.counts == {"Executing": 1, "NotStarted": 8}
     assert edges(found) == {
-        ("Prepare", "Small", "order"), ("Prepare", "Large", "order"),  # Score's is implied
+        ("Prepare", "Small", "order"), ("Prepare", "Large", "order"), ("Prepare", "Score", "order"),
         ("Small", "Score", "order"), ("Large", "Score", "order"), ("Score", "Good", "order"),
         ("Good", "Inner", "if"), ("Good", "Worse", "else"),
         ("Inner", "Deploy", "if"), ("Inner", "Bad", "else"),
@@ -74,6 +73,7 @@ def test_each_iteration_of_a_loop_is_a_step():
     assert list(found.nodes) == ["All", "Load-0", "Load-1", "Use-0", "Use-1"]
     assert edges(found) == {
         ("All", "Load-0", "each"), ("All", "Load-1", "each"),
+        ("All", "Use-0", "each"), ("All", "Use-1", "each"),
         ("Load-0", "Use-0", "order"), ("Load-1", "Use-1", "order"),
     }  # fmt: skip
 

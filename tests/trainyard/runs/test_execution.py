@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.trainyard.console.synthetic import SESSION
-from trainyard.console.log_streams import Stream, chosen
+from trainyard.console.log_lines import Stream, chosen
 from trainyard.runs.execution import Execution, Step
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p/execution/abcdefghijkl"

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
@@ -38,19 +38,12 @@ ONCE = "‹this form's own id›"
 class Call:
     """A call of SageMaker's API, exactly as it is sent."""
 
-    operation: str
-    """Name as in the API reference: ``StopPipelineExecution``."""
-
+    operation: str  # name as in the API reference: ``StopPipelineExecution``
     arguments: Mapping[str, Any]
-    resources: tuple[str, ...]
-    """ARNs for which IAM needs a permission."""
+    resources: tuple[str, ...]  # ARNs for which IAM needs a permission
 
     def made(self, account: Account, once: str) -> dict[str, Any]:
-        """Make the call; return its answer.
-
-        Raises:
-            ServiceError: AWS refused.
-        """
+        """Make the call; return its answer."""
         given = {k: once if value == ONCE else value for k, value in self.arguments.items()}
         with service_errors("this was not done"):
             answer: dict[str, Any] = getattr(account.sagemaker, xform_name(self.operation))(**given)
@@ -65,9 +58,7 @@ class Field:
     label: str
     value: str = ""
     kind: Literal["line", "text", "choice"] = "line"
-    choices: Sequence[tuple[str, str]] = ()
-    """(value, text) of each choice."""
-
+    choices: Sequence[tuple[str, str]] = ()  # (value, text) of each choice
     hint: str = ""
     required: bool = False
     shown: bool = False
@@ -89,27 +80,19 @@ class Proposal:
 
     title: str
     button: str
-    does: Sequence[str]
-    """Sentences that describe the effects."""
-
+    does: Sequence[str]  # sentences that describe the effects
     state: Mapping[str, str]
     """State that it rests on: name → value. The action is not carried out if one has changed."""
 
     calls: Sequence[Call] = ()
-    back: str
-    """Address of the page of the thing that the action is about."""
-
+    back: str  # address of the page of the thing that the action is about
     then: Callable[[Mapping[str, Any]], str] | None = None
     """Returns the next page from the last call's answer; without it, ``back``."""
 
     fields: Sequence[Field] = ()
-    wrong: Mapping[str, str] = field(default_factory=dict)
-    """Field → why its value is not accepted."""
-
+    wrong: Mapping[str, str] = field(default_factory=dict)  # field → why its value is not accepted
     tables: Sequence[Table] = ()
-    impossible: str = ""
-    """Why the action is impossible at present; then there is no button."""
-
+    impossible: str = ""  # why the action is impossible at present; then there is no button
     own: Callable[[], Mapping[str, Any]] | None = None
     """An application's function in place of the calls; raises TrainyardError if it refuses."""
 
@@ -157,50 +140,27 @@ def known_actions() -> Mapping[str, Propose]:
     return _ACTIONS
 
 
-LASTS = 12 * 3600
-"""Seconds after which a form is refused, since its contents are outdated."""
+LASTS = 12 * 3600  # seconds after which a form is refused, since its contents are outdated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """The contents that a form has shown."""
-
-    action: str
-    about: Mapping[str, str]
-    state: Mapping[str, str]
-    typed: Mapping[str, str]
-    once: str
-    """Unique id of the form; two clicks on one form have the same."""
-
-    caller: str
-    """User whose credentials the action uses."""
+def new_token(action: str, about: Mapping[str, str], **shown: Any) -> str:
+    """Return the token of a form that has shown this: ``state``, ``typed`` and ``caller``. Two
+    clicks on one form have the same id, ``once``.
+    """
+    return _signer().dumps({"action": action, "about": about, "once": str(uuid4()), **shown})
 
 
-def new_token(
-    action: str,
-    about: Mapping[str, str],
-    state: Mapping[str, str],
-    typed: Mapping[str, str],
-    caller: str,
-) -> str:
-    """Return the token of a form with these contents."""
-    seen = Seen(
-        action=action, about=about, state=state, typed=typed, once=str(uuid4()), caller=caller
-    )
-    return _signer().dumps(asdict(seen))
-
-
-def read_token(token: str, action: str, about: Mapping[str, str]) -> Seen:
-    """Return the contents of the form with that token.
+def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return what the form with that token has shown.
 
     Raises:
         Forbidden: the form is not of this console, is too old, or is for something else.
     """
     try:
-        seen = Seen(**_signer().loads(token, max_age=LASTS))
+        seen: Mapping[str, Any] = _signer().loads(token, max_age=LASTS)
     except BadSignature:
         raise Forbidden("This form is not from this console, or has expired.") from None
-    if (seen.action, seen.about) != (action, dict(about)):
+    if (seen["action"], seen["about"]) != (action, dict(about)):
         raise Forbidden("This form is for something else.")
     return seen
 
@@ -224,50 +184,30 @@ _WHAT = re.compile(
     r"is not authorized to perform: (?P<action>[\w-]+:\w+)"
     r"(?: on resource: \"?(?P<resource>arn:[^\s\"]+|\*))?"
 )
-_EXPLICIT = re.compile(r"with an explicit deny(?: in an? (?P<where>[\w -]+?policy))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """A missing permission."""
-
-    policy: dict
-    """Policy document with the missing statement."""
-
-    explicit: str
-    """Kind of policy that denies it explicitly, so that no statement helps; empty otherwise."""
-
-
-def missing(said: str, calls: Sequence[Call]) -> Denied | None:
-    """Return the statement that AWS's message asks for, or that the calls need.
+def missing(said: str, calls: Sequence[Call]) -> dict[str, Any] | None:
+    """Return the policy with the statement that AWS's message asks for, or that the calls need.
 
     None if the refusal is not about a missing permission.
     """
     if not _DENIED.search(said):
         return None
-    found = _WHAT.search(said)
-    explicit = _EXPLICIT.search(said)
-    if found:
-        statement = Statement(
-            sid="Console", actions=(found["action"],), resources=(found["resource"] or "*",)
-        )
-        needed = [statement]
+    if found := _WHAT.search(said):
+        needed = {found["action"]: (found["resource"] or "*",)}
     else:
-        needed = [
+        needed = {f"sagemaker:{call.operation}": call.resources for call in calls}
+    return policy(
+        [
             Statement(
-                sid=f"Console{call.operation}",
-                actions=(f"sagemaker:{call.operation}",),
-                resources=call.resources,
+                sid=f"Console{action.partition(':')[2]}", actions=(action,), resources=resources
             )
-            for call in calls
+            for action, resources in needed.items()
         ]
-    where = (explicit["where"] or "policy") if explicit else ""
-    return Denied(policy(needed), where)
+    )
 
 
-SEEN = 2
-"""Least number of earlier runs for expected times; predict may read more."""
-
+SEEN = 2  # least number of earlier runs for expected times; predict may read more
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
 
@@ -286,7 +226,11 @@ def foreseen(account: Account, there: Mapping[str, Any], given: Mapping[str, str
         costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
     rows = [_row(outcome, cost) for outcome, cost in zip(outcomes, costs, strict=True)]
     whole = total(document, costs)
-    sums = (_times(whole.expected), _sums(whole.usd_expected), _most(whole.usd_limit))
+    sums = (
+        _between(whole.expected, duration),
+        _between(whole.usd_expected, usd),
+        _most(whole.usd_limit),
+    )
     rows.append(("together", "", "if every branch of a condition ran", *sums))
     return [Table(title="Steps that would run, and possible cost", head=HEAD, rows=rows)]
 
@@ -294,21 +238,14 @@ def foreseen(account: Account, there: Mapping[str, Any], given: Mapping[str, str
 def _row(outcome: Outcome, cost: Cost) -> tuple[str, ...]:
     answer = "be answered from the cache" if outcome.answer == "cached" else "run"
     why = "; ".join(filter(None, [outcome.why, outcome.when]))
-    return (outcome.step, answer, why, _times(cost.expected), _sums(cost.usd_expected),
-            _most(cost.usd_limit))  # fmt: skip
+    expected = _between(cost.expected, duration), _between(cost.usd_expected, usd)
+    return (outcome.step, answer, why, *expected, _most(cost.usd_limit))
 
 
-def _times(found: Range) -> str:
+def _between(found: Range, said: Callable[[float], str]) -> str:
     if found.low is None or found.high is None:
         return "not known"
-    low, high = duration(found.low), duration(found.high)
-    return low if low == high else f"{low} – {high}"
-
-
-def _sums(found: Range) -> str:
-    if found.low is None or found.high is None:
-        return "not known"
-    low, high = usd(found.low), usd(found.high)
+    low, high = said(found.low), said(found.high)
     return low if low == high else f"{low} – {high}"
 
 

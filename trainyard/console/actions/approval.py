@@ -26,7 +26,11 @@ def approve(account: Account, about: Mapping[str, str], typed: Mapping[str, str]
     package = described(account, about["package"])
     now = _champion(account, package)
     comment = _comment(typed, "Why you approve it; it is recorded with the package.")
-    refused = _not_approvable(package)
+    status, refused = package.get("ModelPackageStatus", "Completed"), ""
+    if status != "Completed":
+        refused = f"Its status is {status}; only a Completed package can be approved."
+    elif package.get("ModelApprovalStatus") == "Approved":
+        refused = "It is already Approved."
     mine = owner("approve", package)
     does = [_becomes(package, now)]
     if mine and not refused:
@@ -131,13 +135,6 @@ def _wrong(comment: Field) -> dict[str, str]:
     if comment.required and not comment.value.strip():
         return {"comment": "Give a reason."}
     return {}
-
-
-def _not_approvable(package: Mapping[str, Any]) -> str:
-    status = package.get("ModelPackageStatus", "Completed")
-    if status != "Completed":
-        return f"Its status is {status}; only a Completed package can be approved."
-    return "It is already Approved." if package.get("ModelApprovalStatus") == "Approved" else ""
 
 
 def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:

@@ -15,8 +15,7 @@ from trainyard.console.template_filters import said_at
 from trainyard.language.parameters import UNTYPED, as_given, declared, parse
 from trainyard.language.statuses import ENDED
 
-PREFIX = "p."
-"""Prefix of a parameter's name in the form, which also has other fields."""
+PREFIX = "p."  # prefix of a parameter's name in the form, which also has other fields
 
 
 @action("start")
@@ -24,7 +23,8 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
     """Propose StartPipelineExecution with the parameters that differ from their defaults."""
     pipeline = about["pipeline"]
     there = account.ask("describe_pipeline", PipelineName=pipeline)
-    document = json.loads(there.get("PipelineDefinition") or "{}")
+    body = str(there.get("PipelineDefinition", ""))
+    document = json.loads(body or "{}")
     like = about.get("like")
     earlier = account.execution(pipeline, like).parameters() if like else {}
     fields = parameter_fields(document, typed, earlier)
@@ -40,6 +40,17 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
     if wrong and not typed:
         needed = ", ".join(one.label for one in fields if one.name in wrong)
         does.append(f"Give a value for {needed} to see which steps would run, and their cost.")
+    name, description = (one.value.strip() for one in named)
+    words = {"PipelineExecutionDisplayName": name, "PipelineExecutionDescription": description}
+
+    def begun(answer: Mapping[str, Any]) -> str:
+        """Return the page of the run; the list of runs if an application started it."""
+        arn = answer.get("PipelineExecutionArn")
+        if not arn:
+            return url_for("runs.runs")
+        return url_for("run.run", pipeline=pipeline, execution=arn.rpartition("/")[2])
+
+    listed = [{"Name": name, "Value": value} for name, value in given.items()]
     own, refused = None, ""
     if mine := owner("start", there):
         own = lambda: mine.do(there, values_of(fields))  # noqa: E731
@@ -51,21 +62,25 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         title=f"Start {pipeline}",
         button="Start",
         does=does,
-        state=state_of(there),
+        state={
+            "pipeline's last change": said_at(there.get("LastModifiedTime")),
+            "definition (SHA-256)": hashlib.sha256(body.encode()).hexdigest(),
+            "pipeline's status": str(there.get("PipelineStatus", "")),
+        },
         calls=[
             Call(
                 operation="StartPipelineExecution",
                 arguments={
                     "PipelineName": pipeline,
-                    **as_arguments(given),
-                    **_words(named),
+                    **({"PipelineParameters": listed} if listed else {}),
+                    **{member: text for member, text in words.items() if text},
                     "ClientRequestToken": ONCE,
                 },
                 resources=(there["PipelineArn"],),
             )
         ],
         back=url_for("runs.runs"),
-        then=lambda answer: page_of(pipeline, answer),
+        then=begun,
         fields=[*fields, *named],
         wrong=wrong,
         tables=[] if wrong else foreseen(account, there, given),
@@ -131,34 +146,18 @@ def values_of(fields: Sequence[Field]) -> dict[str, str]:
     return {one.name.removeprefix(PREFIX): one.value for one in fields}
 
 
-def as_arguments(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return PipelineParameters, if there are any."""
-    listed = [{"Name": name, "Value": value} for name, value in given.items()]
-    return {"PipelineParameters": listed} if listed else {}
-
-
-def _words(fields: Sequence[Field]) -> dict[str, str]:
-    name, description = (one.value.strip() for one in fields)
-    said = {"PipelineExecutionDisplayName": name, "PipelineExecutionDescription": description}
-    return {key: text for key, text in said.items() if text}
-
-
-def state_of(there: Mapping[str, Any]) -> dict[str, str]:
-    """Return the state of the pipeline that a start rests on."""
-    body = str(there.get("PipelineDefinition", ""))
-    return {
-        "pipeline's last change": said_at(there.get("LastModifiedTime")),
-        "definition (SHA-256)": hashlib.sha256(body.encode()).hexdigest(),
-        "pipeline's status": str(there.get("PipelineStatus", "")),
-    }
-
-
-def page_of(pipeline: str, answer: Mapping[str, Any]) -> str:
-    """Return the page of the run in an answer; the list of runs if an application started it."""
-    arn = answer.get("PipelineExecutionArn")
-    if not arn:
-        return url_for("runs.runs")
-    return url_for("run.run", pipeline=pipeline, execution=arn.rpartition("/")[2])
+def _of_run(account: Account, verb: str, about: Mapping[str, str], **more: Any) -> Proposal:
+    """Return the proposal to ``Retry`` or ``Stop`` the run in the address."""
+    pipeline, execution = about["pipeline"], about["execution"]
+    arn = account.arn(pipeline, execution)
+    call = Call(
+        operation=f"{verb}PipelineExecution",
+        arguments={"PipelineExecutionArn": arn, "ClientRequestToken": ONCE},
+        resources=(arn,),
+    )
+    back = url_for("run.run", pipeline=pipeline, execution=execution)
+    title = f"{verb} {pipeline} {execution}"
+    return Proposal(title=title, button=verb, calls=[call], back=back, **more)
 
 
 RETRIED = ("Failed", "Stopped")
@@ -168,28 +167,19 @@ EACH, HEAD = "What happens to each step", ("step", "it would", "why")
 @action("retry")
 def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
     """Propose RetryPipelineExecution."""
-    pipeline, execution = about["pipeline"], about["execution"]
-    arn = account.arn(pipeline, execution)
-    found = account.snapshot(pipeline, execution)
+    found = account.snapshot(about["pipeline"], about["execution"])
     done = [s for s in found.steps if s.status == "Succeeded"]
     rows = [(s.title, "stay as it is", "Succeeded") for s in done]
     rows += [(s.title, "run again", s.status) for s in found.steps if s not in done]
-    return Proposal(
-        title=f"Retry {pipeline} {execution}",
-        button="Retry",
+    return _of_run(
+        account,
+        "Retry",
+        about,
         does=[
             "The same run continues, with its own definition and parameters: successful steps "
             "stay, failed or stopped steps run again, and then the steps that wait for them."
         ],
         state={"status": found.status, "steps": str(len(found.steps))},
-        calls=[
-            Call(
-                operation="RetryPipelineExecution",
-                arguments={"PipelineExecutionArn": arn, "ClientRequestToken": ONCE},
-                resources=(arn,),
-            )
-        ],
-        back=url_for("run.run", pipeline=pipeline, execution=execution),
         tables=[Table(title=EACH, head=HEAD, rows=rows)],
         impossible=""
         if found.status in RETRIED
@@ -200,9 +190,7 @@ def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
 @action("stop")
 def stop(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
     """Propose StopPipelineExecution."""
-    pipeline, execution = about["pipeline"], about["execution"]
-    found = account.snapshot(pipeline, execution)
-    arn = account.arn(pipeline, execution)
+    found = account.snapshot(about["pipeline"], about["execution"])
     running = [step for step in found.steps if step.status not in ENDED]
     waits = [step.title for step in running if "Callback" in step.metadata]
     does = [
@@ -213,27 +201,15 @@ def stop(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -
         does.append(
             f"{', '.join(waits)} waits for an answer: the run stays Stopping until it is answered."
         )
-    return Proposal(
-        title=f"Stop {pipeline} {execution}",
-        button="Stop",
+    rows = [(step.title, step.status) for step in running]
+    return _of_run(
+        account,
+        "Stop",
+        about,
         does=does,
         state={"status": found.status},
-        calls=[
-            Call(
-                operation="StopPipelineExecution",
-                arguments={"PipelineExecutionArn": arn, "ClientRequestToken": ONCE},
-                resources=(arn,),
-            )
-        ],
-        back=url_for("run.run", pipeline=pipeline, execution=execution),
-        tables=[
-            Table(
-                title="Steps that run now",
-                head=["step", "status"],
-                rows=[(step.title, step.status) for step in running],
-            )
-        ]
-        if running
+        tables=[Table(title="Steps that run now", head=["step", "status"], rows=rows)]
+        if rows
         else [],
         impossible=f"It is {found.status}: there is nothing to stop."
         if found.is_ended or found.status == "Stopping"

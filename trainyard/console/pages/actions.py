@@ -18,7 +18,6 @@ from trainyard.console import actions
 from trainyard.console.account_cache import account
 from trainyard.console.actions.action import (
     Proposal,
-    Seen,
     known_actions,
     missing,
     moved_since,
@@ -31,8 +30,7 @@ import_modules(actions.__name__, actions.__path__)
 
 page = Blueprint("actions", __name__)
 
-REMEMBERED = 1_000
-"""Number of submitted forms remembered, so that they are not carried out again."""
+REMEMBERED = 1_000  # number of submitted forms remembered, so that they are not carried out again
 
 
 class _Done:
@@ -71,7 +69,7 @@ def do(action: str) -> Response | str | tuple[str, int]:
     """Carry out the action, if the state is as the form has shown it."""
     _refuse_read_only()
     seen = read_token(request.form.get("token", ""), action, request.args.to_dict())
-    lock, where = done.of(seen.once)
+    lock, where = done.of(seen["once"])
     with lock:
         if not where:
             account().forget()
@@ -80,25 +78,25 @@ def do(action: str) -> Response | str | tuple[str, int]:
                 status, more = refusal
                 return _shown(action, proposal, **more), status
             try:
-                where.append(proposal.carried_out(account(), seen.once))
+                where.append(proposal.carried_out(account(), seen["once"]))
             except TrainyardError as error:
                 denied = missing(str(error), proposal.calls)
                 return _shown(action, proposal, refused=str(error), denied=denied), 502
     return redirect(where[0], 303)
 
 
-def _why_not(proposal: Proposal, seen: Seen) -> tuple[int, dict[str, Any]] | None:
+def _why_not(proposal: Proposal, seen: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """Return (status, values for the page) if the action must not be done; None if it may."""
     if request.form.get("only") == "show":
         return 200, {}
     now = {**proposal.state, "who does it": account().caller}
-    if moved := moved_since({**seen.state, "who does it": seen.caller}, now):
+    if moved := moved_since({**seen["state"], "who does it": seen["caller"]}, now):
         return 409, {"moved": moved}
     if proposal.impossible:
         return 409, {}
     if proposal.wrong:
         return 422, {}
-    if proposal.seen != seen.typed:
+    if proposal.seen != seen["typed"]:
         return 200, {"unseen": True}
     return None
 
@@ -119,7 +117,8 @@ def _shown(action: str, proposal: Proposal, **more: Any) -> str:
     caller = account().caller
     shown = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
     tried = request.method == "POST"
-    token = new_token(action, request.args.to_dict(), proposal.state, proposal.seen, caller)
+    shows = {"state": proposal.state, "typed": proposal.seen, "caller": caller}
+    token = new_token(action, request.args.to_dict(), **shows)
     return render_template(
         "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=tried, **shown
     )

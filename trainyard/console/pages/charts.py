@@ -28,9 +28,7 @@ LIBRARY = {"uplot.js": "uplot.iife.min.js", "uplot.css": "uplot.min.css"}
 FARTHEST = 1e150
 """Values farther from zero than this are drawn as infinite: their differences overflow."""
 
-DESCRIBED = 10
-"""Most lines of a chart that are described in words."""
-
+DESCRIBED = 10  # most lines of a chart that are described in words
 _PHASE = re.compile(
     r"^(train|training|validation|valid|val|eval|test)[:_\-./ ]+(?=.)", re.IGNORECASE
 )
@@ -202,19 +200,14 @@ def axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
         return min(counters), [each.steps.__getitem__ for each in some]
     lasted = (one.samples.at[-1] - one.metrics.begin for one in curves if one.samples.count)
     longest = max(lasted, default=0.0)
-    unit, length = _unit(longest / 1000)
+    units = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, math.inf))
+    unit, length = next((name, size) for name, size, end in units if longest / 1000 < end)
 
     def since(one: Curve) -> Callable[[int], float]:
         at, begin = one.samples.at, one.metrics.begin
         return lambda place: (at[place] - begin) / 1000 / length
 
     return f"{unit} since the first value", [since(one) for one in curves]
-
-
-def _unit(seconds: float) -> tuple[str, int]:
-    if seconds < 300:
-        return "seconds", 1
-    return ("minutes", 60) if seconds < 4 * 3600 else ("hours", 3600)
 
 
 def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
@@ -236,11 +229,7 @@ def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
 def training_charts(
     here: Account, job: str, most: int, ranked: int = 0
 ) -> tuple[list[Markup], int]:
-    """Return charts of a job's metrics, ``ranked`` of them by rank; and the number left out.
-
-    Raises:
-        ServiceError: the job does not exist, or AWS refuses.
-    """
+    """Return charts of a job's metrics, ``ranked`` of them by rank; and the number left out."""
     metrics = read(here, job)
     plots = groups(list(metrics.samples))
     drawn = [

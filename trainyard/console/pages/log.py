@@ -12,16 +12,13 @@ from markupsafe import Markup
 from trainyard.console import live_pages, log_lines
 from trainyard.console.account_cache import Account, account
 from trainyard.console.live_pages import Fragments
-from trainyard.console.log_lines import KEPT, Line
-from trainyard.console.log_streams import Stream, chosen, labels, streams, tuning_of
+from trainyard.console.log_lines import KEPT, Line, Stream, chosen, labels, streams
 from trainyard.runs.execution import Step
 
-FEW = 12
-"""Number of lines on the page of a step."""
-
+FEW = 12  # number of lines on the page of a step
 _LINE = Markup(
     '<div class="l{kind}"{id}><a href="{page}line={line}#{line}"><time datetime="{iso}">'
-    '<span class="day">{day} </span>{time}</time></a><b>{mark}</b><span class="said">{text}{more}'
+    '<span class="day">{day} </span>{time}</time></a> <span class="said">{text}{more}'
     "</span></div>"
 )
 _MORE = Markup(
@@ -48,20 +45,17 @@ class Rows:
         """Return a line. Of equal lines in one millisecond, only the first gets the id."""
         is_first = line.id not in self._known
         self._known.add(line.id)
-        kind = f" {line.level}" * bool(line.level) + " marked" * (line.id == marked)
         when = datetime.fromtimestamp(line.at / 1000).astimezone()
-        abbr = Markup('<abbr title="{}">{}</abbr>').format(line.level, line.level[:1].upper())
         again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
         more = _MORE.format(whole=self.whole, line=line.id, length=line.length, again=again)
         return _LINE.format(
-            kind=kind,
+            kind=" marked" * (line.id == marked),
             id=Markup(' id="{}"').format(line.id) if is_first else "",
             page=self.page,
             line=line.id,
             iso=when.isoformat(timespec="milliseconds"),
             day=when.strftime("%Y-%m-%d"),
             time=when.strftime("%H:%M:%S.") + f"{line.at % 1000:03d}",
-            mark=abbr if line.level else "",
             text=line.text,
             more="" if line.is_whole else more,
         )
@@ -84,12 +78,8 @@ def last_lines(account: Account, where: Mapping[str, str], step: Step) -> Markup
 
 page = Blueprint("log", __name__)
 
-LATE = timedelta(minutes=2)
-"""Time after a step's end in which lines of its job may still arrive."""
-
-FOUND = 200
-"""Most lines shown by a search."""
-
+LATE = timedelta(minutes=2)  # time after a step's end in which lines of its job may still arrive
+FOUND = 200  # most lines shown by a search
 PARTS = ("line", "before", "after", "from", "q")
 """Parameters that ask for another part than the log's end."""
 
@@ -127,7 +117,7 @@ def log(pipeline: str, execution: str, step: str) -> Response:
     head = render_template(
         "log/head.html.j2",
         asked=asked,
-        labels=labels(asked.streams, tuning_of(asked.step)),
+        labels=labels(asked.streams),
         row=row,
         words=args.get("q", ""),
     )

@@ -1,18 +1,15 @@
 """The registry: groups of model packages, their versions, and the runs that created them."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import THREADS, Account, account
-from trainyard.console.app_hooks import application, of_packages, read_panels
+from trainyard.console.account_cache import Account, account, each
+from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.model_groups import (
     AT_ONCE,
-    all_described,
-    all_metrics,
     arn_of,
     champion,
     decided,
@@ -28,24 +25,23 @@ from trainyard.console.pages.charts import Line, chart
 
 page = Blueprint("models", __name__)
 
-COLUMNS = 6
-"""Metrics in the table of versions; the others are on the versions' pages."""
+COLUMNS = 6  # metrics in the table of versions; the others are on the versions' pages
 
 
 @page.get("/models")
 def models() -> Response:
     """Show all groups of model packages, and the packages without a group."""
     here = account()
-    shown = _shown_groups(here)
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = dict(zip(shown, pool.map(lambda one: versions(here, one), shown), strict=True))
+    listed = groups(here)[:AT_ONCE]
+    shown = [one["ModelPackageGroupName"] for one in listed]
+    found = dict(zip(shown, each(lambda one: versions(here, one), shown), strict=True))
     parts = {
         "groups": render_template(
             "models/groups.html.j2",
-            groups=groups(here)[_first() : _first() + AT_ONCE],
+            groups=listed,
             versions=found,
             champions={name: champion(here, name) for name in shown},
-            pages=_pages(len(groups(here))),
+            older=max(0, len(groups(here)) - AT_ONCE),
         ),
         "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(here, None)),
     }
@@ -57,8 +53,9 @@ def group(group: str) -> Response:
     """Show the versions of a group."""
     here = account()
     everyone = versions(here, group)
-    packages = all_described(here, everyone[_first() : _first() + AT_ONCE])
-    measured = all_metrics(here, packages)
+    listed = [one["ModelPackageArn"] for one in everyone[:AT_ONCE]]
+    packages = each(lambda arn: described(here, arn), listed)
+    measured = each(lambda package: metrics(here, package), packages)
     names = _compared(measured)
     numbers = [place_of(one["ModelPackageArn"])[1] for one in packages]
     chosen = request.args.get("metric", "")
@@ -70,10 +67,10 @@ def group(group: str) -> Response:
         "metric": metric,
         "names": names,
         "champion": now,
-        "pages": _pages(len(everyone)),
+        "count": len(everyone),
     }
     parts = {
-        "head": render_template("models/group-head.html.j2", **values, count=len(everyone)),
+        "head": render_template("models/group-head.html.j2", **values),
         "chart": _chart(metric, dict(zip(numbers, measured, strict=True)), best),
         "versions": render_template(
             "models/versions.html.j2",
@@ -127,7 +124,7 @@ def version(group: str, version: str) -> Response:
 
 def _panels(here: Account, execution: tuple[str, str] | None) -> str:
     """Return an application's panels about the run that registered the package."""
-    panels = of_packages(application().panels)
+    panels = [panel for panel in application().panels if panel.packages]
     if execution is None or not panels:
         return ""
 
@@ -141,14 +138,9 @@ def _panels(here: Account, execution: tuple[str, str] | None) -> str:
         return ""
 
 
-def _shown_groups(here: Account) -> list[str]:
-    found = groups(here)[_first() : _first() + AT_ONCE]
-    return [one["ModelPackageGroupName"] for one in found]
-
-
 def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
     """Return names of metrics, first those that differ among the versions, the most important
-    first, and of these those that most versions have. Of several with the same values, one.
+    first, and of these those that most versions have.
     """
     counts: dict[str, list[float]] = {}
     for one in measured:
@@ -158,18 +150,7 @@ def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
     def order(name: str) -> tuple[bool, tuple[int, bool, int], int]:
         return len(set(counts[name])) < 2, importance(name), -len(counts[name])
 
-    alike = {tuple(counts[name]): name for name in sorted(counts, key=order, reverse=True)}
-    return sorted(alike.values(), key=order)
-
-
-def _first() -> int:
-    number = request.args.get("page", "1")
-    return (max(1, int(number)) - 1) * AT_ONCE if number.isdecimal() and len(number) < 6 else 0
-
-
-def _pages(count: int) -> tuple[int, int]:
-    """Return (number of this page, number of pages)."""
-    return _first() // AT_ONCE + 1, max(1, -(-count // AT_ONCE))
+    return sorted(counts, key=order)
 
 
 @page.app_template_filter("place")

@@ -8,7 +8,6 @@ filters and order apply to these.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,7 +18,7 @@ from flask import Blueprint, Response, render_template, request, url_for
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import A_DAY, THREADS, Account, account, run_title
+from trainyard.console.account_cache import A_DAY, Account, account, each, run_title
 from trainyard.console.app_hooks import application
 from trainyard.console.outcomes import Outcome, outcome
 from trainyard.language.statuses import ENDED
@@ -28,24 +27,16 @@ page = Blueprint("runs", __name__)
 
 STATUSES = ("Executing", "Stopping", *ENDED)
 
-ROWS = 50
-"""Runs on a page."""
-
-MOST_LISTED = 100
-"""Most executions in one answer of ListPipelineExecutions."""
-
-PARAMETER = "p."
-"""Prefix of columns that are parameters."""
-
+ROWS = 50  # runs on a page
+MOST_LISTED = 100  # most executions in one answer of ListPipelineExecutions
+PARAMETER = "p."  # prefix of columns that are parameters
 COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "cost")
 """Columns beside the run's name and the parameters that differ."""
 
 UNSORTED = ("metric", "champion", "verdict", "cost")
 """Columns that are known a moment later than the runs."""
 
-MOST = 8
-"""Most parameters shown."""
-
+MOST = 8  # most parameters shown
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -56,15 +47,13 @@ class Run:
     pipeline: str
     id: str
     arn: str
-    title: str
-    """Name that people gave it, or pipeline and time."""
+    title: str  # name that people gave it, or pipeline and time
     status: str
     started: datetime | None
     ended: datetime | None
     """Time of the last modification of an ended execution: the API has no other end."""
     description: str
-    reason: str
-    """Reason of a failure."""
+    reason: str  # reason of a failure
     parameters: Mapping[str, str]
 
     @property
@@ -93,14 +82,13 @@ def runs() -> Response:
     here, args = account(), request.args
     before, fault = _moment(args.get("before", ""))
     listed, is_more = newest(here, args.get("pipeline", ""), before)
-    with ThreadPoolExecutor(THREADS) as threads:
-        found = list(threads.map(lambda one: described(here, *one), listed))
+    found = each(lambda one: described(here, *one), listed)
     sort = args.get("sort") or "-started"
     shown = ordered(chosen(found, args.get("q", ""), args.getlist("status")), sort)
     values = {
         "runs": shown,
         "count": len(found),
-        "older": address(before=_said(found[-1].started)) if is_more and found else "",
+        "older": address(before=str(found[-1].started or "")) if is_more else "",
         "columns": columns(shown),
         "sort": sort,
         "outcomes": {run.arn: _outcome(here, run) for run in shown},
@@ -123,9 +111,6 @@ def newest(
     ``before``, and whether there are older ones.
 
     ``pipeline``: only of this one; empty for all.
-
-    Raises:
-        ServiceError: AWS refuses, or cannot be reached.
     """
     found: list[tuple[str, Mapping[str, Any]]] = []
     asked = [one for one in here.pipelines() if pipeline in ("", one["PipelineName"])]
@@ -212,10 +197,6 @@ def _moment(text: str) -> tuple[datetime | None, str]:
         return datetime.fromisoformat(text).astimezone() if text else None, ""
     except (ValueError, OverflowError):
         return None, f"before={text} is not a time such as 2026-11-22T09:30"
-
-
-def _said(when: datetime | None) -> str:
-    return when.isoformat() if when else ""
 
 
 def chosen(found: Sequence[Run], words: str, statuses: Sequence[str]) -> list[Run]:

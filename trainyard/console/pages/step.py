@@ -11,14 +11,22 @@ from werkzeug.exceptions import NotFound
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account, account
-from trainyard.console.app_hooks import application, of_step, read_panels
-from trainyard.console.log_streams import streams
+from trainyard.console.app_hooks import application, read_panels
+from trainyard.console.log_lines import streams
 from trainyard.console.metric_curves import read
 from trainyard.console.model_groups import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
 from trainyard.console.pages.log import last_lines
-from trainyard.console.shown_step import RunValues, Shown, public, resolved, tables
-from trainyard.console.step_attempts import Trials, attempts, places, trials
+from trainyard.console.shown_step import (
+    RunValues,
+    Shown,
+    Trials,
+    attempts,
+    places,
+    public,
+    resolved,
+    trials,
+)
 from trainyard.language.evaluation import arn_variables
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import all_of
@@ -27,14 +35,9 @@ from trainyard.runs.job_cost import JOBS, spent
 
 page = Blueprint("step", __name__)
 
-PACKAGE = "RegisterModel"
-"""Key in the Metadata of a step that registered a model package."""
-
-MOST = 24
-"""Most plots drawn; other metrics have their values in the table."""
-
-RANKED = 4
-"""Most plots with a curve per rank."""
+PACKAGE = "RegisterModel"  # key in the Metadata of a step that registered a model package
+MOST = 24  # most plots drawn; other metrics have their values in the table
+RANKED = 4  # most plots with a curve per rank
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>")
@@ -75,7 +78,7 @@ def _panels(shown: Shown) -> Mapping[str, Any]:
     long.
     """
     nothing: tuple[Markup, ...] = ()
-    mine = of_step(application().panels, shown.name) if shown.step else []
+    mine = [one for one in application().panels if shown.step and shown.name in one.steps]
     steps = {one.name: one for one in shown.snapshot.steps}
 
     def read() -> tuple[Markup, ...]:
@@ -90,10 +93,6 @@ def _log(shown: Shown) -> Mapping[str, Any]:
         last_lines(shown.here, shown.address, shown.step) if shown.step and shown.step.job else ""
     )
     return {"lines": found}
-
-
-def _why(shown: Shown) -> Mapping[str, Any]:
-    return {"cause": shown.cause()}
 
 
 def _attempts(shown: Shown) -> Mapping[str, Any]:
@@ -167,7 +166,6 @@ def _arguments(shown: Shown) -> Mapping[str, Any]:
         "asked": asked,
         "described": described,
         "metadata": public(dict(shown.step.metadata)) if shown.step else {},
-        "tables": tuple(tables(described or asked)),
     }
 
 
@@ -180,7 +178,7 @@ def _resolved(shown: Shown) -> dict[str, Any] | None:
 
 PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "head": _head,
-    "why": _why,
+    "why": lambda shown: {"cause": shown.cause()},
     "time": _time,
     "attempts": _attempts,
     "trials": _trials,
@@ -194,11 +192,7 @@ PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
 
 
 def curves(account: Account, step: Step) -> Markup:
-    """Draw the metrics of the step's training job; empty if it has no such job, or no metrics yet.
-
-    Raises:
-        ServiceError: AWS refuses.
-    """
+    """Draw the metrics of the step's training job; empty without any."""
     if step.job is None or step.job[0] != "TrainingJob":
         return Markup()
     job = step.job[1]
