@@ -226,13 +226,6 @@ class Account:
             lambda found: max(SETTLED, self.seconds) if found.is_ended else self.seconds,
         )
 
-    def step(self, pipeline: str, execution: str, name: str) -> Step:
-        """Return the step of that name."""
-        for step in self.snapshot(pipeline, execution).steps:
-            if step.name == name:
-                return step
-        raise ServiceError(f"step {name} of {pipeline}/{execution} has not begun, or is missing")
-
     def job(self, step: Step) -> dict[str, Any]:
         """Return Describe…Job's answer for the step's job; empty if it has no job."""
         if step.job is None:

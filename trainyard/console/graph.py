@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import chain, count
 from typing import Any, Literal
 from unicodedata import east_asian_width
 
@@ -387,19 +388,10 @@ def timeline(
 
 def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], float]:
     """Return the ticks, and the seconds to show: up to the next tick while the run goes on."""
-    every = _every(widest)
+    days = (86400 * 2**power for power in count())
+    every = next(seconds for seconds in chain(NICE, days) if widest / seconds < TICKS)
     span = math.ceil(widest * 1.02 / every) * every if runs else widest * 1.02
     return [_tick(origin, every * i, widest) for i in range(int(span / every) + 1)], span
-
-
-def _every(widest: float) -> float:
-    for seconds in NICE:
-        if widest / seconds < TICKS:
-            return seconds
-    days = 1
-    while widest / (86400 * days) >= TICKS:
-        days *= 2
-    return 86400 * days
 
 
 def _tick(origin: datetime, at: float, widest: float) -> Tick:

@@ -74,7 +74,7 @@ def of_job(account: Account, group: str, job: str) -> list[Stream]:
     """Return the streams of one job, by the host's number, then the newest first."""
 
     def read() -> list[Stream]:
-        found = [_stream(group, one) for one in _described(account, group, f"{job}/")]
+        found = _described(account, group, f"{job}/")
         return sorted(found, key=lambda one: (_number(one), -one.created))
 
     return account.lately(("streams of", group, job), read, max(2.0, account.seconds))
@@ -109,34 +109,29 @@ def _streams(account: Account, group: str, job: str) -> list[Stream]:
     match = _OWN_NAME.match(job)
     prefix = match[1] if match else f"{job}/"
     of_step = re.compile(re.escape(match[1]) + r"[A-Za-z0-9]+/") if match else re.compile("")
-    found = [
-        _stream(group, one)
-        for one in _described(account, group, prefix)
-        if of_step.match(one.get("logStreamName", ""))
-    ]
+    found = [one for one in _described(account, group, prefix) if of_step.match(one.name)]
     begun = {one.job: min(o.created for o in found if o.job == one.job) for one in found}
     return sorted(found, key=lambda one: (-begun[one.job], one.job, _number(one), -one.created))
 
 
 def _of_trainings(account: Account, tuning: str) -> list[Stream]:
     """Return the streams of a tuning job's trainings, whose names start with its own, in order."""
-    group = LOG_GROUPS["TrainingJob"]
-    found = [_stream(group, one) for one in _described(account, group, f"{tuning}-")]
+    found = _described(account, LOG_GROUPS["TrainingJob"], f"{tuning}-")
     return sorted(found, key=lambda one: (one.job, _number(one), -one.created))
 
 
-def _stream(group: str, one: dict[str, Any]) -> Stream:
-    return Stream(group, one.get("logStreamName", ""), one.get("creationTime", 0))
-
-
-def _described(account: Account, group: str, prefix: str) -> list[dict[str, Any]]:
+def _described(account: Account, group: str, prefix: str) -> list[Stream]:
     with service_errors(f"looking for the log streams of {prefix}"):
         pages = account.logs.get_paginator("describe_log_streams").paginate(
             logGroupName=group, logStreamNamePrefix=prefix, PaginationConfig={"MaxItems": MOST}
         )
         try:
             found = [one for page in pages for one in page.get("logStreams", ())]
-            return [one for one in found if one.get("logStreamName")]
+            return [
+                Stream(group, name, one.get("creationTime", 0))
+                for one in found
+                if (name := one.get("logStreamName"))
+            ]
         except ClientError as error:
             if error_code(error) == "ResourceNotFoundException":
                 return []
@@ -203,7 +198,7 @@ def end(account: Account, stream: Stream, count: int) -> Page:
     back = last.get("nextBackwardToken", "")
     found = [Line.of(one) for one in reversed(last.get("events", []))]
     if len(found) <= count and back:
-        earlier = _events(account, stream, **how, nextToken=back)
+        earlier = events(account, stream, **how, nextToken=back)
         found += map(Line.of, islice(earlier, count + 1 - len(found)))
     token = last.get("nextForwardToken", "")
     return Page(tuple(found[:count][::-1]), len(found) > count, False, token)
@@ -238,7 +233,7 @@ def around(account: Account, stream: Stream, line: str, count: int) -> Page:
 def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
     """Return the whole event of a line."""
     at = _time(line)
-    for one in _events(account, stream, startTime=at, endTime=at + 1, startFromHead=True):
+    for one in events(account, stream, startTime=at, endTime=at + 1, startFromHead=True):
         if Line.of(one).id == line:
             return one
     raise ServiceError(f"line {line} is not in log stream {stream.name}: it may have expired")
@@ -255,7 +250,7 @@ def search(
     found: list[dict[str, Any]] = []
     for _ in range(PAGES):
         with service_errors(f"searching log stream {stream.name}"):
-            page = account.logs.filter_log_events(
+            page = account.logs.filter_logevents(
                 logGroupName=stream.group,
                 logStreamNames=[stream.name],
                 filterPattern=pattern,
@@ -269,11 +264,6 @@ def search(
     return tuple(Line.of(event) for event in found), token
 
 
-def events(account: Account, stream: Stream) -> Iterator[dict[str, Any]]:
-    """Iterate over all events from the beginning, a page at a time."""
-    return _events(account, stream, pages=None, startFromHead=True)
-
-
 def _read(
     account: Account, stream: Stream, count: int, *, forth: bool, line: str = ""
 ) -> tuple[tuple[Line, ...], bool]:
@@ -283,7 +273,7 @@ def _read(
     at = _time(line) if line else 0
     how: dict[str, Any] = {"startFromHead": forth, "limit": _limit(count)}
     how |= {} if not line else {"startTime": at} if forth else {"endTime": at + 1}
-    found = map(Line.of, _events(account, stream, **how))
+    found = map(Line.of, events(account, stream, **how))
     some = list(islice(_past(found, line, at) if line else found, count + 1))
     return tuple(some[:count][:: 1 if forth else -1]), len(some) > count
 
@@ -302,7 +292,7 @@ def _limit(count: int) -> int:
     return min(10_000, count + 50)  # some share the millisecond of the omitted line
 
 
-def _events(
+def events(
     account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
 ) -> Iterator[dict[str, Any]]:
     """Iterate over events in the given direction; a repeated token means the end."""
@@ -321,7 +311,7 @@ def _events(
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
     """Return GetLogEvents' answer."""
     with service_errors(f"reading log stream {stream.name}"):
-        found: dict[str, Any] = account.logs.get_log_events(
+        found: dict[str, Any] = account.logs.get_logevents(
             logGroupName=stream.group, logStreamName=stream.name, **how
         )
         return found

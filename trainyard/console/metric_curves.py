@@ -27,18 +27,16 @@ RANKS = 64  # most ranks with a curve of their own
 ENDED = ("Completed", "Failed", "Stopped")
 
 
-def _doubles() -> "array[float]":
-    return array("d")
-
-
 @dataclass(slots=True)
 class Samples:
     """The values of one metric, in the order of the log: 24 bytes each."""
 
-    at: "array[float]" = field(default_factory=_doubles)  # time of each value (ms since 1970)
-    steps: "array[float]" = field(default_factory=_doubles)
+    at: "array[float]" = field(
+        default_factory=lambda: array("d")
+    )  # time of each value (ms since 1970)
+    steps: "array[float]" = field(default_factory=lambda: array("d"))
     """Counter of each value; NaN if its line has none."""
-    values: "array[float]" = field(default_factory=_doubles)
+    values: "array[float]" = field(default_factory=lambda: array("d"))
     lowest: int | None = None  # place of the lowest finite value, the first of equals
     highest: int | None = None
     is_counted: bool = True  # true if every value has a counter

@@ -36,18 +36,15 @@ def costs(
     at: datetime,
 ) -> dict[str, Spent | None]:
     """Return step that has begun → its cost until ``at``; None if it is not known."""
-    return {step.name: _spent(step, jobs, prices, at) for step in steps}
-
-
-def _spent(
-    step: Step, jobs: Mapping[str, Mapping[str, Any]], prices: Prices | None, at: datetime
-) -> Spent | None:
     free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
-    if step.cached or step.reused:
-        return free
-    if step.charged and jobs.get(step.name) and prices:
-        return spent(step.charged[0], jobs[step.name], prices, at)
-    return None if CHARGED & set(step.metadata) else free
+    found: dict[str, Spent | None] = {}
+    for step in steps:
+        if step.charged and jobs.get(step.name) and prices and not (step.cached or step.reused):
+            found[step.name] = spent(step.charged[0], jobs[step.name], prices, at)
+        else:
+            is_free = step.cached or step.reused or not CHARGED & set(step.metadata)
+            found[step.name] = free if is_free else None
+    return found
 
 
 def cost(of_steps: Mapping[str, Spent | None]) -> Cost:

@@ -100,7 +100,6 @@ def describe(here: Account, made: Made, seconds: float | None = None) -> dict[st
     """Return the Describe operation's answer, without the metadata of every answer; empty if
     describing it needs more than a name.
     """
-
     model = here.sagemaker.meta.service_model.operation_model(made.operation)
     required = model.input_shape.required_members
     if len(required) != 1:

@@ -27,11 +27,6 @@ def moment(when: datetime | None) -> Markup:
     )
 
 
-def said_at(when: datetime | None) -> str:
-    """Return a time as text, to the microsecond, for comparisons; empty for None."""
-    return when.isoformat() if when else ""
-
-
 def lasting(started: datetime | None, ended: datetime | None) -> Markup:
     """Return a duration; that of a running thing counts on in the browser. Empty before the
     start.

@@ -168,25 +168,23 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)
     app.add_url_rule("/", "home", lambda: redirect(url_for("runs.runs")))
-    app.register_error_handler(TrainyardError, _refused)
+    app.register_error_handler(TrainyardError, lambda said: _failed("Not available", said, 502))
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(InternalServerError, _defect)
     return app
 
 
-def _refused(error: Exception) -> tuple[str, int]:
-    """Show a page with the service's refusal."""
-    return render_template("error.html.j2", title="Not available", said=str(error)), 502
+def _failed(title: str, said: object, status: int) -> tuple[str, int]:
+    return render_template("error.html.j2", title=title, said=str(said)), status
 
 
 def _http(error: Exception) -> tuple[str, int]:
     assert isinstance(error, HTTPException)  # what it is registered for
     status = error.code or 500
-    title = f"{status} {error.name}"
-    return render_template("error.html.j2", title=title, said=error.description or ""), status
+    return _failed(f"{status} {error.name}", error.description or "", status)
 
 
 def _defect(error: Exception) -> tuple[str, int]:
     """Show a page for the console's own defect; Flask has logged the traceback."""
     said = "This is a defect of the console. The terminal that started it shows the traceback."
-    return render_template("error.html.j2", title="This page failed", said=said), 500
+    return _failed("This page failed", said, 500)

@@ -10,7 +10,6 @@ from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, told_by
 from trainyard.console.app_hooks import owner
 from trainyard.console.model_groups import Champion, champion, described, place_of
-from trainyard.console.template_filters import said_at
 
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata with the command that must approve it, after its own
@@ -48,7 +47,6 @@ def approve(account: Account, about: Mapping[str, str], typed: Mapping[str, str]
         calls=[_update(package, "Approved", comment.value if typed else told_by("Comment"))],
         back=_page(package),
         fields=[comment],
-        wrong=_wrong(comment),
         impossible=refused,
         own=(lambda: mine.do(package, typed)) if mine else None,
     )
@@ -69,7 +67,7 @@ def reject(account: Account, about: Mapping[str, str], typed: Mapping[str, str])
         calls=[_update(package, "Rejected", comment.value if typed else told_by("Comment"))],
         back=_page(package),
         fields=[comment],
-        wrong=_wrong(comment),
+        wrong={} if comment.value.strip() else {"comment": "Give a reason."},
         impossible="It is already Rejected." if rejected else "",
     )
 
@@ -131,12 +129,6 @@ def _comment(typed: Mapping[str, str], hint: str, required: bool = False) -> Fie
     )
 
 
-def _wrong(comment: Field) -> dict[str, str]:
-    if comment.required and not comment.value.strip():
-        return {"comment": "Give a reason."}
-    return {}
-
-
 def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
     arn = package["ModelPackageArn"]
     why = {"ApprovalDescription": comment} if comment else {}
@@ -156,7 +148,7 @@ def _state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
     return {
         "approval status": str(package.get("ModelApprovalStatus", "none")),
         "status": str(package.get("ModelPackageStatus", "none")),
-        "last change": said_at(package.get("LastModifiedTime")),
+        "last change": str(package.get("LastModifiedTime", "")),
         "comment": str(package.get("ApprovalDescription", "")),
         "champion": now.arn or "none",
         "champion before it": now.before or "none",

@@ -11,7 +11,6 @@ from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, Table, action, foreseen
 from trainyard.console.app_hooks import owner
-from trainyard.console.template_filters import said_at
 from trainyard.language.parameters import UNTYPED, as_given, declared, parse
 from trainyard.language.statuses import ENDED
 
@@ -63,7 +62,7 @@ def start(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         button="Start",
         does=does,
         state={
-            "pipeline's last change": said_at(there.get("LastModifiedTime")),
+            "pipeline's last change": str(there.get("LastModifiedTime", "")),
             "definition (SHA-256)": hashlib.sha256(body.encode()).hexdigest(),
             "pipeline's status": str(there.get("PipelineStatus", "")),
         },
@@ -160,7 +159,6 @@ def _of_run(account: Account, verb: str, about: Mapping[str, str], **more: Any) 
     return Proposal(title=title, button=verb, calls=[call], back=back, **more)
 
 
-RETRIED = ("Failed", "Stopped")
 EACH, HEAD = "What happens to each step", ("step", "it would", "why")
 
 
@@ -182,7 +180,7 @@ def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         state={"status": found.status, "steps": str(len(found.steps))},
         tables=[Table(title=EACH, head=HEAD, rows=rows)],
         impossible=""
-        if found.status in RETRIED
+        if found.status in ("Failed", "Stopped")
         else f"It is {found.status}; only a Failed or Stopped run can be retried.",
     )
 

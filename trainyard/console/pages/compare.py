@@ -360,10 +360,15 @@ def compare() -> Response:
     if len(sides) == 2:
         tables = {name: rows(sides, name, everything=everything) for name in TABLES}
         tables["Metrics"].sort(key=lambda row: importance(row.name))
-    wanted = request.args.get("file", "")
+    changes, wanted = "", request.args.get("file", "")
+    if wanted and len(sides) == 2:
+        step, place, path = (*wanted.split("/", 2), "", "")[:3]
+        found = [content(here, one.works.get(step), place, path) for one in sides]
+        common |= {"file": wanted, "found": diff(*found)}
+        changes = render_template("compare/changes.html.j2", **common)
     parts = {
         "runs": render_template("compare/runs.html.j2", **common),
-        "changes": _changes(here, sides, wanted) if wanted and len(sides) == 2 else "",
+        "changes": changes,
         "curves": render_template("compare/curves.html.j2", plots=_curves(here, sides)),
         "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
@@ -377,16 +382,6 @@ def _address(**changed: str | None) -> str:
         name: [value] if value else [] for name, value in changed.items()
     }
     return f"{url_for('compare.compare')}?{urlencode(args, doseq=True)}"
-
-
-def _changes(here: Account, sides: Sequence[Side], wanted: str) -> str:
-    """Show the differences of the file ``<step>/<place>/<path>``."""
-    step, _, name = wanted.partition("/")
-    place, _, path = name.partition("/")
-    found = [content(here, one.works.get(step), place, path) for one in sides]
-    return render_template(
-        "compare/changes.html.j2", file=wanted, found=diff(*found), address=_address
-    )
 
 
 def _curves(here: Account, sides: Sequence[Side]) -> list[Markup]:

@@ -9,6 +9,7 @@ from typing import Any
 from flask import Blueprint, Response, abort, jsonify, render_template, request, url_for
 from markupsafe import Markup
 
+from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages, log_lines
 from trainyard.console.account_cache import Account, account
 from trainyard.console.live_pages import Fragments
@@ -97,7 +98,9 @@ class _Asked:
 
 def _asked(pipeline: str, execution: str, step: str) -> _Asked:
     here = account()
-    found = here.step(pipeline, execution, step)
+    steps = {one.name: one for one in here.snapshot(pipeline, execution).steps}
+    if (found := steps.get(step)) is None:
+        raise ServiceError(f"step {step} of {pipeline}/{execution} has not begun, or is missing")
     every = streams(here, found)
     one = chosen(every, request.args.get("host", ""), request.args.get("job", ""))
     where = {"pipeline": pipeline, "execution": execution, "step": step}
@@ -123,7 +126,12 @@ def log(pipeline: str, execution: str, step: str) -> Response:
     )
     found: Fragments = {"about": "", "lines": ""}
     if asked.stream and row and args.get("q", "").strip():
-        found = _searched(asked.account, asked.stream, row)
+        words = args["q"].strip()
+        lines, token = log_lines.search(
+            asked.account, asked.stream, words, FOUND, args.get("from", "")
+        )
+        values = {"page": row.page, "count": len(lines), "words": words, "token": token}
+        found = {"about": render_template("log/found.html.j2", **values), "lines": row.html(lines)}
     elif asked.stream and row:
         found = _part(asked.account, asked.stream, row, is_end)
     return live_pages.answer(
@@ -173,13 +181,6 @@ def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragment
     return {"about": "", "lines": growing.format(Markup(about), row.more, found.token, lines)}
 
 
-def _searched(account: Account, stream: Stream, row: Rows) -> Fragments:
-    words = request.args["q"].strip()
-    found, token = log_lines.search(account, stream, words, FOUND, request.args.get("from", ""))
-    values = {"page": row.page, "count": len(found), "words": words, "token": token}
-    return {"about": render_template("log/found.html.j2", **values), "lines": row.html(found)}
-
-
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
 def whole(pipeline: str, execution: str, step: str) -> Response:
     """Return one line or, without ``line``, the whole log as plain text."""
@@ -192,7 +193,7 @@ def whole(pipeline: str, execution: str, step: str) -> Response:
         return Response(text, content_type="text/plain; charset=utf-8")
 
     def every(stream: Stream) -> Iterator[str]:
-        for event in log_lines.events(asked.account, stream):
+        for event in log_lines.events(asked.account, stream, None, startFromHead=True):
             yield event.get("message", "") + "\n"
 
     name = re.sub(r"[^\w.-]", "_", f"{step}-{stream.own}.log")

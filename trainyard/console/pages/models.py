@@ -24,6 +24,7 @@ from trainyard.console.outcomes import importance
 from trainyard.console.pages.charts import Line, chart
 
 page = Blueprint("models", __name__)
+page.add_app_template_filter(place_of, "place")
 
 COLUMNS = 6  # metrics in the table of versions; the others are on the versions' pages
 
@@ -151,9 +152,3 @@ def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
         return len(set(counts[name])) < 2, importance(name), -len(counts[name])
 
     return sorted(counts, key=order)
-
-
-@page.app_template_filter("place")
-def place(arn: str) -> tuple[str, str]:
-    """Return (group, version) of a package's ARN, for its address."""
-    return place_of(arn)

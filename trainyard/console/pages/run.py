@@ -63,6 +63,7 @@ class Overview:
     at: datetime
 
     words: ClassVar[Mapping[str, str]] = WORDS
+    place: ClassVar = staticmethod(place)
 
     @property
     def title(self) -> str:
@@ -100,11 +101,6 @@ class Overview:
             if bar.node.name == name and bar.machines is not None:
                 return bar.machines - bar.start
         return None
-
-    @staticmethod
-    def place(arn: str) -> dict[str, str] | None:
-        """Return the variables of that execution's page."""
-        return place(arn)
 
     @property
     def package(self) -> str | None:

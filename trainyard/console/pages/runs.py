@@ -5,7 +5,6 @@ pipelines that ran last for their newest executions, and describes the ones that
 filters and order apply to these.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -239,19 +238,13 @@ def _value(run: Run, column: str) -> Any:
         value = run.parameters.get(column.removeprefix(PARAMETER))
         if value is None:
             return None
-        number = _number(value)
-        return number is None, number or 0.0, value.casefold()
+        try:
+            return False, float(value), ""
+        except ValueError:
+            return True, 0.0, value.casefold()
     return {
         "duration": run.seconds,
         "pipeline": run.pipeline.casefold(),
         "name": run.title.casefold(),
         "status": run.status,
     }.get(column, run.started)
-
-
-def _number(text: str) -> float | None:
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None

@@ -68,11 +68,6 @@ def _head(shown: Shown) -> Mapping[str, Any]:
     }
 
 
-def _curves(shown: Shown) -> Mapping[str, Any]:
-    found = curves(shown.here, shown.step) if shown.step else ""
-    return {"curves": Markup(found)}  # made by templates, which have escaped it
-
-
 def _panels(shown: Shown) -> Mapping[str, Any]:
     """Return the application's panels about this step; read in the background, as it may take
     long.
@@ -86,13 +81,6 @@ def _panels(shown: Shown) -> Mapping[str, Any]:
 
     key = ("step's panels", shown.arn, shown.name, repr(shown.step))
     return {"panels": shown.here.later(key, read, nothing) if mine else nothing}
-
-
-def _log(shown: Shown) -> Mapping[str, Any]:
-    found = (
-        last_lines(shown.here, shown.address, shown.step) if shown.step and shown.step.job else ""
-    )
-    return {"lines": found}
 
 
 def _attempts(shown: Shown) -> Mapping[str, Any]:
@@ -185,8 +173,12 @@ PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "places": _places,
     "arguments": _arguments,
     "panels": _panels,
-    "curves": _curves,
-    "log": _log,
+    "curves": lambda shown: {"curves": curves(shown.here, shown.step) if shown.step else ""},
+    "log": lambda shown: {
+        "lines": last_lines(shown.here, shown.address, shown.step)
+        if shown.step and shown.step.job
+        else ""
+    },
 }
 """Fragment → function that returns its template's values."""
 
