@@ -50,6 +50,7 @@ from pipelines.compile.wheelhouse import Wheelhouse, requirements_of
 from pipelines.recipe.aws_account import Account, account_number, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.field_origins import located_problems
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
 from steps.choose.step import choose_step, found_by
@@ -382,11 +383,13 @@ def from_recipe(
     path: Path, overrides: Sequence[str] = (), environment: str | None = None
 ) -> CompiledPipeline:
     """Read, resolve and compile a recipe, as every verb does that builds a definition."""
-    recipe = started(load(path, overrides, environment))
-    source = path.parent / recipe.workload.source if recipe.workload.source else None
-    commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
-    account = resolve(recipe.aws)
-    return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
+    recipe = load(path, overrides, environment)
+    with located_problems(path, overrides, environment):
+        recipe = started(recipe)
+        source = path.parent / recipe.workload.source if recipe.workload.source else None
+        commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
+        account = resolve(recipe.aws)
+        return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
 
 
 def main(

@@ -6,11 +6,13 @@ python -m pipelines.validate definition.json
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
+from pipelines.recipe.field_origins import Problem, RecipeProblems, field_origins, locate
+from pipelines.recipe.field_relations import warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from trainyard.common.errors import DefinitionError, RecipeError
@@ -46,29 +48,31 @@ def of_recipe(
 ) -> tuple[str, list[Finding]]:
     """Return the compiled body ("" without one) and the errors in the recipe or in it."""
     try:
-        load(path, overrides, environment)
+        recipe = load(path, overrides, environment)
         from pipelines.definition import from_recipe  # the SDK takes seconds to load
 
         body = from_recipe(path, overrides, environment).body
+    except RecipeProblems as error:
+        return "", [_finding("error", one) for one in error.problems]
     except (RecipeError, DefinitionError) as error:
-        return "", [_of_recipe(line, path) for line in str(error).splitlines()]
-    return body, check(body)
+        lines = str(error).removeprefix(f"{path}: ").splitlines()
+        return "", [_finding("error", Problem(str(path), "", line)) for line in lines]
+    origins = field_origins(path, overrides, environment)
+    unlikely = [_finding("warning", locate(line, origins, path)) for line in warnings(recipe)]
+    return body, [*check(body), *unlikely]
 
 
-def _of_recipe(line: str, path: Path) -> Finding:
-    """Return a finding from one line of a RecipeError: ``file: field: problem``."""
-    text = line.removeprefix(f"{path}: ")
-    field, colon, problem = text.partition(": ")
-    named = colon and " " not in field
+def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding:
+    """Return the finding of a problem in the recipe, whose text says why and what to do."""
     return Finding(
         rule="recipe",
-        severity="error",
+        severity=severity,
         step=None,
-        path=field if named else str(path),
-        problem=problem if named else text,
-        why="the recipe cannot be compiled into a definition",
-        fix="change the field in the recipe, or with --set",
-        source="pipelines/recipe/config.py, steps/*/config.py",
+        path=problem.field or problem.origin,
+        problem=problem.text,
+        why="",
+        fix="",
+        source=problem.origin if problem.field else "",
     )
 
 

@@ -131,8 +131,8 @@ def _retrieved(recipe: Recipe, region: str, lack: str, fix: str, **asked: str) -
     """
     try:
         uri = image_uris.retrieve(region=region, **asked)
-    except (ValueError, KeyError) as error:
-        raise RecipeError(f"{lack} in {region}: {error}; {fix}") from None
+    except (ValueError, KeyError):  # its text lists all regions, and advises another SDK
+        raise RecipeError(f"{lack} in {region}; {fix}") from None
     registry = recipe.images.registry
     return f"{registry}/{uri.partition('/')[2]}" if registry else uri
 

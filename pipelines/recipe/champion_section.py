@@ -15,7 +15,10 @@ class Champion(Section):
     the champion, it is scored by ``scores`` or ``script``. Any other champion is scored as ever.
     """
 
-    model_package: str = Field(pattern=MODEL_PACKAGE)
+    model_package: str = Field(
+        pattern=MODEL_PACKAGE,
+        examples=["arn:aws:sagemaker:us-east-1:111122223333:model-package/my-models/1"],
+    )
     """ARN of the model package."""
 
     scores: str | None = None

@@ -16,7 +16,7 @@ from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refu
 from pipelines.recipe.monitor_section import Monitor, refuse_monitor
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
-from steps.config import S3_URI, Section
+from steps.config import S3Uri, Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
 from steps.register.config import RegisterConfig
@@ -39,7 +39,7 @@ OVERRIDABLE = (
 class PipelineConfig(Section):
     """The pipeline as the service knows it."""
 
-    name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$")
+    name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$", examples=["my-pipeline"])
     """Name of the pipeline; upserting a recipe with the same name updates it."""
 
     description: str = Field(default="", max_length=3072)
@@ -60,19 +60,22 @@ class Images(Section):
     pytorch_version: str = Field(default="2.10.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch training image; the default is the newest that the SDK knows."""
 
-    python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
+    python_version: str | None = Field(default=None, pattern=r"^py3\d+$", examples=["py312"])
     """Python version of that image, as py312; None for the one that AWS builds it with."""
 
     inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch inference image; the default is the newest that the SDK knows."""
 
-    inference_python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
+    inference_python_version: str | None = Field(
+        default=None, pattern=r"^py3\d+$", examples=["py312"]
+    )
     """Python version of the inference image; None for the one that AWS builds it with."""
 
     registry: str | None = Field(
         default=None,
         pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?(/[a-z0-9._-]+)*$",
         exclude_if=lambda registry: registry is None,
+        examples=["111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"],
     )
     """Registry that has AWS's images under their own names and tags, with a path before the name if
     need be: 111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror; default: AWS's."""
@@ -96,7 +99,7 @@ class Workload(Section):
     config: dict[str, Any] = Field(default_factory=dict)
     """The workload's own settings, checked by its own typed configuration."""
 
-    tokenizer: str | None = Field(default=None, pattern=S3_URI)
+    tokenizer: S3Uri | None = None
     """S3 prefix of a Hugging Face ``tokenizer.json``, for workloads that use a tokenizer."""
 
     source: str | None = None
@@ -276,6 +279,8 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _gate_fits_workload(self) -> Self:
         known = self.workload_spec
+        if not known.metrics:  # of a script, which is refused for that
+            return self
         valid = [f"{bound}_{metric}" for metric in known.metrics for bound in ("max", "min")]
         fields = [*GateConfig.model_fields, *valid]
         for threshold in self.gate.thresholds:

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from steps.config import Section
+from steps.config import InstanceType, Section
 
 
 class Comparison(Section):
@@ -15,7 +15,7 @@ class Comparison(Section):
     at most the probability ``error``.
     """
 
-    quality: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$")
+    quality: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$", examples=["bits_per_byte"])
     """Number in the model's JSON answer that says how good it is, as bits_per_byte; a dot leads
     into an object. Default: only errors are compared."""
 
@@ -29,10 +29,10 @@ class Comparison(Section):
 class Deploy(Section):
     """The endpoint of the recipe's model, and how a new model comes into service."""
 
-    endpoint: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,32}$")
+    endpoint: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,32}$", examples=["my-endpoint"])
     """Name of the endpoint; of at most 33 characters, since configurations are named after it."""
 
-    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.")
+    instance_type: InstanceType = "ml.m5.large"
     """Type of the instances."""
 
     instance_count: int = Field(default=2, ge=1)

@@ -30,7 +30,7 @@ def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
     return WorkloadSpec(
         config=NoSettings,
         metrics=evaluate.metrics,
-        primary_metric=next(iter(evaluate.metrics)),
+        primary_metric=next(iter(evaluate.metrics), ""),
         baselines=evaluate.baselines,
         baselines_scored=True,
         slices=lambda config: evaluate.slices,

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from steps.config import InstanceType
 from steps.train.file_system import FsxLustre
 from steps.train.library_support import refuse_machines, requirements
 from steps.train.train_script import ScriptSettings
@@ -46,10 +47,10 @@ class TrainStepConfig(ScriptSettings):
     runs there.
     """
 
-    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
+    instance_type: InstanceType = "ml.m5.large"
     """SageMaker instance type of every node."""
 
-    fallback_instance_types: tuple[str, ...] = Field(default=(), max_length=8)
+    fallback_instance_types: tuple[InstanceType, ...] = Field(default=(), max_length=8)
     """Instance types to try in this order when there is no capacity for the type before:
     ``pipelines.start --wait`` starts the training again, on as many nodes, and reuses the results
     of earlier steps. Each must meet the same requirements as ``instance_type``."""
@@ -58,6 +59,7 @@ class TrainStepConfig(ScriptSettings):
         default=None,
         pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/\S+$",
         min_length=50,
+        examples=["arn:aws:sagemaker:us-east-1:111122223333:training-plan/p-1234567890"],
     )
     """ARN of a SageMaker training plan, whose reserved machines the job runs on (CreateTrainingPlan
     buys one, SearchTrainingPlanOfferings lists the offers). They are paid for with the plan,

@@ -119,7 +119,7 @@ def test_a_recipe_without_other_types_has_none():
     ("given", "why"),
     [
         ("[ml.m5.large]", "an image for cpu"),
-        ("[ml.nope.large]", "ml.nope.large: no such type"),
+        ("[ml.nope.large]", "ml.nope.large: no such instance type"),
         ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge is listed or used twice"),
     ],
 )
